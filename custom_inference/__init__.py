@@ -1,0 +1,46 @@
+"""Inference: how the models of ``ppl_models`` are learned, and how far an approximation is from the truth."""
+
+from custom_inference.align import Alignment, align, match_components
+from custom_inference.compare import Comparison, compare
+from custom_inference.default import fit
+from custom_inference.evaluate import recovered
+from custom_inference.exact import Exact
+from custom_inference.fit import Fit
+from custom_inference.guides import (
+    AllCodes,
+    Amortized,
+    FactorizedBound,
+    FactorizedNoisyOr,
+    Guide,
+    MeanField,
+    Truncated,
+)
+from custom_inference.mcmc import NUTS
+from custom_inference.predictive import reconstruction_error
+from custom_inference.svi import SVI
+from custom_inference.vem import EM, Search, VariationalEM
+
+__all__ = [
+    "EM",
+    "NUTS",
+    "SVI",
+    "Alignment",
+    "AllCodes",
+    "Amortized",
+    "Comparison",
+    "Exact",
+    "FactorizedBound",
+    "FactorizedNoisyOr",
+    "Fit",
+    "Guide",
+    "MeanField",
+    "Search",
+    "Truncated",
+    "VariationalEM",
+    "align",
+    "compare",
+    "fit",
+    "match_components",
+    "reconstruction_error",
+    "recovered",
+]

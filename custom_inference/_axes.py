@@ -1,0 +1,132 @@
+"""Drawing that the figures share: sizes, colours, labelled heat maps, galleries of pictures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+#: Perceptually uniform, and read the same with any kind of colour vision.
+COLORMAP = "cividis"
+INK, MUTED = "#00336f", "#9a9a9a"
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure outside pyplot's registry: nothing to close, no window, no second display in a notebook."""
+    if "ipykernel" in sys.modules:
+        # Importing pyplot is what makes a notebook show figures that a cell returns.
+        import matplotlib.pyplot  # noqa: F401
+    return Figure(figsize=(min(width, 26.0), min(height, 26.0)), dpi=110, layout="constrained")
+
+
+class Caption(NamedTuple):
+    """Two lines above a picture; muted where the picture means little."""
+
+    first: str
+    second: str
+    muted: bool = False
+
+
+def as_image(values: Array, place: Array) -> Array:
+    """Values (D,) put at their rows and columns (2, D); NaN where there is no feature."""
+    picture = np.full(place.max(1) + 1, np.nan)
+    picture[place[0], place[1]] = values
+    return picture
+
+
+def gallery(pictures: Sequence[Array], captions: Sequence[Caption], title: str, bar: str) -> Figure:
+    """Pictures of probabilities in a grid, one scale for all."""
+    columns = num_columns(len(pictures))
+    rows = -(-len(pictures) // columns)
+    height, width = pictures[0].shape
+    ratio = float(np.clip(height / width, 0.4, 2.5))
+    figure = new_figure(1.2 + max(1.35 * columns, 0.085 * len(title)), 0.9 + rows * (1.25 * ratio + 0.45))
+    panels = figure.subplots(rows, columns, squeeze=False)
+    image = None
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for axes, picture, caption in zip(panels.flat, pictures, captions, strict=False):
+        axes.set_axis_on()
+        axes.set(xticks=[], yticks=[])
+        image = axes.imshow(picture, cmap=COLORMAP, vmin=0, vmax=1, interpolation="nearest")
+        text = "\n".join(part for part in caption[:2] if part)
+        axes.set_title(text, fontsize=8, color=MUTED if caption.muted else "black")
+    if image is not None:
+        scale(figure, image, panels, bar)
+    figure.suptitle(title)
+    return figure
+
+
+def scale(figure: Figure, image: Any, axes: Any, label: str) -> None:
+    """The colour scale, equally wide whatever the size of the figure and never taller than it need be."""
+    width, height = figure.get_size_inches()
+    tall = min(1.0, 4.0 / height)
+    bar = figure.colorbar(image, ax=axes, shrink=tall, aspect=tall * height / 0.16, pad=0.12 / width)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+
+
+def num_columns(count: int) -> int:
+    """Columns of a grid for ``count`` pictures: wider than high, with few places left empty."""
+
+    def cost(columns: int) -> float:
+        rows = -(-count // columns)
+        return (rows * columns - count) / count + 0.5 * abs(np.log(columns / rows / 1.6))
+
+    return min(range(1, min(count, 10) + 1), key=cost)
+
+
+def heat_map(axes: Axes, values: Array, rows: Sequence[Any] | None, columns: Sequence[Any]) -> Any:
+    """Probabilities as an image with labelled axes; ``rows`` None leaves the rows without labels."""
+    # Loadings of sparse data stay far below 1: let the colours reach to the next tenth above the largest.
+    top = max(0.1, float(np.ceil(10 * np.nanmax(values)) / 10))
+    image = axes.imshow(values, cmap=COLORMAP, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
+    names = [shortened(c) for c in columns]
+    upright = max(map(len, names)) * len(names) > 45
+    axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0, fontsize=8)
+    if rows is None:
+        axes.set_yticks([])
+    else:
+        axes.set_yticks(range(len(rows)), [shortened(r) for r in rows], fontsize=8)
+    return image
+
+
+def shortened(label: Any, length: int = 24) -> str:
+    text = str(label)
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def strongest(loading: Array, top: int, *, total: int = 0) -> Array:
+    """The ``top`` strongest features of every row of the loading (K, D), grouped by the component they fit best.
+
+    Filled up to ``total`` features with the strongest of the others.
+    """
+    chosen = {j for row in loading for j in np.argsort(-row, kind="stable")[:top].tolist()}
+    owner, strength = loading.argmax(0), loading.max(0)
+    rest = (j for j in np.argsort(-strength, kind="stable").tolist() if j not in chosen)
+    chosen |= set(islice(rest, max(0, total - len(chosen))))
+    return np.array(sorted(chosen, key=lambda j: (owner[j], -loading[owner[j], j])))
+
+
+def trace(axes: Axes, iteration: Array, values: Array) -> None:
+    """A line; where it is long and noisy, faint with its running median on top."""
+    noisy = len(values) > 100 and np.mean(np.diff(values) < 0) > 0.2
+    axes.plot(iteration, values, color=MUTED if noisy else INK, linewidth=0.6 if noisy else 1.6)
+    if noisy:
+        window = max(5, len(values) // 40)
+        around = [slice(max(0, i - window), i + window + 1) for i in range(len(values))]
+        smooth = [np.median(values[part]) for part in around]
+        axes.plot(iteration, smooth, color=INK, linewidth=1.6, label="running median")
+        axes.legend(loc="lower right", fontsize=8, frameon=False)
+    # Values such as -16.6165, whole: an offset in a corner of the axis is overlooked.
+    axes.ticklabel_format(axis="y", useOffset=False, style="plain")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,36 @@
+"""A fit leaves no trace: its own parameter store, its own random state."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pyro
+import torch
+
+
+@contextlib.contextmanager
+def isolated(seed: int) -> Iterator[None]:
+    """Seed torch, NumPy and ``random``, give Pyro an empty parameter store, and put everything back afterwards."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices), pyro.get_param_store().scope():
+        try:
+            pyro.set_rng_seed(seed)
+            yield
+        finally:
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Pyro's automatic guides create parameters of torch's default dtype: make it the fit's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

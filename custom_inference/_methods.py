@@ -1,0 +1,85 @@
+"""Inference methods by name: what ``fit(method="...")`` and the command line take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+from custom_inference.engines import Local
+from custom_inference.exact import Exact
+from custom_inference.fit import Fit
+from custom_inference.mcmc import NUTS
+from custom_inference.svi import SVI
+from custom_inference.vem import EM, VariationalEM
+from ppl_models import Data, MethodError, Model
+from ppl_models._errors import unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Default:
+    """Whatever ``custom_inference.fit`` takes for the model and the size at hand, as a method object.
+
+    settings: fields of the method that it turns out to be.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return "default"
+
+    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
+        from custom_inference.default import fit
+
+        return fit(model, data, **arguments, **self.settings)
+
+    def local_posterior(self, model: Model, params: dict[str, Any], data: Data, *, seed: int = 0) -> Local:
+        from custom_inference.default import default_method
+
+        return default_method(model, data, **self.settings).local_posterior(model, params, data, seed=seed)
+
+
+#: Name -> what makes the method.
+METHODS: dict[str, Callable[..., Any]] = {
+    "default": Default,
+    "exact": Exact,
+    "em": EM,
+    "factorized": partial(VariationalEM, guide="factorized"),
+    "mean_field": partial(VariationalEM, guide="mean_field"),
+    "truncated": partial(VariationalEM, guide="truncated"),
+    "svi": partial(SVI, guide="mean_field"),
+    "svi_factorized": partial(SVI, guide="factorized"),
+    "amortized": partial(SVI, guide="amortized"),
+    "svi_delta": partial(SVI, guide="delta"),
+    "svi_normal": partial(SVI, guide="normal"),
+    "nuts": NUTS,
+}
+
+
+def named_method(method: Any, **settings: Any) -> Any:
+    """A method object from its name, or the object given, with some of its settings exchanged.
+
+    Raises
+    ------
+    MethodError: an unknown name, something that is not a method, or a setting that the method does not have;
+        the valid ones are listed.
+    """
+    if not isinstance(method, str):
+        if isinstance(method, type) or not hasattr(method, "fit"):
+            raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
+        return _with_settings(method, settings) if settings else method
+    if method not in METHODS:
+        raise MethodError(unknown_name("method", method, METHODS))
+    if method == "default":
+        return Default(settings=settings)
+    return _with_settings(METHODS[method](), settings)
+
+
+def _with_settings(method: Any, settings: dict[str, Any]) -> Any:
+    valid = [f.name for f in fields(method)] if is_dataclass(method) and not isinstance(method, type) else []
+    for name in settings:
+        if name not in valid:
+            raise MethodError(unknown_name(f"setting of {type(method).__name__}", name, valid))
+    return replace(method, **settings) if settings else method  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,123 @@
+"""Saving fits: one safetensors file, tensors in its body and JSON in its header. Nothing in it is executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyro.distributions as dist
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from custom_inference.engines import Local, LocalSolver, steps_for
+from custom_inference.posterior import BernoulliPosterior, CodePosterior
+from ppl_models import MODELS, Data, FileFormatError, Model, ModelError
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+FORMAT = "ppl-models fit 1"
+_POSTERIORS = {"CodePosterior": CodePosterior, "BernoulliPosterior": BernoulliPosterior}
+
+
+def _prior_to_json(prior: Any) -> dict[str, Any]:
+    names = [n for n in prior.arg_constraints if n in vars(prior) or n in ("concentration1", "concentration0")]
+    arguments = {n: torch.as_tensor(getattr(prior, n)).tolist() for n in names}
+    return {"distribution": type(prior).__name__, "arguments": arguments}
+
+
+def _prior_from_json(entry: dict[str, Any], dtype: torch.dtype) -> Any:
+    kind = getattr(dist, entry["distribution"], None)
+    if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
+        raise FileFormatError(f"prior of unknown distribution {entry['distribution']!r}")
+    arguments: dict[str, Any] = {name: torch.tensor(value, dtype=dtype) for name, value in entry["arguments"].items()}
+    return kind(**arguments)
+
+
+def _tensors(fit: Fit) -> dict[str, Tensor]:
+    tensors = {f"params/{k}": v for k, v in fit.params.items()}
+    tensors |= {f"draws/{k}": v for k, v in (fit.draws or {}).items()}
+    tensors |= {f"stats/{k}": v for k, v in fit.sample_stats.items()}
+    tensors |= {"elbo": fit.elbo, "data/x": fit.data.x}
+    if fit.data.mask is not None:
+        tensors["data/mask"] = fit.data.mask
+    if fit.local is not None:
+        posterior = fit.local.posterior
+        tensors |= {f"local/{f.name}": getattr(posterior, f.name) for f in fields(posterior)}  # pyright: ignore[reportArgumentType]
+        tensors["local/bound"] = fit.local.bound
+    return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+
+
+def save(fit: Fit, path: Path) -> Path:
+    """Write to a temporary file beside ``path`` and rename: a crash leaves the old file as it was."""
+    name = next((n for n, kind in MODELS.items() if type(fit.model) is kind), None)
+    if name is None:
+        raise ModelError(f"{type(fit.model).__name__} is not one of the suite's models: {', '.join(MODELS)}")
+    meta = {
+        "model": name,
+        "settings": fit.model.settings(),
+        "priors": {site: _prior_to_json(prior) for site, prior in fit.model.priors.items()},
+        "coords": fit.data.coords,
+        "local": type(fit.local.posterior).__name__ if fit.local else None,
+        "solver": fit.solver.steps.bound_name if fit.solver else None,
+        **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        save_file(_tensors(fit), temporary, metadata={"format": FORMAT, "fit": json.dumps(meta)})
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The arguments of :class:`custom_inference.Fit` from a file that :func:`save` wrote."""
+    if not path.is_file():
+        raise FileFormatError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="pt") as archive:
+            header = archive.metadata() or {}
+            tensors = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118
+        if header.get("format") != FORMAT:
+            raise FileFormatError(f"{path}: not a saved fit (format {header.get('format')!r}, expected {FORMAT!r})")
+        return _rebuild(json.loads(header["fit"]), tensors)
+    except (SafetensorError, json.JSONDecodeError, KeyError, OSError) as error:
+        raise FileFormatError(f"{path}: not readable as a saved fit: {error}") from None
+
+
+def _group(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    if meta["model"] not in MODELS:
+        raise FileFormatError(f"model {meta['model']!r} is not known here; known: {', '.join(MODELS)}")
+    params = _group(tensors, "params/")
+    dtype = next(iter(params.values())).dtype
+    priors = {site: _prior_from_json(entry, dtype) for site, entry in meta["priors"].items()}
+    model: Model = MODELS[meta["model"]](**meta["settings"], priors=priors)
+    local = None
+    if meta["local"] is not None:
+        parts = _group(tensors, "local/")
+        bound = parts.pop("bound")
+        local = Local(_POSTERIORS[meta["local"]](**parts), bound)
+    return {
+        "model": model,
+        "params": params,
+        "elbo": tensors["elbo"],
+        "data": Data(x=tensors["data/x"], mask=tensors.get("data/mask"), coords=meta["coords"]),
+        "local": local,
+        "solver": LocalSolver(steps=steps_for(model, meta["solver"])) if meta["solver"] else None,
+        "draws": _group(tensors, "draws/") or None,
+        "sample_stats": _group(tensors, "stats/"),
+        **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},
+    }

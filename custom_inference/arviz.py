@@ -1,0 +1,215 @@
+"""Fits as ArviZ knows them: InferenceData for ArviZ 0.x, a DataTree for ArviZ 1.x, with named dims and coords."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_inference import evaluate
+from custom_inference.engines import EXACT_UP_TO, SCALABLE, engines_of, is_feasible, solve_local
+from custom_inference.posterior import BernoulliPosterior, CodePosterior, LocalPosterior
+from ppl_models import CapacityError, Data, MethodError
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+Array = NDArray[Any]
+
+#: Local posteriors of every draw of the globals are computed where that takes at most this many products.
+_CHEAP = 2e10
+
+
+def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: int = 200) -> Any:
+    """ArviZ InferenceData (ArviZ 0.x) or DataTree (1.x) of a fit.
+
+    num_draws: draws to make of a point estimate (one chain); ignored where the fit has draws of its own.
+    locals_: whether to draw the local latents of the first ``max_rows`` rows. Where the fit has draws of the
+        globals there is one draw of the locals for each, given it, and none where that is too expensive.
+
+    Groups
+    ------
+    posterior: globals (chain, draw, ...) and locals (chain, draw, row, component). A point estimate is repeated,
+        and says so: attribute ``globals`` = "point estimate".
+    sample_stats: the sampler's own, if it has any.
+    log_likelihood: ``x`` (chain, draw, row), log p(x_n | globals) with the local latents summed out; attribute
+        ``bound`` names what stands in for it where the sum is not feasible.
+    observed_data: ``x`` (row, feature), NaN where missing; constant_data: ``mask``, True where observed.
+    """
+    if num_draws < 1 or max_rows < 1:
+        raise MethodError(f"num_draws = {num_draws}, max_rows = {max_rows}; expected at least 1 of each")
+    labels = _coords(fit)
+    groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
+    if fit.sample_stats:
+        groups["sample_stats"] = _dataset(fit.sample_stats, {}, {})
+    groups["log_likelihood"] = _log_likelihood(fit, num_draws, labels)
+    observed, missing = fit.model.observed_site, fit.data.mask is not None
+    x = torch.where(fit.data.mask, fit.data.x, torch.nan) if missing else fit.data.x
+    axes = fit.model.dims[observed]
+    groups["observed_data"] = _dataset({observed: x}, {observed: axes}, labels, leading=())
+    if missing:
+        groups["constant_data"] = _dataset({"mask": fit.data.mask}, {"mask": axes}, labels, leading=())
+    attributes = {
+        "model": type(fit.model).__name__,
+        "method": fit.method,
+        "status": fit.status,
+        "bound_name": fit.bound_name,
+        "seed": fit.seed,
+        "inference_library": "ppl-models",
+    }
+    groups["posterior"].attrs |= attributes
+    return _container(groups, attributes)
+
+
+def _container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any:
+    """InferenceData where ArviZ has it, else a DataTree, which is what ArviZ 1.x takes."""
+    with warnings.catch_warnings():
+        # ArviZ 0.23 announces 1.0 on import; that is not the caller's concern.
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    if hasattr(arviz, "InferenceData"):
+        return arviz.InferenceData(attrs=attributes, **groups)
+    tree: Any = xr.DataTree.from_dict(groups)
+    tree.attrs = attributes
+    return tree
+
+
+# ----- groups ---------------------------------------------------------------------------------------------
+
+
+def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[Any]]) -> xr.Dataset:
+    site = fit.model.local_site
+    if fit.draws is None:
+        values: dict[str, Any] = {s: _repeated(v, num_draws) for s, v in fit.params.items()}
+        kind = "point estimate"
+        if num_rows:
+            part = _first_rows(fit.posterior, num_rows)
+            values[site] = part.sample(num_draws, seed=fit.seed)[None].cpu().numpy()
+    else:
+        values, kind = dict(fit.draws), "draws"
+        if num_rows and _is_cheap(fit, num_rows):
+            values[site] = _locals_of_draws(fit, num_rows)
+    dataset = _dataset(values, fit.model.dims, labels)
+    dataset.attrs["globals"] = kind
+    return dataset
+
+
+def _repeated(value: Any, num_draws: int) -> Array:
+    """One chain of equal draws, as a view that takes no memory."""
+    array = _numpy(value)
+    return np.broadcast_to(array, (1, num_draws, *array.shape))
+
+
+def _first_rows(posterior: LocalPosterior, num_rows: int) -> LocalPosterior:
+    if isinstance(posterior, BernoulliPosterior):
+        return BernoulliPosterior(posterior.probs[:num_rows])
+    if isinstance(posterior, CodePosterior):
+        codes = posterior.codes if posterior.shared else posterior.codes[:num_rows]
+        return CodePosterior(codes, posterior.log_weight[:num_rows])
+    raise MethodError(f"no way to draw the local latents of some rows from {type(posterior).__name__}")
+
+
+def _draws_of(fit: Fit) -> tuple[tuple[int, int], list[dict[str, Tensor]]]:
+    """(chains, draws), and the globals of every draw in that order."""
+    assert fit.draws is not None
+    chains, length = next(iter(fit.draws.values())).shape[:2]
+    each = [{s: v[c, d] for s, v in fit.draws.items()} for c in range(chains) for d in range(length)]
+    return (chains, length), each
+
+
+def _is_cheap(fit: Fit, num_rows: int) -> bool:
+    (chains, length), _ = _draws_of(fit)
+    bits = fit.model.shapes.get("source_prior", (EXACT_UP_TO,))[0]
+    work = chains * length * min(num_rows, len(fit.data)) * fit.data.num_features * 2.0**bits
+    return is_feasible(fit.model) and work <= _CHEAP
+
+
+def _locals_of_draws(fit: Fit, num_rows: int) -> Array:
+    """One draw of the locals given each draw of the globals, (chain, draw, row, component)."""
+    (chains, length), each = _draws_of(fit)
+    rows = fit.data.rows(slice(0, num_rows))
+    drawn = [
+        solve_local(fit.model, params, rows, seed=fit.seed).posterior.sample(1, seed=fit.seed + i)[0]
+        for i, params in enumerate(each)
+    ]
+    stacked = torch.stack(drawn)
+    return _numpy(stacked.reshape(chains, length, *stacked.shape[1:]))
+
+
+def _log_likelihood(fit: Fit, num_draws: int, labels: dict[str, list[Any]]) -> xr.Dataset:
+    site = fit.model.observed_site
+    if fit.draws is None:
+        row, bound = _score(fit, fit.params, fit.data)
+        values = _repeated(row, num_draws)
+    else:
+        (chains, length), each = _draws_of(fit)
+        scored = [_score(fit, params, fit.data) for params in each]
+        values, bound = torch.stack([row for row, _ in scored]).reshape(chains, length, -1), scored[0][1]
+    dataset = _dataset({site: values}, {site: ("row",)}, labels)
+    dataset.attrs["bound"] = bound
+    return dataset
+
+
+def _score(fit: Fit, params: dict[str, Tensor], data: Data) -> tuple[Tensor, str]:
+    """log p(x_n | params), (N,), and "evidence"; where that is not feasible a lower bound and its name."""
+    engines = engines_of(fit.model)
+    if not engines or is_feasible(fit.model):
+        try:
+            return evaluate.log_likelihood(fit.model, params, data, seed=fit.seed), "evidence"
+        except CapacityError:
+            if not engines:
+                raise
+    if params is fit.params and fit.local is not None:
+        return fit.local.bound, fit.bound_name
+    bound = fit.bound_name if fit.bound_name in engines and fit.bound_name != "evidence" else SCALABLE
+    return evaluate.log_likelihood(fit.model, params, data, bound=bound, seed=fit.seed), bound
+
+
+# ----- datasets -------------------------------------------------------------------------------------------
+
+
+def _dataset(
+    values: dict[str, Any],
+    dims: dict[str, tuple[str, ...]],
+    labels: dict[str, list[Any]],
+    *,
+    leading: tuple[str, ...] = ("chain", "draw"),
+) -> xr.Dataset:
+    """Variables with their axes named; labels are cut to the length of the axis."""
+    variables, coords = {}, {}
+    for name, value in values.items():
+        array = _numpy(value)
+        inner = dims.get(name) or tuple(f"{name}_dim_{i}" for i in range(array.ndim - len(leading)))
+        axes = (*leading, *inner)
+        variables[name] = (axes, array)
+        for axis, size in zip(axes, array.shape, strict=True):
+            coords[axis] = labels[axis][:size] if axis in labels else np.arange(size)
+    return xr.Dataset(variables, coords=coords)
+
+
+def _coords(fit: Fit) -> dict[str, list[Any]]:
+    """Labels that ArviZ can select by and netCDF can hold: of one type, and no two alike."""
+    return {axis: _distinct(values) for axis, values in fit.coords.items()}
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    if not (all(type(v) is int for v in values) or all(type(v) is float for v in values)):
+        values = [str(v) for v in values]
+    if len(set(values)) == len(values):
+        return list(values)
+    seen: dict[str, int] = {}
+    distinct = []
+    for value in map(str, values):
+        seen[value] = seen.get(value, 0) + 1
+        distinct.append(value if seen[value] == 1 else f"{value} ({seen[value]})")
+    return distinct
+
+
+def _numpy(value: Any) -> Array:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)

@@ -1,0 +1,95 @@
+"""How far is an approximation from the truth? One call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from custom_inference.engines import Local
+from custom_inference.exact import Exact
+from custom_inference.fit import Fit
+from custom_inference.posterior import kullback_leibler
+from ppl_models import MethodError, Model
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """table: one line a method; locals: method -> its posterior and bound per row; params: the common globals."""
+
+    table: pd.DataFrame
+    locals: dict[str, Local]
+    params: dict[str, Tensor]
+
+    def __repr__(self) -> str:
+        return self.table.to_string(float_format=lambda value: f"{value:.4g}")
+
+    def plot(self) -> Any:
+        """Bars of the gap per row and of the worst marginal error."""
+        from custom_inference.plots import plot_comparison
+
+        return plot_comparison(self.table)
+
+
+def compare(
+    methods: Sequence[Any],
+    model: Model,
+    x: Any,
+    at: Fit | Mapping[str, Tensor] | None = None,
+    seed: int = 0,
+    *,
+    mask: Any = None,
+    progress: bool = True,
+) -> Comparison:
+    """Every method's posterior over the local latents at the SAME globals, against the exact one.
+
+    at: the globals: a fit, or a mapping site -> tensor; by default those of the default fit.
+    Columns of ``table``: ``bound`` (sum over the rows of the method's bound), ``evidence`` (exact),
+    ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
+    ``worst_marginal_error`` = max |q(s_ni = 1) - p(s_ni = 1 | x_n)|, ``seconds`` (wall time of the local inference).
+
+    Raises CapacityError where the exact posterior does not fit into memory.
+    """
+    if not methods:
+        raise MethodError("no methods to compare")
+    data = model.prepare(x, mask=mask, dtype=torch.float64)
+    if at is None:
+        from custom_inference.default import fit as default_fit
+
+        at = default_fit(model, data, seed=seed, progress=progress)
+    # A fit may have fewer components than were asked for: its model is the one its parameters belong to.
+    chosen = at.model if isinstance(at, Fit) else model
+    params = {s: v.to(data.x) for s, v in chosen.check_params(at.params if isinstance(at, Fit) else at).items()}
+    with torch.no_grad():
+        exact = Exact().local_posterior(chosen, params, data)
+    lines, found = [], {}
+    for method in methods:
+        begin = time.perf_counter()
+        local = method.local_posterior(chosen, params, data, seed=seed)
+        seconds = time.perf_counter() - begin
+        name = _distinct(method.name, found)
+        found[name] = local
+        lines.append({"method": name, **_scores(local, exact), "seconds": seconds})
+    return Comparison(pd.DataFrame(lines).set_index("method"), found, params)
+
+
+def _scores(local: Local, exact: Local) -> dict[str, float]:
+    rows = len(exact.bound)
+    return {
+        "bound": float(local.bound.sum()),
+        "evidence": float(exact.bound.sum()),
+        "gap_per_row": float((exact.bound - local.bound).sum() / rows),
+        "kl_per_row": float(kullback_leibler(local.posterior, exact.posterior).mean()),
+        "worst_marginal_error": float((local.posterior.mean - exact.posterior.mean).abs().max()),
+    }
+
+
+def _distinct(name: str, taken: Mapping[str, Any]) -> str:
+    if name not in taken:
+        return name
+    return next(f"{name} #{i}" for i in range(2, len(taken) + 3) if f"{name} #{i}" not in taken)

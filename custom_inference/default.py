@@ -1,0 +1,50 @@
+"""``fit(model, x)``: the best-known method for a model and a size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from custom_inference.fit import Fit
+from custom_inference.vem import EM, VariationalEM
+from ppl_models import Data, Model
+
+#: Exact EM is the default up to this many sources: its search enumerates K + surplus of them.
+EXACT_EM_UP_TO = 10
+
+
+def default_method(model: Model, data: Data, **settings: Any) -> Any:
+    """Exact EM where enumeration is cheap, truncated posteriors beyond; both with search."""
+    shape = model.shapes.get("source_prior", (0,))
+    if shape[0] <= EXACT_EM_UP_TO:
+        return EM(**settings)
+    return VariationalEM(guide="truncated", **settings)
+
+
+def fit(
+    model: Model,
+    x: Any,
+    *,
+    seed: int = 0,
+    method: Any = None,
+    mask: Any = None,
+    device: Any = None,
+    dtype: torch.dtype = torch.float64,
+    init: Any = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Fit:
+    """Fit a model with the default, best-known method for it and for the size at hand.
+
+    method: a method object, or a name (``custom_inference.METHODS``); settings: fields of the method.
+    Missing entries: NaN, or ``mask`` (True = observed).
+    """
+    data = model.prepare(x, mask=mask, dtype=dtype, device=device)
+    if method is None:
+        chosen = default_method(model, data, **settings)
+    else:
+        from custom_inference._methods import named_method
+
+        chosen = named_method(method, **settings)
+    return chosen.fit(model, data, seed=seed, device=device, dtype=dtype, init=init, progress=progress)

@@ -1,0 +1,169 @@
+"""The result that every inference method returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from custom_inference import _store, evaluate, predictive
+from custom_inference.engines import Local, LocalSolver, engines_of, solve_local
+from custom_inference.posterior import LocalPosterior
+from ppl_models import Data, Model
+
+
+@dataclass(kw_only=True)
+class Fit:
+    """What was learned, and how it went.
+
+    model: the model that was fitted (its number of components may be smaller than a start's: see ``details``).
+    params: global site -> tensor: the point estimate, or the posterior mean where ``draws`` holds a posterior.
+    elbo: (T,) objective per iteration: the bound summed over the rows plus the log prior of the globals.
+    bound_name: what the objective bounds with: "evidence" (exact), "factorized", "mean_field", "truncated", ...
+    status: in plain language, how the fit ended and how many restarts agreed.
+    draws: global site -> (chain, draw, ...) posterior draws, from methods that have them.
+    details: what else the method has to report (JSON-able).
+    """
+
+    model: Model
+    params: dict[str, Tensor]
+    elbo: Tensor
+    bound_name: str
+    status: str
+    method: str
+    data: Data
+    seed: int
+    local: Local | None = None
+    solver: LocalSolver | None = None
+    draws: dict[str, Tensor] | None = None
+    sample_stats: dict[str, Tensor] = field(default_factory=dict)
+    guide: Any = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shape = ", ".join(f"{k} = {v}" for k, v in self.model.settings().items())
+        last = f"{float(self.elbo[-1]):.2f}" if len(self.elbo) else "none"
+        return (
+            f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} rows by {self.method}\n"
+            f"  objective ({self.bound_name}): {last}\n  status: {self.status}"
+        )
+
+    # ----- local latents ----------------------------------------------------------------------------------
+
+    @property
+    def posterior(self) -> LocalPosterior:
+        """The method's own posterior over the local latents of the training rows."""
+        if self.local is None:
+            self.local = self._solve(self.data, None)
+        return self.local.posterior
+
+    @property
+    def coords(self) -> dict[str, list[Any]]:
+        """Labels of the axes: those of the data, and numbers for the components."""
+        names = {axis: size for site, axes in self.model.dims.items() for axis, size in self._axis_sizes(site, axes)}
+        return {axis: self.data.coords.get(axis, list(range(size))) for axis, size in names.items()}
+
+    def _axis_sizes(self, site: str, axes: tuple[str, ...]) -> list[tuple[str, int]]:
+        shape = self.model.shapes.get(site)
+        if shape is None:
+            return [("row", len(self.data))] if "row" in axes else []
+        return list(zip(axes, shape, strict=True))
+
+    def _as_data(self, x: Any, mask: Any) -> Data:
+        like = next(iter(self.params.values()))
+        return self.model.prepare(x, mask=mask, dtype=like.dtype, device=like.device)
+
+    def _solve(self, data: Data, bound: str | None) -> Local:
+        return solve_local(self.model, self.params, data, bound=bound, fallback=self.solver, seed=self.seed)
+
+    def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None) -> Local:
+        """Posterior of the local latents of ``x`` (the training rows by default) and its bound on log p(x_n).
+
+        bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own.
+        """
+        data = self.data if x is None else self._as_data(x, mask)
+        return self._solve(data, bound)
+
+    def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None) -> Tensor:
+        """Posterior means of the local latents, (N, K); see :meth:`local_posterior`."""
+        return self.local_posterior(x, mask=mask, bound=bound).posterior.mean
+
+    # ----- scores -----------------------------------------------------------------------------------------
+
+    def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None) -> Tensor:
+        """log p(x_n | params), (N,): exact by default, or the named lower bound.
+
+        Raises :class:`ppl_models.CapacityError` where the exact sum is not feasible, with an estimate of the
+        memory and the list of bounds; ``MethodError`` for an unknown bound.
+        """
+        data = self.data if x is None else self._as_data(x, mask)
+        return evaluate.log_likelihood(self.model, self.params, data, bound=bound, seed=self.seed)
+
+    @cached_property
+    def evidence(self) -> Tensor:
+        """Exact log p(x_n | params) of the training rows, (N,)."""
+        return self.log_likelihood()
+
+    @property
+    def bounds(self) -> list[str]:
+        """The names that ``bound=`` takes."""
+        return list(engines_of(self.model))
+
+    def bic(self) -> float:
+        """BIC = -log p(x | params) + psi / 2 log N, minimised over K (000, section 4.2)."""
+        return evaluate.bic(self)
+
+    def report(self, **settings: Any) -> Any:
+        """One line a component: prior, strongest features, and whether it is shut off."""
+        return evaluate.component_report(self, **settings)
+
+    # ----- generation -------------------------------------------------------------------------------------
+
+    def sample(self, num_rows: int = 1, *, seed: int = 0) -> dict[str, Tensor]:
+        """New rows from the fitted model: local and observed site -> (num_rows, ...)."""
+        return predictive.sample_rows(self.model, self.params, num_rows, seed=seed)
+
+    def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
+        """Posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
+        return predictive.posterior_predictive(self, num_samples, seed=seed)
+
+    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
+        """P(x_nj = 1 | code) at the most probable code of each row (000, section 4.4), or averaged over the posterior.
+
+        how: "mode" or "mean".
+        """
+        return predictive.reconstruct(self, x, mask=mask, how=how)
+
+    # ----- faces ------------------------------------------------------------------------------------------
+
+    def to_arviz(self, **settings: Any) -> Any:
+        """ArviZ InferenceData (0.23) or DataTree (1.x) with named dims and coords."""
+        from custom_inference.arviz import to_arviz
+
+        return to_arviz(self, **settings)
+
+    def plot(self, kind: str = "components", **settings: Any) -> Any:
+        """A figure: "components", "loading", "elbo" or "source"."""
+        from custom_inference import plots
+
+        return plots.plot(self, kind, **settings)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one safetensors file (tensors, with the settings as JSON in its header); atomic, no pickle."""
+        return _store.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fit:
+        """Read what :meth:`save` wrote; executes no code from the file."""
+        return cls(**_store.load(Path(path)))
+
+
+def check_init(model: Model, init: Fit | Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+    """Starting values for the globals from another fit or from a mapping."""
+    if init is None:
+        return None
+    return model.check_params(init.params if isinstance(init, Fit) else init)

@@ -1,0 +1,94 @@
+"""What a guide provides, and what the Pyro guides of local latents share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.infer.autoguide.initialization import init_to_value
+from pyro.nn import PyroModule
+from torch import Tensor
+
+from custom_inference.engines import steps_for
+from custom_inference.posterior import BernoulliPosterior, LocalPosterior
+from custom_inference.steps import Steps
+from ppl_models import Data, MethodError, Model
+from ppl_models.distributions import BernoulliVector
+
+#: How a Pyro guide treats the globals: "delta", "normal", or values at which the model was conditioned.
+Globals = str | Mapping[str, Tensor]
+
+
+class Guide:
+    """A family of local posteriors, as settings. Subclasses are frozen dataclasses.
+
+    ``steps(model)`` gives its closed-form E and M steps for ``VariationalEM``; ``bind(model, data, ...)`` gives a
+    Pyro guide for ``pyro.infer.SVI``. A family that has only one of the two says so with a MethodError.
+    """
+
+    #: The name of the bound that the family gives.
+    bound_name: ClassVar[str]
+
+    def steps(self, model: Model) -> Steps:
+        return steps_for(model, self.bound_name)
+
+    def bind(
+        self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
+    ) -> LocalGuide:
+        raise MethodError(f"{type(self).__name__} has no Pyro guide; use it in VariationalEM")
+
+
+class LocalGuide(PyroModule):
+    """A Pyro guide: globals by AutoDelta or AutoNormal (or fixed at given values), locals by a subclass.
+
+    Takes the model's arguments, subsampling included: ``guide(x, mask=..., batch_size=...)``.
+    """
+
+    def __init__(self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
+        super().__init__()
+        self.model_spec, self.num_rows = model, len(data)
+        self.fixed = None if isinstance(globals_, str) else dict(globals_)
+        self.globals_guide = global_guide(model, globals_, init) if isinstance(globals_, str) else None
+
+    def source_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
+        """Q(s) of the rows in ``index``; ``x`` is the full matrix."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
+        params = self.fixed
+        if self.globals_guide is not None:
+            params = dict(self.globals_guide(x, mask=mask, batch_size=batch_size))
+        assert params is not None
+        with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1) as index:
+            infer: Any = {"enumerate": "parallel"} if self.enumerates else {}
+            assert index is not None
+            distribution = self.source_distribution(x, mask, index, params)
+            pyro.sample(self.model_spec.local_site, distribution, infer=infer)
+        return params
+
+    @property
+    def enumerates(self) -> bool:
+        """Sum over the 2^K codes inside the ELBO where that is cheap: an exact expectation, no sampling noise."""
+        return self.model_spec.shapes["source_prior"][0] <= 10
+
+    def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
+        """Q of every row."""
+        with torch.no_grad():
+            every = torch.arange(len(data), device=data.x.device)
+            distribution = self.source_distribution(data.x, data.mask, every, params)
+        assert isinstance(distribution, BernoulliVector)
+        return BernoulliPosterior(distribution.probs.detach())
+
+
+def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None) -> Any:
+    """AutoDelta or AutoNormal over the global sites."""
+    kinds = {"delta": AutoDelta, "normal": AutoNormal}
+    if kind not in kinds:
+        raise MethodError(f"unknown guide for the globals {kind!r}; valid: {', '.join(kinds)}")
+    only_globals = poutine.block(model, expose=list(model.global_sites))
+    settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
+    return kinds[kind](only_globals, **settings)

@@ -1,0 +1,51 @@
+"""Amortised inference: one network reads a row and returns the probabilities of its bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from custom_inference.guides._protocol import Globals, Guide, LocalGuide
+from custom_inference.steps import Steps
+from ppl_models import Data, MethodError, Model
+from ppl_models.distributions import BernoulliVector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amortized(Guide):
+    """Q(s_n) = prod_i Bernoulli(encoder_i(x_n)): an encoder with one hidden layer, for SVI.
+
+    Missing entries reach the encoder as zeros beside an indicator of what was observed.
+    """
+
+    hidden: int = 64
+    bound_name: ClassVar[str] = "amortized"
+
+    def steps(self, model: Model) -> Steps:
+        raise MethodError("the amortised guide has no closed-form steps; use it in SVI")
+
+    def bind(
+        self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
+    ) -> LocalGuide:
+        return AmortizedGuide(model, data, globals_, init, self.hidden)
+
+
+class AmortizedGuide(LocalGuide):
+    """(x * observed, observed) -> hidden -> probabilities."""
+
+    def __init__(
+        self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None, hidden: int
+    ):
+        super().__init__(model, data, globals_, init)
+        num_bits = model.shapes["source_prior"][0]
+        inner = torch.nn.Linear(2 * data.num_features, hidden), torch.nn.Softplus(), torch.nn.Linear(hidden, num_bits)
+        self.encoder = torch.nn.Sequential(*inner).to(data.x)
+
+    def source_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
+        observed = torch.ones_like(x[index]) if mask is None else mask[index].to(x)
+        logits = self.encoder(torch.cat([x[index] * observed, observed], -1))
+        # Kept off 0 and 1 so that no code has probability zero under the guide.
+        return BernoulliVector(torch.sigmoid(logits).clamp(1e-6, 1 - 1e-6))

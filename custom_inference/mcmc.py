@@ -1,0 +1,164 @@
+"""Pyro's NUTS over the globals, with the codes summed out."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro.infer import MCMC
+from pyro.infer import NUTS as PyroNUTS
+from pyro.infer.mcmc.util import initialize_model
+from torch import Tensor
+from torch.distributions import biject_to
+
+from custom_inference._enumerate import plate_nesting
+from custom_inference._isolation import default_dtype, isolated
+from custom_inference._progress import Progress
+from custom_inference.align import align_draws
+from custom_inference.engines import Local, engines_of, solve_local, steps_for
+from custom_inference.fit import Fit, check_init
+from custom_inference.vem import EM
+from ppl_models import Data, MethodError, Model
+from ppl_models._data import check_for_fitting
+
+
+@dataclass(frozen=True, kw_only=True)
+class NUTS:
+    """No-U-turn sampling of the globals given the data, all codes summed out: the gold standard on toy problems.
+
+    num_samples, warmup: per chain. chains: run one after the other, each from its own jittered start.
+    The starts are the maximum a posteriori of exact EM, so that chains begin in the same labelling; draws are
+    aligned afterwards. Long work: costs one evaluation of the evidence and its gradient per leapfrog step.
+    """
+
+    num_samples: int = 300
+    warmup: int = 200
+    chains: int = 2
+    target_accept: float = 0.8
+    max_tree_depth: int = 8
+    jitter: float = 0.1
+
+    @property
+    def name(self) -> str:
+        return "NUTS"
+
+    def fit(
+        self,
+        model: Model,
+        data: Any,
+        *,
+        mask: Any = None,
+        seed: int = 0,
+        device: Any = None,
+        dtype: torch.dtype = torch.float64,
+        init: Fit | Mapping[str, Tensor] | None = None,
+        progress: bool = True,
+    ) -> Fit:
+        """Draw from the posterior of the globals. Ctrl-C returns the draws of the chains so far."""
+        checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
+        check_for_fitting(checked, site=model.observed_site)
+        begin = time.perf_counter()
+        start = check_init(model, init)
+        if start is None:
+            start = _mode(model, checked, seed)
+        with isolated(seed), default_dtype(dtype):
+            chains, stats, outcome = self._sample(model, checked, start, progress)
+        draws = align_draws({site: torch.stack([c[site] for c in chains]) for site in model.global_sites}, model.dims)
+        params = {site: value.mean((0, 1)) for site, value in draws.items()}
+        return Fit(
+            model=model,
+            params=params,
+            elbo=stats["lp"].flatten().double(),
+            bound_name="log joint (codes summed out)",
+            status=outcome,
+            method=self.name,
+            data=checked,
+            seed=seed,
+            draws=draws,
+            sample_stats=stats,
+            details={"seconds": round(time.perf_counter() - begin, 3)},
+        )
+
+    def _sample(
+        self, model: Model, data: Data, start: dict[str, Tensor], progress: bool
+    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor], str]:
+        potential, transforms = log_joint_potential(model, data)
+        chains, energies, diverging = [], [], 0
+        outcome = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps"
+        try:
+            for chain in range(self.chains):
+                unconstrained = {s: transforms[s](start[s].to(data.x).clamp(1e-3, 1 - 1e-3)) for s in start}
+                noisy = {s: v + self.jitter * torch.randn_like(v) for s, v in unconstrained.items()}
+                label = f"{self.name} chain {chain + 1} of {self.chains}"
+                draws, bad = self._chain(potential, noisy, label, progress)
+                energies.append(torch.stack([-potential({s: v[i] for s, v in draws.items()}).detach()
+                                             for i in range(self.num_samples)]))
+                chains.append({site: transforms[site].inv(value) for site, value in draws.items()})
+                diverging += bad
+        except KeyboardInterrupt:
+            if not chains:
+                raise
+            outcome = f"interrupted after {len(chains)} of {self.chains} chains"
+        return chains, {"lp": torch.stack(energies)}, f"{outcome}; {diverging} divergences"
+
+    def _chain(
+        self, potential: Any, start: dict[str, Tensor], label: str, progress: bool
+    ) -> tuple[dict[str, Tensor], int]:
+        kernel = PyroNUTS(
+            potential_fn=potential, target_accept_prob=self.target_accept, max_tree_depth=self.max_tree_depth
+        )
+        with Progress(self.warmup + self.num_samples, label, enabled=progress) as bar, warnings.catch_warnings():
+            # torch deprecates what Pyro's MCMC still calls; nothing here depends on it.
+            warnings.simplefilter("ignore")
+            mcmc = MCMC(
+                kernel,
+                num_samples=self.num_samples,
+                warmup_steps=self.warmup,
+                initial_params=start,
+                disable_progbar=True,
+                hook_fn=lambda *_: bar.advance(),
+            )
+            mcmc.run()
+        return mcmc.get_samples(), len(mcmc.diagnostics().get("divergences", {}).get("chain 0", []))
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """Given the globals the codes are summed out: the exact posterior."""
+        return solve_local(model, params, data, bound="evidence", seed=seed)
+
+
+def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
+    """-log p(globals, x) of unconstrained globals with the codes summed out, and the transforms to them.
+
+    With closed-form steps the evidence is theirs; otherwise Pyro enumerates the program.
+    """
+    transforms = {s: biject_to(model.prior(s, like=data.x).support).inv for s in model.global_sites}
+    if "evidence" not in engines_of(model):
+        middle = {s: t.inv(torch.zeros(model.shapes[s]).to(data.x)) for s, t in transforms.items()}
+        depth = plate_nesting(model, middle, data)
+        return initialize_model(model, (data.x,), {"mask": data.mask}, max_plate_nesting=depth)[1:3]
+    steps = steps_for(model, "evidence")
+    rows = steps.rows(data)
+
+    def potential(unconstrained: dict[str, Tensor]) -> Tensor:
+        params = {site: transforms[site].inv(value) for site, value in unconstrained.items()}
+        volume = torch.stack(
+            [transforms[s].inv.log_abs_det_jacobian(v, params[s]).sum() for s, v in unconstrained.items()]
+        ).sum()
+        evidence = steps.log_evidence(params, rows).sum()  # pyright: ignore[reportAttributeAccessIssue]
+        return -(evidence + model.log_prior(params) + volume)
+
+    return potential, transforms
+
+
+def _mode(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
+    """Maximum a posteriori by exact EM where that applies, else a draw from the prior."""
+    try:
+        return EM().fit(model, data, seed=seed, progress=False).params
+    except MethodError:
+        from custom_inference.svi import SVI
+
+        return SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False).params

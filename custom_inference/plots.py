@@ -1,0 +1,262 @@
+"""Figures of fits and comparisons. Every function returns a matplotlib Figure and shows nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from custom_inference import _axes
+from custom_inference._axes import INK, MUTED, new_figure
+from custom_inference.evaluate import is_shut_off
+from ppl_models import MethodError
+from ppl_models._errors import unknown_name
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+Array = NDArray[Any]
+
+
+def plot(fit: Fit, kind: str = "components", **settings: Any) -> Figure:
+    """A figure of a fit.
+
+    kind: "components" (what each source turns on), "loading" (the matrix, labelled), "elbo" (the objective by
+    iteration) or "source" (posterior means of the sources, rows by components).
+
+    Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
+    """
+    if kind not in KINDS:
+        raise MethodError(unknown_name("kind of plot", kind, KINDS))
+    return KINDS[kind](fit, **settings)
+
+
+# ----- components -----------------------------------------------------------------------------------------
+
+
+def plot_components(
+    fit: Fit, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None
+) -> Figure:
+    """What each source turns on, its prior pi, and whether it is shut off; the leak comes last (000, Fig. 4).
+
+    Pictures where ``image_shape`` = (height, width) is given or the features are labelled r0c0, r0c1, ...;
+    otherwise a heat map of the ``top`` strongest features of every source.
+    """
+    loading, leak, prior = _component_arrays(fit)
+    labels, off = _component_labels(fit), is_shut_off(fit.params).cpu().numpy()
+    title = title or f"{_family(fit)}: {len(loading)} component{'s' * (len(loading) > 1)} and the leak"
+    features = fit.coords["feature"]
+    place = _pixels(features, image_shape)
+    if place is None:
+        return _strongest_features(loading, leak, prior, off, labels, features, top, title)
+    pictures = [_axes.as_image(row, place) for row in [*loading, leak]]
+    captions = [
+        _axes.Caption(label, f"π = {p:.3f}" + (", shut off" if shut else ""), muted=bool(shut))
+        for label, p, shut in zip(labels, prior, off, strict=True)
+    ]
+    captions.append(_axes.Caption("leak", ""))
+    return _axes.gallery(pictures, captions, title, "P(pixel on | source present)")
+
+
+def plot_pictures(
+    pictures: Any,
+    image_shape: tuple[int, int],
+    captions: Sequence[str],
+    *,
+    title: str,
+    bar: str = "probability",
+) -> Figure:
+    """Rows of ``pictures`` (M, height * width) as captioned images: true patterns, reconstructions."""
+    values = np.asarray(pictures, dtype=float)
+    wanted = (len(captions), image_shape[0] * image_shape[1])
+    if values.shape != wanted:
+        raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
+    images = [row.reshape(image_shape) for row in values]
+    return _axes.gallery(images, [_axes.Caption(str(c), "") for c in captions], title, bar)
+
+
+def _strongest_features(
+    loading: Array,
+    leak: Array,
+    prior: Array,
+    off: Array,
+    labels: list[str],
+    features: list[Any],
+    top: int,
+    title: str,
+) -> Figure:
+    chosen = _axes.strongest(loading, max(1, min(top, 90 // len(loading))))
+    values = np.concatenate([loading, leak[None]])[:, chosen].T
+    figure = new_figure(2.8 + 0.42 * values.shape[1], 2.6 + 0.2 * len(chosen))
+    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.5, 0.24 * len(chosen))])
+    above.bar(range(len(prior)), prior, color=[MUTED if shut else INK for shut in off], width=0.7)
+    above.set_ylabel("π")
+    above.spines[["top", "right"]].set_visible(False)
+    names = [f"{label} (off)" if shut else label for label, shut in zip(labels, off, strict=True)]
+    image = _axes.heat_map(axes, values, [features[j] for j in chosen], [*names, "leak"])
+    axes.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(features)})")
+    _axes.scale(figure, image, axes, "P(feature on | source present)")
+    figure.suptitle(title)
+    return figure
+
+
+# ----- loading --------------------------------------------------------------------------------------------
+
+
+def plot_loading(fit: Fit, *, max_features: int = 80, title: str | None = None) -> Figure:
+    """The loading matrix, components by features, with labels.
+
+    Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
+    """
+    loading, leak, prior = _component_arrays(fit)
+    features, off = fit.coords["feature"], is_shut_off(fit.params).cpu().numpy()
+    chosen = np.arange(loading.shape[1])
+    shown = "feature"
+    if len(chosen) > max_features:
+        chosen = _axes.strongest(loading, 1, total=max_features)
+        shown = f"feature (strongest {max_features} of {loading.shape[1]})"
+    values = np.concatenate([loading, leak[None]])[:, chosen]
+    figure = new_figure(3.5 + 0.2 * len(chosen), 2.2 + 0.26 * len(values))
+    axes = figure.subplots()
+    names = [
+        f"{label}  π = {p:.3f}" + (" (off)" if shut else "")
+        for label, p, shut in zip(_component_labels(fit), prior, off, strict=True)
+    ]
+    image = _axes.heat_map(axes, values, [*names, "leak"], [features[j] for j in chosen])
+    axes.set(xlabel=shown, ylabel="component")
+    _axes.scale(figure, image, axes, "P(feature on | source present)")
+    figure.suptitle(title or f"{_family(fit)}: loading")
+    return figure
+
+
+# ----- objective ------------------------------------------------------------------------------------------
+
+
+def plot_elbo(fit: Fit, *, title: str | None = None) -> Figure:
+    """The objective per row by iteration; beside it the later half alone where the start hides it."""
+    trace = fit.elbo.detach().cpu().numpy() / len(fit.data)
+    if not len(trace):
+        raise MethodError(f"this fit ({fit.method}) has no objective trace to plot")
+    late = trace[len(trace) // 2 :]
+    hidden = len(trace) >= 10 and np.ptp(trace) > 10 * np.ptp(late)
+    figure = new_figure(9.5 if hidden else 6.0, 3.8)
+    panels = figure.subplots(1, 2 if hidden else 1, squeeze=False)[0]
+    for axes, first in zip(panels, (0, len(trace) // 2), strict=False):
+        _axes.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
+        axes.set(xlabel="iteration", ylabel=f"objective per row, nats ({fit.bound_name})")
+    if hidden:
+        panels[0].set_title("all iterations", fontsize=10)
+        panels[1].set_title("later half", fontsize=10)
+    figure.suptitle(title or f"{_family(fit)} by {fit.method}: objective, last {trace[-1]:.4f} nats a row")
+    return figure
+
+
+# ----- sources --------------------------------------------------------------------------------------------
+
+
+def plot_source(fit: Fit, *, max_rows: int | None = None, title: str | None = None) -> Figure:
+    """Posterior means of the sources, rows by components.
+
+    Rows with the same code lie together: they are ordered by the code, the most used source first.
+    max_rows: show only this many, evenly spaced in that order.
+    """
+    mean = fit.posterior.mean.detach().cpu().numpy()
+    by_use = np.argsort(-mean.sum(0))
+    bits = mean[:, by_use] > 0.5
+    # lexsort takes its most significant key last; within a code, rows of similar certainty lie together.
+    order = np.lexsort((-mean.sum(1), *(~bits).T[::-1]))
+    if max_rows is not None and max_rows < len(order):
+        order = order[np.linspace(0, len(order) - 1, max_rows).round().astype(int)]
+    labelled = len(order) <= 60
+    figure = new_figure(2.6 + 0.34 * mean.shape[1], 2.0 + 0.19 * len(order) if labelled else 7.0)
+    axes = figure.subplots()
+    rows = [fit.coords["row"][n] for n in order] if labelled else None
+    labels = _component_labels(fit)
+    image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use])
+    axes.set_xlabel("component, most used first")
+    axes.set_ylabel("row" if labelled else f"{len(order)} rows, ordered by their code")
+    _axes.scale(figure, image, axes, "P(source present | row)")
+    figure.suptitle(title or f"{_family(fit)}: sources of the rows")
+    return figure
+
+
+# ----- comparison -----------------------------------------------------------------------------------------
+
+
+def plot_comparison(table: pd.DataFrame, *, title: str = "Approximate against exact posterior") -> Figure:
+    """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``."""
+    panels = {
+        "gap_per_row": ("gap to the log evidence", "nats per row"),
+        "worst_marginal_error": ("worst error of a marginal", "max |q(s = 1) - p(s = 1 | x)|"),
+    }
+    missing = [column for column in panels if column not in table]
+    if missing or not len(table):
+        raise MethodError(f"a comparison table needs a row and the columns {', '.join(panels)}")
+    names = [str(name) for name in table.index]
+    longest = max(map(len, names))
+    figure = new_figure(7.0 + 0.08 * longest, 1.6 + 0.36 * len(names))
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, (column, (heading, unit)) in zip(both, panels.items(), strict=True):
+        _bars(axes, names, table[column].to_numpy(dtype=float))
+        axes.set_title(heading, fontsize=10)
+        axes.set_xlabel(unit)
+    figure.suptitle(title)
+    return figure
+
+
+def _bars(axes: Axes, names: list[str], values: Array) -> None:
+    # A bound above the evidence by rounding is no gap.
+    shown = np.where(np.abs(values) < 1e-9, 0.0, values)
+    widest = np.nanmax(np.abs(shown)) if np.isfinite(shown).any() else 0.0
+    axes.barh(range(len(names)), np.nan_to_num(shown), color=INK, height=0.6)
+    for position, value in enumerate(shown):
+        text = "not available" if np.isnan(value) else f"{value:.3g}"
+        right = max(0.0, np.nan_to_num(value))
+        where = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+        axes.annotate(text, (right, position), fontsize=9, **where)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(min(0.0, float(np.nan_to_num(shown).min()) * 1.3), 1.3 * widest or 1.0)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+# ----- what the figures share -----------------------------------------------------------------------------
+
+
+def _component_arrays(fit: Fit) -> tuple[Array, Array, Array]:
+    """Loading (K, D), leak (D,) and source prior (K,)."""
+    missing = [site for site in ("loading", "leak", "source_prior") if site not in fit.params]
+    if missing:
+        raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
+    loading, leak, prior = (fit.params[s].detach().cpu().numpy() for s in ("loading", "leak", "source_prior"))
+    return loading, leak, prior
+
+
+def _component_labels(fit: Fit) -> list[str]:
+    return [f"s{label}" if isinstance(label, int) else str(label) for label in fit.coords["component"]]
+
+
+def _family(fit: Fit) -> str:
+    return type(fit.model).__name__
+
+
+def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Array | None:
+    """Row and column (2, D) of every feature in a picture, or None where the features are not pixels."""
+    if image_shape is not None:
+        height, width = image_shape
+        if height * width != len(features):
+            raise MethodError(f"image_shape {height} x {width} does not hold {len(features)} features")
+        return np.array(np.unravel_index(np.arange(len(features)), (height, width)))
+    found = [re.fullmatch(r"r(\d+)c(\d+)", str(name)) for name in features]
+    if not all(found):
+        return None
+    return np.array([[int(m[1]), int(m[2])] for m in found if m]).T
+
+
+KINDS = {"components": plot_components, "loading": plot_loading, "elbo": plot_elbo, "source": plot_source}

@@ -1,0 +1,131 @@
+"""Posteriors over the local latents at given globals, in the two shapes that binary codes need."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ppl_models import CapacityError
+from ppl_models.distributions import BernoulliVector, all_codes
+
+
+class LocalPosterior(abc.ABC):
+    """q(s_n) for every row n; rows are independent."""
+
+    @property
+    @abc.abstractmethod
+    def mean(self) -> Tensor:
+        """Posterior marginals P(s_ni = 1), (N, K)."""
+
+    @property
+    @abc.abstractmethod
+    def mode(self) -> Tensor:
+        """The most probable code of each row, (N, K)."""
+
+    @abc.abstractmethod
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        """Codes drawn independently per row, (num_samples, N, K)."""
+
+    @abc.abstractmethod
+    def log_prob(self, source: Tensor) -> Tensor:
+        """log q(s_n = source_n), (N,)."""
+
+    @abc.abstractmethod
+    def table(self) -> tuple[Tensor, Tensor]:
+        """All 2^K codes (C, K) and the log-probabilities (N, C); only for small K."""
+
+
+@dataclass(frozen=True)
+class CodePosterior(LocalPosterior):
+    """A probability for each of a set of codes: all 2^K of them (exact), or a row's own few (truncated).
+
+    codes: (C, K) shared by the rows, or (N, S, K).
+    log_weight: (N, C) or (N, S), normalised; -inf marks an unused slot.
+    """
+
+    codes: Tensor
+    log_weight: Tensor
+
+    @property
+    def shared(self) -> bool:
+        return self.codes.ndim == 2
+
+    @property
+    def mean(self) -> Tensor:
+        weight, codes = self.log_weight.exp(), self.codes.to(self.log_weight)
+        return weight @ codes if self.shared else torch.einsum("ns,nsk->nk", weight, codes)
+
+    def _pick(self, slot: Tensor) -> Tensor:
+        """Codes in the slots (..., N) of each row -> (..., N, K)."""
+        if self.shared:
+            return self.codes[slot].to(self.log_weight)
+        return self.codes[torch.arange(self.codes.shape[0], device=slot.device), slot].to(self.log_weight)
+
+    @property
+    def mode(self) -> Tensor:
+        return self._pick(self.log_weight.argmax(-1))
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator(device=self.log_weight.device).manual_seed(seed)
+        slot = torch.multinomial(self.log_weight.exp(), num_samples, replacement=True, generator=generator)
+        return self._pick(slot.T)
+
+    def log_prob(self, source: Tensor) -> Tensor:
+        same = (self.codes.to(source) == source.unsqueeze(-2)).all(-1)
+        return torch.where(same, self.log_weight, torch.full_like(self.log_weight, -torch.inf)).logsumexp(-1)
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        if self.shared:
+            return self.codes, self.log_weight
+        num_bits = self.codes.shape[-1]
+        every = all_codes(num_bits, dtype=self.log_weight.dtype, device=self.codes.device)
+        powers = 2 ** torch.arange(num_bits, device=self.codes.device)
+        position = (self.codes.long() * powers).sum(-1)
+        filled = torch.full((len(self.codes), len(every)), -torch.inf).to(self.log_weight)
+        # Unused slots may repeat a used code: they must not overwrite it, so take the maximum.
+        return every, filled.scatter_reduce(1, position, self.log_weight, "amax")
+
+
+@dataclass(frozen=True)
+class BernoulliPosterior(LocalPosterior):
+    """Independent bits: probs (N, K)."""
+
+    probs: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return (self.probs > 0.5).to(self.probs)
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator(device=self.probs.device).manual_seed(seed)
+        return torch.bernoulli(self.probs.expand(num_samples, -1, -1), generator=generator)
+
+    def log_prob(self, source: Tensor) -> Tensor:
+        return BernoulliVector(self.probs, validate_args=False).log_prob(source)
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        num_bits = self.probs.shape[1]
+        if num_bits > 16:
+            raise CapacityError(
+                f"a table of 2^{num_bits} codes a row; at most 16 bits are tabulated",
+                needed_bytes=8.0 * len(self.probs) * 2**num_bits,
+                allowed_bytes=8.0 * len(self.probs) * 2**16,
+            )
+        every = all_codes(num_bits, dtype=self.probs.dtype, device=self.probs.device)
+        return every, torch.log(self.probs) @ every.T + torch.log1p(-self.probs) @ (1 - every).T
+
+
+def kullback_leibler(q: LocalPosterior, p: LocalPosterior) -> Tensor:
+    """KL(q || p) of each row, (N,), by summing over all codes in both tables."""
+    (codes, log_q), (_, log_p) = q.table(), p.table()
+    del codes
+    weight = log_q.exp()
+    difference = torch.where(weight > 0, log_q - log_p, torch.zeros_like(log_q))
+    return (weight * difference).sum(-1)

@@ -1,0 +1,49 @@
+"""Closed-form updates of probabilities under Beta priors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ppl_models import MethodError, Model
+
+
+def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    """(a, b) of a Beta prior, broadcastable to the site.
+
+    Raises :class:`MethodError` for any other prior, and for a < 1 or b < 1, where the mode is a pole on the
+    boundary and not a stationary point.
+    """
+    prior = model.priors[site]
+    if isinstance(prior, torch.distributions.Uniform) and float(prior.low) == 0 and float(prior.high) == 1:
+        return torch.ones_like(like[..., :1]), torch.ones_like(like[..., :1])
+    if not isinstance(prior, torch.distributions.Beta):
+        name = type(prior).__name__
+        raise MethodError(f"closed-form steps need a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
+    a, b = prior.concentration1.to(like), prior.concentration0.to(like)
+    if bool((a < 1).any() or (b < 1).any()):
+        raise MethodError(
+            f"the Beta prior of '{site}' has a concentration below 1, so its density is unbounded at the edge and "
+            "has no maximum a posteriori; use NUTS, or concentrations of at least 1"
+        )
+    return a, b
+
+
+def beta_mode(on: Tensor, total: Tensor, prior: tuple[Tensor, Tensor], *, floor: float) -> Tensor:
+    """argmax of on log p + (total - on) log(1 - p) + log Beta(p; a, b), clamped into [floor, 1 - floor].
+
+    Where nothing was counted and the prior is flat every p is a maximum: 0.5 would be as good as any, but a
+    link that nothing supports is shut, so the floor is returned.
+    """
+    a, b = prior
+    count = total + a + b - 2
+    mode = (on + a - 1) / count.clamp(min=torch.finfo(on.dtype).tiny)
+    return mode.clamp(floor, 1 - floor)
+
+
+def logit_jitter(
+    value: float, shape: tuple[int, ...], spread: float, generator: torch.Generator, like: Tensor
+) -> Tensor:
+    """Probabilities around ``value``, spread on the logit scale."""
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(like)
+    return torch.sigmoid(torch.logit(torch.tensor(value, dtype=like.dtype, device=like.device)) + spread * noise)

@@ -1,0 +1,199 @@
+"""NOCA's factorized variational bound: the paper's algorithm (000, sections 2.2 and 3, Fig. 2, with its errata).
+
+Every observed x_nj = 1 carries a distribution q_nj over the sources. Jensen's inequality on the concave
+phi(a) = log(1 - e^{-a}) gives log P(x_j = 1 | s) >= phi(theta_0) + sum_i s_i g_i(q_i) with
+g_i(q) = q [phi(theta_0 + theta_i / q) - phi(theta_0)]                                                    (eq. 6)
+so that, with lambda_ni = Q(s_ni = 1), the bound on log p(x_n) is
+
+F_n = sum_i [lambda_i logit pi_i + log(1 - pi_i)] - sum_j zeros_nj (theta_0j + sum_i lambda_i theta_ij)
+      + sum_{j: x_nj = 1} [phi(theta_0j) + sum_i lambda_i g_i(q_nj(i))] + H(Q)                            (eq. 7)
+
+q is stored only for the observed ones, as an (E, K) matrix in row order. At q -> 0, theta/q -> infinity and
+g -> -0 * phi(theta_0) = 0; q is kept above the smallest normal number, where this limit is reached exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference._roots import decreasing_root
+from custom_inference.posterior import BernoulliPosterior, LocalPosterior
+from custom_inference.steps._beta import beta_parameters
+from custom_inference.steps._protocol import EStep, Params
+from custom_inference.steps._rows import BinaryRows
+from custom_inference.steps.noca_common import FLOOR, prior_mode, random_start, thetas
+from ppl_models import Data, Model
+from ppl_models.distributions import log1mexp
+
+
+def _safe(q: Tensor) -> Tensor:
+    return q.clamp(min=torch.finfo(q.dtype).tiny ** 0.5)
+
+
+class Links(NamedTuple):
+    """theta (E, K), theta_0 (E, 1) and phi(theta_0) (E, 1) of the feature of every observed one."""
+
+    theta: Tensor
+    theta0: Tensor
+    phi0: Tensor
+
+    @classmethod
+    def of(cls, params: Params, rows: BinaryRows) -> Links:
+        theta, theta0 = thetas(params)
+        column = rows.nonzero[1]
+        return cls(theta.T[column], theta0[column, None], log1mexp(theta0)[column, None])
+
+    def gain(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """g(q) >= 0 and q dg/dq >= 0, dg/dq = phi(theta_0 + u) - phi(theta_0) - u phi'(theta_0 + u), u = theta / q.
+
+        The derivative is the bracket of Fig. 2; both come from one exponential.
+        """
+        u = self.theta / _safe(q)
+        on = -torch.expm1(-(self.theta0 + u))
+        rise = torch.log(on) - self.phi0
+        return q * rise, q * (rise - u * (1 - on) / on).clamp(min=0)
+
+    def select(self, index: Tensor) -> Links:
+        return Links(self.theta[index], self.theta0[index], self.phi0[index])
+
+
+def sharpen(mean: Tensor, links: Links, q: Tensor, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One update of q (000, Fig. 2): q_i <- lambda_i q_i dg_i/dq_i, normalised; never lowers sum_i lambda_i g_i(q_i).
+
+    The multiplicative update alone can overshoot where theta/q is small, so the step is halved on the log scale,
+    entry by entry, until the bound does not fall. Takes and returns q with its ``Links.gain``.
+    """
+    weight = mean * slope
+    total = weight.sum(-1, keepdim=True)
+    # Nothing to distribute (no source is on, or none reaches this feature): leave q alone.
+    proposal = torch.where(total > 0, weight / total.clamp(min=torch.finfo(q.dtype).tiny), q)
+    before = (mean * gain).sum(-1)
+    new_gain, new_slope = links.gain(proposal)
+    for _ in range(5):
+        worse = ((mean * new_gain).sum(-1) < before).nonzero().flatten()
+        if not len(worse):
+            return proposal, new_gain, new_slope
+        midway = (q[worse] * proposal[worse]).sqrt()
+        proposal[worse] = midway / midway.sum(-1, keepdim=True)
+        new_gain[worse], new_slope[worse] = links.select(worse).gain(proposal[worse])
+    worse = (mean * new_gain).sum(-1) < before
+    proposal[worse], new_gain[worse], new_slope[worse] = q[worse], gain[worse], slope[worse]
+    return proposal, new_gain, new_slope
+
+
+@dataclass(frozen=True, kw_only=True)
+class NocaFactorized:
+    """E step: alternate Q (eq. 5) and q (Fig. 2) ``inner_steps`` times. M step: the roots of Fig. 2."""
+
+    inner_steps: int = 5
+    bound_name: str = "factorized"
+    additive: bool = False
+
+    def rows(self, data: Data) -> BinaryRows:
+        return BinaryRows.of(data)
+
+    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
+        return random_start(model, rows, generator)
+
+    def start(self, params: Params, rows: BinaryRows) -> Tensor:
+        """q in proportion to pi_i theta_ij, (E, K)."""
+        theta, _ = thetas(params)
+        weight = (params["source_prior"][:, None] * theta).T[rows.nonzero[1]] + FLOOR
+        return weight / weight.sum(-1, keepdim=True)
+
+    def source_mean(self, params: Params, rows: BinaryRows, gain: Tensor, temperature: float = 1.0) -> Tensor:
+        """lambda (N, K): Q(s) in proportion to P(s) prod_j h(x_j | s) (eq. 5), the best Q at this q."""
+        theta, _ = thetas(params)
+        gained = torch.zeros_like(gain[:1]).expand(len(rows), -1).index_add(0, rows.nonzero[0], gain)
+        return torch.sigmoid(torch.logit(params["source_prior"]) + temperature * (gained - rows.zeros @ theta.T))
+
+    def bound(self, params: Params, rows: BinaryRows, gain: Tensor, mean: Tensor) -> Tensor:
+        """F_n of eq. 7, (N,), from g_i(q) of every observed one."""
+        theta, theta0 = thetas(params)
+        row, column = rows.nonzero
+        pi = params["source_prior"]
+        per_one = log1mexp(theta0)[column] + (mean[row] * gain).sum(-1)
+        explained = torch.zeros_like(mean[:, 0]).index_add(0, row, per_one)
+        prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()
+        absent = (rows.zeros * (theta0 + mean @ theta)).sum(-1)
+        entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
+        return prior - absent + explained + entropy
+
+    def e_step(
+        self,
+        params: Params,
+        rows: BinaryRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        row, links = rows.nonzero[0], Links.of(params, rows)
+        q = self.start(params, rows) if not locals_ else locals_["q"]
+        gain, slope = links.gain(q)
+        mean = self.source_mean(params, rows, gain, temperature)
+        for _ in range(self.inner_steps):
+            q, gain, slope = sharpen(mean[row], links, q, gain, slope)
+            mean = self.source_mean(params, rows, gain, temperature)
+        statistics = {"source": mean.sum(0), "rows": mean.new_tensor(len(rows))}
+        return EStep(statistics, {"q": q, "mean": mean}, self.bound(params, rows, gain, mean))
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
+        """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each)."""
+        q, mean = step.locals["q"], step.locals["mean"]
+        new = {**params, "source_prior": prior_mode(model, params, step.statistics["source"], len(rows))}
+        new["loading"] = -torch.expm1(-self._loading_roots(model, new, rows, q, mean))
+        new["leak"] = -torch.expm1(-self._leak_roots(model, new, rows, q, mean))
+        return new
+
+    def _loading_roots(self, model: Model, params: Params, rows: BinaryRows, q: Tensor, mean: Tensor) -> Tensor:
+        """sum_n lambda_ni [-m_nj + x_nj / (1 - A)] + (a - 1) / (e^theta - 1) - (b - 1) = 0."""
+        theta, theta0 = thetas(params)
+        row, column = rows.nonzero
+        a, b = beta_parameters(model, "loading", theta)
+        present = rows.observed_sum(mean)
+        weight, scale, base = mean[row], 1 / _safe(q), theta0[column, None]
+
+        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
+            absent = torch.exp(-base - t.T[column] * scale)
+            share = weight / (1 - absent)
+            first = _by_feature(share, column, t)
+            second = _by_feature(share / (1 - absent) * absent * scale, column, t)
+            pull = (a - 1) / torch.expm1(t)
+            return first - present + pull - (b - 1), -second - pull * (1 + 1 / torch.expm1(t))
+
+        low, high = torch.full_like(theta, FLOOR), torch.full_like(theta, -math.log(FLOOR))
+        return decreasing_root(derivative, low, high, theta)
+
+    def _leak_roots(self, model: Model, params: Params, rows: BinaryRows, q: Tensor, mean: Tensor) -> Tensor:
+        """sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] = #zeros."""
+        theta, theta0 = thetas(params)
+        row, column = rows.nonzero
+        a, b = beta_parameters(model, "leak", theta0)
+        zeros = rows.zeros.sum(0)
+        on, shift = mean[row] * q, theta.T[column] / _safe(q)
+        off = _by_feature(((1 - mean[row]) * q).sum(-1, keepdim=True), column, theta0[None])[0]
+
+        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
+            rest = 1 / torch.expm1(t)
+            reached = 1 / torch.expm1(t[column, None] + shift)
+            first = _by_feature((on * reached).sum(-1, keepdim=True), column, t[None])[0]
+            second = _by_feature((on * reached * (1 + reached)).sum(-1, keepdim=True), column, t[None])[0]
+            weight = off + (a - 1)
+            return first + weight * rest - zeros - (b - 1), -second - weight * rest * (1 + rest)
+
+        low, high = torch.full_like(theta0, FLOOR), torch.full_like(theta0, -math.log(FLOOR))
+        return decreasing_root(derivative, low, high, theta0)
+
+    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+        return BernoulliPosterior(step.locals["mean"])
+
+
+def _by_feature(values: Tensor, column: Tensor, like: Tensor) -> Tensor:
+    """Sum (E, K) values of the observed ones by feature -> (K, D)."""
+    return torch.zeros_like(like.T).index_add(0, column, values).T

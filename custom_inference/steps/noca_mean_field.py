@@ -1,0 +1,172 @@
+"""NOCA under a mean-field posterior, with the noisy-or's expectation evaluated to a known accuracy.
+
+E_Q[log(1 - e^{-a})] has the power series -sum_m E[e^{-m a}] / m, and every term factorises over the sources:
+E[e^{-t a}] = e^{-t theta_0} prod_i (1 - lambda_i + lambda_i e^{-t theta_i}). The series needs about 1 / theta_0
+terms. Instead -log(1 - e^{-a}) is approximated by a short exponential sum, sum_l w_l e^{-t_l a} with w >= 0, to a
+uniform error eps over a >= min_j theta_0j (``exponential_sum``): the expectation then has the same error eps, and
+
+L_n = sum_i [lambda_i logit pi_i + log(1 - pi_i)] - sum_j zeros_nj (theta_0j + sum_i lambda_i theta_ij) + H(Q)
+      - sum_{j: x_nj = 1} [eps + sum_l w_l e^{-t_l theta_0j} prod_i (1 - lambda_i + lambda_i e^{-t_l theta_ij})]
+
+never exceeds the ELBO of Q, hence never the evidence. L_n is multilinear in the lambda_i but for the entropy, so
+every coordinate has a closed-form maximum, and sweeps over the sources never lower it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from custom_inference._exponential_sum import ExponentialSum, exponential_sum
+from custom_inference.posterior import BernoulliPosterior, LocalPosterior
+from custom_inference.steps._protocol import EStep, Params
+from custom_inference.steps._rows import BinaryRows
+from custom_inference.steps.noca_common import prior_mode, random_start, thetas, transmission_update
+from ppl_models import Data, Model
+
+#: Entries of the (ones, nodes) work array per block of rows.
+_BLOCK_ENTRIES = 2**22
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """The exponential sum at the current parameters: decay (L, K, D) = e^{-t_l theta_ij}, leak (L, D), w (L,)."""
+
+    sum: ExponentialSum
+    decay: Tensor
+    leak: Tensor
+
+    @classmethod
+    def of(cls, params: Params, tolerance: float) -> _Nodes:
+        theta, theta0 = thetas(params)
+        terms = exponential_sum(float(theta0.min()), tolerance)
+        nodes = terms.nodes.to(theta)
+        return cls(terms, torch.exp(-nodes[:, None, None] * theta), torch.exp(-nodes[:, None] * theta0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NocaMeanField:
+    """E step: ``sweeps`` coordinate sweeps over the sources; M step: cause transmission.
+
+    tolerance: largest uniform error of the exponential sum, per observed one.
+    """
+
+    sweeps: int = 2
+    tolerance: float = 1e-8
+    bound_name: str = "mean_field"
+    additive: bool = True
+
+    def rows(self, data: Data) -> BinaryRows:
+        return BinaryRows.of(data)
+
+    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
+        return random_start(model, rows, generator)
+
+    def _blocks(self, rows: BinaryRows, num_nodes: int) -> list[slice]:
+        per_row = max(1, int(rows.ones.sum() / len(rows))) * num_nodes
+        size = max(1, _BLOCK_ENTRIES // per_row)
+        return [slice(start, start + size) for start in range(0, len(rows), size)]
+
+    def e_step(
+        self,
+        params: Params,
+        rows: BinaryRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        nodes = _Nodes.of(params, self.tolerance)
+        start = locals_["mean"] if locals_ else params["source_prior"].expand(len(rows), -1)
+        total: dict[str, Tensor] = {}
+        means, bounds = [], []
+        for block in self._blocks(rows, len(nodes.sum.weights)):
+            part = rows.select(block)
+            mean = _clipped(start[block].clone())
+            for _ in range(self.sweeps):
+                mean = self._sweep(params, part, mean, nodes, temperature)
+            bounds.append(self._bound(params, part, mean, nodes))
+            counts = self._statistics(params, part, mean, nodes)
+            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
+            means.append(mean)
+        return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
+
+    def _sweep(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, temperature: float) -> Tensor:
+        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)])."""
+        theta, _ = thetas(params)
+        row, column = rows.nonzero
+        weights = nodes.sum.weights.to(mean)
+        product = self._products(mean, row, column, nodes)
+        logit, absent = torch.logit(params["source_prior"]), rows.zeros @ theta.T
+        for i in range(mean.shape[1]):
+            decay = nodes.decay[:, i].T[column]  # (E, L)
+            old = mean[row, i, None]
+            others = product / (1 - old * (1 - decay))
+            gain = (others * (1 - decay)) @ weights
+            raised = torch.zeros_like(mean[:, 0]).index_add(0, row, gain) - absent[:, i]
+            mean[:, i] = _clipped(torch.sigmoid(logit[i] + temperature * raised))
+            product = others * (1 - mean[row, i, None] * (1 - decay))
+        return mean
+
+    def _products(self, mean: Tensor, row: Tensor, column: Tensor, nodes: _Nodes) -> Tensor:
+        """E[e^{-t_l a_j}] of every observed one, (E, L)."""
+        product = nodes.leak.T[column].clone()
+        for i in range(mean.shape[1]):
+            product *= 1 - mean[row, i, None] * (1 - nodes.decay[:, i].T[column])
+        return product
+
+    def _bound(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes) -> Tensor:
+        theta, theta0 = thetas(params)
+        row, column = rows.nonzero
+        pi = params["source_prior"].clamp(1e-300, 1 - 1e-16)
+        cost = self._products(mean, row, column, nodes) @ nodes.sum.weights.to(mean) + nodes.sum.error
+        explained = torch.zeros_like(mean[:, 0]).index_add(0, row, -cost)
+        prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()
+        absent = (rows.zeros * (theta0 + mean @ theta)).sum(-1)
+        entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
+        return prior - absent + explained + entropy
+
+    def bound(self, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
+        """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
+        nodes = _Nodes.of(params, self.tolerance)
+        parts = self._blocks(rows, len(nodes.sum.weights))
+        return torch.cat([self._bound(params, rows.select(b), mean[b], nodes) for b in parts])
+
+    def _statistics(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes) -> dict[str, Tensor]:
+        """Expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i = 1])."""
+        row, column = rows.nonzero
+        product = self._products(mean, row, column, nodes)
+        slope = (nodes.sum.weights * nodes.sum.nodes).to(mean)
+        sent = torch.zeros_like(params["loading"])
+        for i in range(mean.shape[1]):
+            decay = nodes.decay[:, i].T[column]
+            given = product / (1 - mean[row, i, None] * (1 - decay)) * decay
+            sent[i] = sent[i].index_add(0, column, mean[row, i] * (1 + given @ slope))
+        sent_leak = torch.zeros_like(params["leak"]).index_add(0, column, 1 + product @ slope)
+        return {
+            "sent": sent * params["loading"],
+            "sent_leak": sent_leak * params["leak"],
+            "present": rows.observed_sum(mean),
+            "observed": rows.observed_count,
+            "source": mean.sum(0),
+            "rows": mean.new_tensor(len(rows)),
+        }
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
+        s = step.statistics
+        update = transmission_update(
+            model, params, sent=s["sent"], sent_leak=s["sent_leak"], present=s["present"], observed=s["observed"]
+        )
+        prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
+        return {**params, **update, "source_prior": prior}
+
+    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+        return BernoulliPosterior(step.locals["mean"])
+
+
+def _clipped(mean: Tensor) -> Tensor:
+    """Off 0 and 1, so that a coordinate's own factor can be divided out of the products."""
+    edge = 1e-10 if mean.dtype == torch.float64 else 1e-6
+    return mean.clamp(edge, 1 - edge)

@@ -1,0 +1,226 @@
+"""Pyro's stochastic variational inference, for any model and any guide."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import torch
+from pyro.infer import SVI as PyroSVI
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
+from pyro.optim import ClippedAdam
+from torch import Tensor
+
+from custom_inference._isolation import default_dtype, isolated
+from custom_inference._progress import Progress
+from custom_inference.align import align_draws
+from custom_inference.engines import Local, bound_of, solve_local
+from custom_inference.fit import Fit, check_init
+from custom_inference.guides import FactorizedBound, FactorizedNoisyOr, Guide
+from custom_inference.guides._protocol import LocalGuide, global_guide
+from custom_inference.vem import named_guide
+from ppl_models import Data, MethodError, Model
+from ppl_models._data import check_for_fitting
+
+#: Guides of the globals alone: the codes are summed out by enumeration.
+_GLOBAL_GUIDES = ("delta", "normal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SVI:
+    """Generic SVI.
+
+    guide: "mean_field", "amortized", "factorized", or a guide with settings (locals by that family), or
+        "delta" / "normal" (globals by AutoDelta / AutoNormal with the codes summed out exactly), or any Pyro
+        guide: a callable with the model's arguments.
+    globals_: how the globals are treated beside a local guide: "delta" (ML/MAP) or "normal".
+    steps, learning_rate: ClippedAdam, the rate decaying to a tenth over the steps.
+    batch_size: rows per step (subsampled in the model's plate); None for all.
+    num_particles: samples per ELBO gradient where it is not exact.
+    loss: a Pyro ELBO; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can be
+        summed, else TraceGraph_ELBO with a decaying baseline.
+    """
+
+    guide: str | Guide | Callable[..., Any] = "mean_field"
+    globals_: str = "delta"
+    steps: int = 1500
+    learning_rate: float = 0.05
+    batch_size: int | None = None
+    num_particles: int = 1
+    loss: Any = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.learning_rate <= 0 or self.num_particles < 1:
+            raise MethodError("steps and num_particles must be at least 1 and learning_rate positive")
+        if isinstance(self.guide, str) and self.guide not in _GLOBAL_GUIDES:
+            named_guide(self.guide)
+
+    @property
+    def name(self) -> str:
+        if isinstance(self.guide, str):
+            return f"SVI({self.guide})"
+        return f"SVI({self.guide.bound_name if isinstance(self.guide, Guide) else 'custom'})"
+
+    @property
+    def sums_codes(self) -> bool:
+        return isinstance(self.guide, str) and self.guide in _GLOBAL_GUIDES
+
+    @property
+    def bound_name(self) -> str:
+        if self.sums_codes:
+            return "evidence" if self.guide == "delta" else "elbo (codes summed out)"
+        if isinstance(self.guide, str | Guide):
+            family = named_guide(self.guide)
+            return family.bound_name if self.globals_ == "delta" else f"elbo ({family.bound_name})"
+        return "elbo"
+
+    # ----- fitting ----------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        model: Model,
+        data: Any,
+        *,
+        mask: Any = None,
+        seed: int = 0,
+        device: Any = None,
+        dtype: torch.dtype = torch.float64,
+        init: Fit | Mapping[str, Tensor] | None = None,
+        progress: bool = True,
+    ) -> Fit:
+        """Fit globals and guide. ``init`` gives starting values of the globals (another fit, or a mapping)."""
+        checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
+        check_for_fitting(checked, site=model.observed_site)
+        begin = time.perf_counter()
+        with isolated(seed), default_dtype(dtype):
+            start = self._start(model, checked, init, seed)
+            guide = self._guide(model, checked, self.globals_, start)
+            trace, outcome = self._optimise(model, guide, checked, progress)
+            fit = self._result(model, checked, guide, trace, outcome, seed)
+        fit.details["seconds"] = round(time.perf_counter() - begin, 3)
+        return fit
+
+    def _start(self, model: Model, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
+        """Random starting values: at the priors' medians the components are equal, a saddle point."""
+        given = check_init(model, init)
+        if given is None:
+            return initial_values(model, data, seed)
+        return {site: value.to(data.x).clamp(1e-6, 1 - 1e-6) for site, value in given.items()}
+
+    def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
+        if self.sums_codes:
+            return global_guide(model, str(self.guide), start).to(data.x.device)
+        if isinstance(self.guide, str | Guide):
+            return named_guide(self.guide).bind(model, data, globals_=globals_, init=start).to(data.x.device)
+        return self.guide
+
+    def _loss(self, model: Any, guide: Any) -> Any:
+        if self.loss is not None:
+            return self.loss
+        if isinstance(guide, LocalGuide):
+            if isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized":
+                return FactorizedBound()
+            if not guide.enumerates:
+                return TraceGraph_ELBO(num_particles=self.num_particles)
+            return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
+        if self.sums_codes:
+            return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
+        return Trace_ELBO(num_particles=self.num_particles)
+
+    def _optimise(
+        self, program: Any, guide: Any, data: Data, progress: bool
+    ) -> tuple[list[float], str]:
+        """Minimise the loss; returns the trace of the objective and how it ended."""
+        loss = self._loss(program, guide)
+        if self.sums_codes:
+            program = config_enumerate(program, default="parallel")
+        decay = 0.1 ** (1 / self.steps)
+        optimizer = ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
+        inference = PyroSVI(program, guide, optimizer, loss)
+        trace: list[float] = []
+        outcome = f"ran {self.steps} steps"
+        try:
+            with Progress(self.steps, self.name, enabled=progress) as bar:
+                for _ in range(self.steps):
+                    value: Any = inference.step(data.x, mask=data.mask, batch_size=self.batch_size)
+                    trace.append(-float(value))
+                    bar.advance(trace[-1] / len(data))
+        except KeyboardInterrupt:
+            if not trace:
+                raise
+            outcome = f"interrupted after {len(trace)} steps; this is the state at that point"
+        if not torch.isfinite(torch.tensor(trace[-1])):
+            raise MethodError(f"{self.name}: the ELBO became {trace[-1]} at step {len(trace)}; lower the learning rate")
+        tail = max(1, len(trace) // 20)
+        if len(trace) >= 3 * tail:
+            recent, earlier = (sum(part) / len(part) for part in (trace[-tail:], trace[-2 * tail : -tail]))
+            outcome += f" (mean ELBO over the last twentieth changed by {(recent - earlier) / len(data):.2g} a row)"
+        return trace, outcome
+
+    def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
+        params, draws = self._globals(model, guide, data)
+        local = None
+        if isinstance(guide, LocalGuide):
+            posterior = guide.posterior(data, params)
+            local = Local(posterior, bound_of(model, params, data, posterior))
+        return Fit(
+            model=model,
+            params=params,
+            elbo=torch.tensor(trace, dtype=torch.float64),
+            bound_name=self.bound_name,
+            status=outcome,
+            method=self.name,
+            data=data,
+            seed=seed,
+            local=local,
+            draws=draws,
+            guide=guide,
+        )
+
+    def _globals(
+        self, model: Model, guide: Any, data: Data
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+        """Point estimates from AutoDelta; draws (1 chain) and their mean from anything else."""
+        inner: Any = guide.globals_guide if isinstance(guide, LocalGuide) else guide
+        kind = self.globals_ if isinstance(guide, LocalGuide) else self.guide
+        with torch.no_grad():
+            if kind == "delta":
+                return {k: v.detach().clone() for k, v in inner.median().items() if k in model.shapes}, None
+            samples = [inner(data.x, mask=data.mask) for _ in range(500)]
+        draws = {site: torch.stack([s[site] for s in samples])[None].detach() for site in model.global_sites}
+        draws = align_draws(draws, model.dims)
+        return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
+
+    # ----- locals at given globals ------------------------------------------------------------------------
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """The guide's posterior over the locals at fixed globals (what ``compare`` compares)."""
+        if self.sums_codes:
+            return solve_local(model, params, data, bound="evidence", seed=seed)
+        if not isinstance(self.guide, str | Guide):
+            raise MethodError("a custom Pyro guide has no posterior at given globals")
+        params = {site: value.clamp(1e-12, 1 - 1e-12) for site, value in params.items()}
+        with isolated(seed), default_dtype(data.x.dtype):
+            guide = self._guide(model, data, params, None)
+            program = pyro.condition(model, data=params)
+            self._optimise(program, guide, data, progress=False)
+            posterior = guide.posterior(data, params)
+        return Local(posterior, bound_of(model, params, data, posterior))
+
+
+def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
+    """A random start for the globals: the engine's own where the model has one, else a draw from the prior."""
+    from custom_inference.engines import engines_of, steps_for
+
+    generator = torch.Generator().manual_seed(seed)
+    engines = engines_of(model)
+    if engines:
+        steps = steps_for(model, next(iter(engines)))
+        return steps.initial(model, steps.rows(data), generator)
+    return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
+
+
+__all__ = ["SVI", "initial_values"]

@@ -1,0 +1,145 @@
+"""EM and variational EM: settings, and the fit that the driver makes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference._loop import Run, run_em
+from custom_inference._progress import Progress
+from custom_inference._search import Search, search
+from custom_inference._stepwise import run_stepwise
+from custom_inference.engines import Local, LocalSolver
+from custom_inference.fit import Fit, check_init
+from custom_inference.guides import GUIDES, Guide
+from custom_inference.steps import Steps
+from ppl_models import Data, MethodError, Model
+from ppl_models._data import check_for_fitting
+from ppl_models._errors import unknown_name
+
+
+def named_guide(guide: str | Guide) -> Guide:
+    """A guide from its name, or as it is."""
+    if isinstance(guide, Guide):
+        return guide
+    if guide not in GUIDES:
+        raise MethodError(unknown_name("guide", guide, GUIDES))
+    return GUIDES[guide]()
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariationalEM:
+    """Variational EM with closed-form steps: E step over the local latents, M step over the globals.
+
+    guide: the family of local posteriors: "factorized", "mean_field", "truncated", or a guide with settings.
+    max_iterations, tolerance: stop when the objective gains less than ``tolerance`` per row.
+    search: how good starting values are found (restarts, annealing, over-complete starts and pruning);
+        ``None`` runs once from one random start.
+    batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step.
+    """
+
+    guide: str | Guide = "factorized"
+    max_iterations: int = 300
+    tolerance: float = 1e-6
+    search: Search | None = field(default_factory=Search)
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_iterations < 1 or self.tolerance <= 0:
+            raise MethodError("max_iterations must be at least 1 and tolerance positive")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise MethodError(f"batch_size = {self.batch_size}, expected at least 1")
+
+    @property
+    def name(self) -> str:
+        return f"VariationalEM({named_guide(self.guide).bound_name})"
+
+    def steps(self, model: Model) -> Steps:
+        return named_guide(self.guide).steps(model)
+
+    def fit(
+        self,
+        model: Model,
+        data: Any,
+        *,
+        mask: Any = None,
+        seed: int = 0,
+        device: Any = None,
+        dtype: torch.dtype = torch.float64,
+        init: Fit | Mapping[str, Tensor] | None = None,
+        progress: bool = True,
+    ) -> Fit:
+        """Fit the model. With ``init`` the search is skipped and EM starts there."""
+        checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
+        check_for_fitting(checked, site=model.observed_site)
+        steps, start = self.steps(model), check_init(model, init)
+        rows = steps.rows(checked)
+        begin = time.perf_counter()
+        with Progress(None, self.name, enabled=progress) as bar, torch.no_grad():
+            run, details = self._run(steps, model, rows, start, seed, bar)
+        details["seconds"] = round(time.perf_counter() - begin, 3)
+        return self._result(model, checked, steps, rows, run, details, seed)
+
+    def _run(
+        self, steps: Steps, model: Model, rows: Any, start: dict[str, Tensor] | None, seed: int, bar: Progress
+    ) -> tuple[Run, dict[str, Any]]:
+        generator = torch.Generator().manual_seed(seed)
+        settings = {"max_iterations": self.max_iterations, "tolerance": self.tolerance, "progress": bar}
+        if start is not None:
+            start = {site: value.to(rows.ones) for site, value in start.items()}
+        elif self.search is not None:
+            found = search(steps, model, rows, self.search, generator, bar)
+            if found.run is not None:  # interrupted before the last stage
+                return found.run, found.details
+            start, details = found.params, found.details
+            run = self._climb(steps, model, rows, start, generator, settings)
+            run.outcome += f"; {found.agreement}"
+            return run, details
+        else:
+            start = steps.initial(model, rows, generator)
+        return self._climb(steps, model, rows, start, generator, settings), {}
+
+    def _climb(
+        self, steps: Steps, model: Model, rows: Any, start: dict[str, Tensor], generator: torch.Generator, settings: Any
+    ) -> Run:
+        if self.batch_size is not None and self.batch_size < len(rows):
+            return run_stepwise(steps, model, rows, start, batch_size=self.batch_size, generator=generator, **settings)
+        return run_em(steps, model, rows, start, generator=generator, **settings)
+
+    def _result(
+        self, model: Model, data: Data, steps: Steps, rows: Any, run: Run, details: dict[str, Any], seed: int
+    ) -> Fit:
+        return Fit(
+            model=model,
+            params=run.params,
+            elbo=torch.tensor(run.trace, dtype=torch.float64),
+            bound_name=steps.bound_name,
+            status=run.outcome,
+            method=self.name,
+            data=data,
+            seed=seed,
+            local=Local(steps.posterior(run.params, rows, run.step), run.step.bound),
+            solver=LocalSolver(steps=steps),
+            details=details,
+        )
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """The family's posterior at given globals (what ``compare`` compares)."""
+        with torch.no_grad():
+            return LocalSolver(steps=self.steps(model)).solve(params, data, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EM(VariationalEM):
+    """Exact EM: the E step sums over all codes, so the bound is the evidence. For up to about 14 bits."""
+
+    guide: str | Guide = "exact"
+
+    @property
+    def name(self) -> str:
+        return "EM"

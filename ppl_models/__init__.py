@@ -1,0 +1,37 @@
+"""Generative models of discrete data with latent variables, each a Pyro program."""
+
+from ppl_models import datasets, distributions
+from ppl_models._data import Data, as_binary, as_matrix
+from ppl_models._errors import (
+    CapacityError,
+    DataError,
+    DataWarning,
+    FileFormatError,
+    MethodError,
+    ModelError,
+    PPLError,
+)
+from ppl_models._model import Example, Model
+from ppl_models.noca import NOCA
+
+#: Every model of the suite by name: the command line and the conformance tests read this.
+MODELS: dict[str, type[Model]] = {"noca": NOCA}
+
+__all__ = [
+    "MODELS",
+    "NOCA",
+    "CapacityError",
+    "Data",
+    "DataError",
+    "DataWarning",
+    "Example",
+    "FileFormatError",
+    "MethodError",
+    "Model",
+    "ModelError",
+    "PPLError",
+    "as_binary",
+    "as_matrix",
+    "datasets",
+    "distributions",
+]

@@ -1,0 +1,53 @@
+"""What can go wrong, by kind. A message says what was wrong, where, and what was expected."""
+
+from __future__ import annotations
+
+
+class PPLError(ValueError):
+    """Base of the errors that this suite raises on purpose."""
+
+
+class DataError(PPLError):
+    """The data cannot be used as they are.
+
+    Parameters
+    ----------
+    problem: what was found, in a sentence without a final stop.
+    site: the model's observed site that the data are for.
+    axis: the axis of the data where the problem lies (``"row"`` or ``"feature"``), if it lies on one.
+    expected: what would have been accepted.
+    """
+
+    def __init__(self, problem: str, *, site: str = "x", axis: str | None = None, expected: str = ""):
+        where = f"site '{site}'" + (f", axis '{axis}'" if axis else "")
+        super().__init__(f"{where}: {problem}" + (f"; expected {expected}" if expected else ""))
+        self.site, self.axis, self.expected = site, axis, expected
+
+
+class ModelError(PPLError):
+    """The model's settings contradict each other, or a name in them is unknown."""
+
+
+class MethodError(PPLError):
+    """The inference method cannot be used on this model, or its settings contradict each other."""
+
+
+class CapacityError(PPLError):
+    """An exact computation would not fit into memory. Carries what was estimated and what would fit."""
+
+    def __init__(self, message: str, *, needed_bytes: float, allowed_bytes: float):
+        super().__init__(message)
+        self.needed_bytes, self.allowed_bytes = needed_bytes, allowed_bytes
+
+
+class FileFormatError(PPLError):
+    """A file could not be read as what it claims to be."""
+
+
+class DataWarning(UserWarning):
+    """The data can be used, but something in them is probably not meant."""
+
+
+def unknown_name(kind: str, name: object, valid) -> str:
+    """The sentence for an unknown name, with the valid ones listed."""
+    return f"unknown {kind} {name!r}; valid: {', '.join(sorted(map(str, valid)))}"

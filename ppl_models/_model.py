@@ -1,0 +1,172 @@
+"""The model protocol: a frozen settings object that is itself the Pyro program."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
+
+import pyro
+import torch
+from pyro.distributions import Distribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models._data import Data
+from ppl_models._errors import ModelError, unknown_name
+
+
+@dataclass(frozen=True)
+class Example:
+    """A tiny problem with known truth: what the conformance tests run every model and method on."""
+
+    model: Model
+    data: Data
+    truth: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model(abc.ABC):
+    """A generative model. Subclasses are frozen, keyword-only dataclasses whose ``__call__`` is the Pyro model.
+
+    priors: site name -> unexpanded distribution of one element of the site (or one that broadcasts to the
+    site's shape). Sites that are not named keep the default of ``default_priors``.
+    """
+
+    priors: Mapping[str, Distribution] = field(default_factory=dict)
+
+    #: Local latent site whose posterior ``Fit.transform`` reports, and the observed site.
+    local_site: ClassVar[str]
+    observed_site: ClassVar[str] = "x"
+    #: What one line of ``ppl models`` says.
+    summary: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        known = self.default_priors()
+        for site, prior in self.priors.items():
+            if site not in known:
+                raise ModelError(unknown_name(f"site of {type(self).__name__}", site, known))
+            self._check_prior(site, prior)
+        object.__setattr__(self, "priors", {**known, **self.priors})
+
+    # ----- what a model must say --------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def default_priors(self) -> dict[str, Distribution]:
+        """Site name -> default prior of one element; the keys are the model's global sites."""
+
+    @property
+    @abc.abstractmethod
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Global site -> shape."""
+
+    @property
+    @abc.abstractmethod
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Site (global, local or observed) -> names of its axes."""
+
+    @abc.abstractmethod
+    def __call__(self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None):
+        """The Pyro program."""
+
+    @abc.abstractmethod
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """Validate data for this model."""
+
+    @classmethod
+    @abc.abstractmethod
+    def example(cls) -> Example:
+        """A tiny model with data and truth."""
+
+    @classmethod
+    @abc.abstractmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Model:
+        """The model of this family whose shape fits the data."""
+
+    # ----- what every model gets --------------------------------------------------------------------------
+
+    def with_priors(self, **priors: Distribution) -> Self:
+        """The same model with the named priors exchanged."""
+        return replace(self, priors={**self.priors, **priors})
+
+    @property
+    def global_sites(self) -> tuple[str, ...]:
+        return tuple(self.default_priors())
+
+    def settings(self) -> dict[str, Any]:
+        """The dataclass fields other than ``priors``."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "priors"}
+
+    def prior(self, site: str, *, like: Tensor | None = None) -> Any:
+        """The prior of a whole global site, on the dtype and device of ``like``."""
+        shape = self.shapes[site]
+        return _moved(self.priors[site], like).expand(shape).to_event(len(shape))
+
+    def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
+        """The prior statements of the program: one ``pyro.sample`` a global site."""
+        return {site: pyro.sample(site, self.prior(site, like=like)) for site in self.global_sites}
+
+    def log_prior(self, params: Mapping[str, Tensor]) -> Tensor:
+        """Sum of the log prior densities of the globals."""
+        terms = [self.prior(site, like=params[site]).log_prob(params[site]) for site in self.global_sites]
+        return torch.stack(terms).sum()
+
+    def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The globals of this model among ``params``, checked for names and shapes."""
+        checked = {}
+        for site, shape in self.shapes.items():
+            if site not in params:
+                raise ModelError(f"no value for site '{site}'; needed: {', '.join(self.shapes)}")
+            value = torch.as_tensor(params[site])
+            if tuple(value.shape) != shape:
+                raise ModelError(f"site '{site}' has shape {tuple(value.shape)}, expected {shape}")
+            checked[site] = value
+        return checked
+
+    def _check_prior(self, site: str, prior: Any) -> None:
+        if not isinstance(prior, torch.distributions.Distribution):
+            kind = type(prior).__name__
+            raise ModelError(f"prior of '{site}' is a {kind}, expected a Pyro distribution such as dist.Beta(1., 9.)")
+        shape = self.shapes[site]
+        if prior.event_shape or not _broadcasts(tuple(prior.batch_shape), shape):
+            raise ModelError(
+                f"prior of '{site}' has batch shape {tuple(prior.batch_shape)} and event shape "
+                f"{tuple(prior.event_shape)}; expected a distribution of one element, or one that broadcasts to {shape}"
+            )
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    try:
+        return tuple(torch.broadcast_shapes(shape, target)) == target
+    except RuntimeError:
+        return False
+
+
+def _moved(prior: Any, like: Tensor | None) -> Any:
+    """The distribution with its parameters on the dtype and device of ``like``."""
+    names = getattr(prior, "arg_constraints", {})
+    if like is None or not names:
+        return prior
+    arguments = {n: getattr(prior, n) for n in names if n in getattr(prior, "__dict__", {}) or hasattr(type(prior), n)}
+    moved = {n: v.to(like) if isinstance(v, Tensor) else v for n, v in arguments.items()}
+    if all(v is moved[n] for n, v in arguments.items()):
+        return prior
+    if "probs" in moved and "logits" in moved:
+        del moved["logits"]
+    return type(prior)(**moved, validate_args=False)
+
+
+def require_unit_interval(model: Model, *sites: str) -> None:
+    """Refuse priors with mass outside [0, 1] for sites that are probabilities."""
+    for site in sites:
+        support = getattr(model.priors[site], "support", None)
+        if isinstance(support, constraints.independent):
+            support = support.base_constraint
+        lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+        inside = lower is not None and upper is not None and bool(
+            (torch.as_tensor(lower) >= 0).all() and (torch.as_tensor(upper) <= 1).all()
+        )
+        if not inside:
+            name = type(model.priors[site]).__name__
+            raise ModelError(f"'{site}' is a probability; the prior {name} has support {support}, not within [0, 1]")

@@ -1,0 +1,145 @@
+"""Noisy-or component analysis (NOCA).
+
+Source 000: Singliar & Hauskrecht, *Noisy-OR Component Analysis and its Application to Link Analysis*, JMLR 7
+(2006), sections 2-2.1; restated in the slides 003.
+
+    s_i        ~ Bernoulli(pi_i)                                                        i = 1..K
+    x_j | s    ~ Bernoulli(1 - (1 - p_0j) prod_i (1 - p_ij)^{s_i})                      j = 1..D      (eq. 2)
+               = exp[x_j log(1 - e^{-a_j}) - (1 - x_j) a_j],  a_j = theta_0j + sum_i theta_ij s_i     (eq. 3)
+
+with theta = -log(1 - p). An equivalent story, which gives closed-form M steps: every present source i, and the
+always-present leak, independently *transmits* to feature j with probability p_ij (p_0j), and x_j is the OR of
+the transmissions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models._data import Data, as_binary
+from ppl_models._errors import ModelError
+from ppl_models._model import Example, Model, require_unit_interval
+from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NOCA(Model):
+    """Noisy-or component analysis: binary data as the noisy OR of a few binary sources.
+
+    Sites
+    -----
+    source_prior: pi (K,), P(s_i = 1); prior flat on [0, 1] by default.
+    loading: p (K, D), probability that a present source i turns feature j on; flat by default.
+    leak: p0 (D,), probability that feature j is on for other causes; flat by default.
+    source: s (N, K), one event vector a row.
+    x: (N, D), observed.
+
+    With the flat default priors AutoDelta gives maximum likelihood. Swap a prior with
+    ``model.with_priors(leak=dist.Beta(1., 99.))``.
+
+    Raises
+    ------
+    ModelError: K or D below 1, K > D (the model is not identified), an unknown prior name, a prior whose
+        support is not within [0, 1].
+    """
+
+    num_components: int
+    num_features: int
+
+    local_site: ClassVar[str] = "source"
+    summary: ClassVar[str] = "noisy-or component analysis: x is the noisy OR of K binary sources and a leak"
+
+    def __post_init__(self) -> None:
+        for name in ("num_components", "num_features"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        if self.num_components > self.num_features:
+            raise ModelError(
+                f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
+                "more sources than features are not identified; expected K <= D"
+            )
+        super().__post_init__()
+        require_unit_interval(self, *self.global_sites)
+
+    def default_priors(self) -> dict[str, Any]:
+        return {site: dist.Beta(1.0, 1.0) for site in ("source_prior", "loading", "leak")}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        k, d = self.num_components, self.num_features
+        return {"source_prior": (k,), "loading": (k, d), "leak": (d,)}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "source_prior": ("component",),
+            "loading": ("component", "feature"),
+            "leak": ("feature",),
+            "source": ("row", "component"),
+            "x": ("row", "feature"),
+        }
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        site = self.sample_globals(like=x)
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            source = pyro.sample("source", BernoulliVector(site["source_prior"]))
+            likelihood = NoisyOr(source, site["loading"], site["leak"])
+            if mask is not None:
+                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
+            rows = x if x is None or batch_size is None else x[index]
+            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> NOCA:
+        return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    @staticmethod
+    def theta(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """theta = -log(1 - p) of the loading and the leak (000, above eq. 3)."""
+        return {site: theta_of(params[site]) for site in ("loading", "leak")}
+
+    @staticmethod
+    def num_free_parameters(num_components: int, num_features: int) -> int:
+        """psi_K = KD + K + D (000, section 2)."""
+        return num_components * num_features + num_components + num_features
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three sources over six features, sixty rows."""
+        generator = torch.Generator().manual_seed(7)
+        loading = torch.full((3, 6), 0.02)
+        for i in range(3):
+            loading[i, 2 * i : 2 * i + 2] = 0.85
+        loading[0, 2] = loading[2, 1] = 0.6
+        truth = {
+            "source_prior": torch.tensor([0.3, 0.4, 0.25]),
+            "loading": loading,
+            "leak": torch.full((6,), 0.05),
+        }
+        source = torch.bernoulli(truth["source_prior"].expand(60, 3), generator=generator)
+        probability = NoisyOr(source, truth["loading"], truth["leak"]).probs
+        x = torch.bernoulli(probability, generator=generator)
+        return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth={**truth, "source": source})

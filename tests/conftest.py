@@ -1,0 +1,34 @@
+"""Every test in float64, with an empty parameter store, on one thread."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import matplotlib
+import pyro
+import pytest
+import torch
+
+matplotlib.use("Agg")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _clean_state():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+    yield
+    torch.set_default_dtype(before)
+    pyro.clear_param_store()
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real data sets, where there is one."""
+    folder = os.environ.get("PPL_DATA")
+    if not folder:
+        pytest.skip("PPL_DATA is not set: no folder of real data to read")
+    return Path(folder)
