@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
-from custom_inference.engines import Local
+import torch
+
+from custom_inference.engines import Local, engines_of
 from custom_inference.exact import Exact
 from custom_inference.fit import Fit
 from custom_inference.mcmc import NUTS
 from custom_inference.svi import SVI
-from custom_inference.vem import EM, VariationalEM
+from custom_inference.vem import EM, VariationalEM, named_guide
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
 
@@ -30,15 +32,19 @@ class Default:
     def name(self) -> str:
         return "default"
 
-    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
-        from custom_inference.default import fit
-
-        return fit(model, data, **arguments, **self.settings)
-
-    def local_posterior(self, model: Model, params: dict[str, Any], data: Data, *, seed: int = 0) -> Local:
+    def _chosen(self, model: Model, data: Data) -> Any:
         from custom_inference.default import default_method
 
-        return default_method(model, data, **self.settings).local_posterior(model, params, data, seed=seed)
+        return _with_settings(default_method(model, data), self.settings)
+
+    def fit(self, model: Model, data: Any, *, mask: Any = None, dtype: Any = torch.float64, **arguments: Any) -> Fit:
+        """Fit with the method that the default is here; arguments as those of every method."""
+        checked = model.prepare(data, mask=mask, dtype=dtype)
+        return self._chosen(model, checked).fit(model, checked, dtype=dtype, **arguments)
+
+    def local_posterior(self, model: Model, params: dict[str, Any], data: Data, *, seed: int = 0) -> Local:
+        """The local posterior of that method at given globals."""
+        return self._chosen(model, data).local_posterior(model, params, data, seed=seed)
 
 
 #: Name -> what makes the method.
@@ -83,3 +89,15 @@ def _with_settings(method: Any, settings: dict[str, Any]) -> Any:
         if name not in valid:
             raise MethodError(unknown_name(f"setting of {type(method).__name__}", name, valid))
     return replace(method, **settings) if settings else method  # pyright: ignore[reportArgumentType]
+
+
+def methods_for(model: Model) -> list[str]:
+    """The names of the methods that apply to a model: those with closed-form steps only where it has such steps."""
+    engines, names = engines_of(model), []
+    for name, make in METHODS.items():
+        method = make()
+        guide = getattr(method, "guide", None)
+        needs_steps = isinstance(method, VariationalEM) or guide == "factorized"
+        if not needs_steps or (guide is not None and named_guide(guide).bound_name in engines):
+            names.append(name)
+    return names

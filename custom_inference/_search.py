@@ -1,7 +1,7 @@
-"""Good starting values: several annealed, over-complete starts on some of the rows, pruned; the best goes on.
+"""Good starting values: several informed starts on some of the rows, in single precision; the best goes on.
 
-Local optima are the main difficulty of these models, and the good optimum is cheap to find: see
-``benchmarks/quality``.
+Local optima are the main difficulty of these models. Each engine knows how to ``propose`` a start that avoids the
+typical ones; this module runs the proposals, lets them settle, and keeps the best by its bound on all rows.
 """
 
 from __future__ import annotations
@@ -11,61 +11,104 @@ from typing import Any
 
 import torch
 
-from custom_inference._loop import Run, linear_schedule, run_em
+from custom_inference._loop import Run, linear_schedule, objective_of, run_em
 from custom_inference._progress import Progress
 from custom_inference.steps._protocol import Params, Steps
-from ppl_models import Model
+from ppl_models import MethodError, Model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """restarts: independent starts. rows: how many random rows the starts use.
-    surplus: components added at the start and pruned away. temperature, anneal, iterations: the likelihood's
-    exponent rises from ``temperature`` to 1 over ``anneal`` of ``iterations`` iterations. polish: iterations after
-    pruning.
+    """How starting values are found.
+
+    restarts: independent starts; None: as many as the engine suggests.
+    rows: how many random rows each start uses; None: the engine's suggestion.
+    settle: EM iterations of each start before it is judged.
+    temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
+        annealing, which the proposals here do not need).
+    informed: False draws every start at random (``Steps.initial``), as a baseline.
     """
 
-    restarts: int = 2
-    rows: int = 600
-    surplus: int = 2
-    temperature: float = 0.1
-    anneal: int = 60
-    iterations: int = 90
-    polish: int = 30
+    restarts: int | None = None
+    rows: int | None = None
+    settle: int = 10
+    temperature: float = 1.0
+    informed: bool = True
+
+    def __post_init__(self) -> None:
+        if any(value is not None and value < 1 for value in (self.restarts, self.rows, self.settle)):
+            raise MethodError("restarts, rows and settle must be at least 1")
+        if not 0 < self.temperature <= 1:
+            raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
 
 
 @dataclass
 class Found:
-    """The best start, and how far the starts agreed; ``run`` only if the search was interrupted."""
+    """The best start and what the starts scored (bound a row, on all rows); ``interrupted`` by Ctrl-C."""
 
     params: Params
-    agreement: str
-    run: Run | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    scores: list[float] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def agreement(self) -> str:
+        close = sum(score > max(self.scores) - 0.1 for score in self.scores)
+        return f"{close} of {len(self.scores)} starts came within 0.1 nats a row of the best"
 
 
 def search(
     steps: Steps, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
 ) -> Found:
-    from custom_inference.steps.noca_common import prune, widened
-
-    num_components = model.shapes["source_prior"][0]
-    wide = widened(model, min(num_components + settings.surplus, model.shapes["loading"][1]))
-    scores, best = [], None
-    for start in range(settings.restarts):
-        bar.label(f"start {start + 1} of {settings.restarts}")
-        index = torch.randperm(len(rows), generator=generator)[: settings.rows]
-        part = rows.select(index)
-        params = steps.initial(wide, part, generator)
-        run = run_em(steps, wide, part, params, max_iterations=settings.iterations, tolerance=1e-5,
-                     schedule=linear_schedule(settings.temperature, settings.anneal), generator=generator, progress=bar)
-        params = prune(run.params, num_components)
-        run = run_em(steps, model, part, params, max_iterations=settings.polish, tolerance=1e-5,
-                     generator=generator, progress=bar)
-        score = float(steps.e_step(run.params, rows, generator=generator).bound.mean())
-        scores.append(score)
-        if best is None or score > max(scores[:-1]):
-            best = run.params
+    """Propose, settle, judge; then the best climbs on all rows in single precision."""
+    suggested_restarts, suggested_rows = steps.search_size(model, len(rows))
+    restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
+    single = rows.to(torch.float32)
+    best, scores = None, []
+    try:
+        for attempt in range(restarts):
+            bar.label(f"start {attempt + 1} of {restarts}")
+            index = torch.randperm(len(rows), generator=generator)[:size]
+            part = single if size == len(rows) else single.select(index.to(rows.ones.device))
+            params, stopped = _settled(steps, model, part, settings, generator, attempt, bar)
+            bound = steps.e_step(params, single, generator=generator).bound
+            scores.append(objective_of(model, params, bound) / len(rows))
+            if best is None or scores[-1] >= max(scores):
+                best = params
+            if stopped:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        start = best if best is not None else steps.initial(model, single, generator)
+        return Found({k: v.to(rows.ones) for k, v in start.items()}, scores, interrupted=True)
     assert best is not None
-    close = sum(s > max(scores) - 0.05 for s in scores)
-    return Found(best, f"{close} of {len(scores)} starts agreed", details={"start_scores": scores})
+    bar.label("all rows")
+    # Most of the remaining climb costs half in single precision; the caller finishes in its own.
+    run = run_em(
+        steps, model, single, best, max_iterations=50, tolerance=1e-4, generator=generator, progress=bar
+    )
+    best = run.params
+    if run.interrupted:
+        return Found({k: v.to(rows.ones) for k, v in best.items()}, scores, interrupted=True)
+    return Found({k: v.to(rows.ones) for k, v in best.items()}, scores)
+
+
+def _settled(
+    steps: Steps, model: Model, part: Any, settings: Search, generator: torch.Generator, attempt: int, bar: Progress
+) -> tuple[Params, bool]:
+    """One start after its first EM iterations, and whether it was interrupted."""
+    if settings.informed:
+        params = steps.propose(model, part, generator, attempt)
+    else:
+        params = steps.initial(model, part, generator)
+    schedule = linear_schedule(settings.temperature, settings.settle // 2) if settings.temperature < 1 else None
+    run: Run = run_em(
+        steps,
+        model,
+        part,
+        params,
+        max_iterations=settings.settle,
+        tolerance=1e-5,
+        schedule=schedule,
+        generator=generator,
+        progress=bar,
+    )
+    return run.params, run.interrupted

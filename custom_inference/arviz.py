@@ -12,10 +12,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from custom_inference import evaluate
-from custom_inference.engines import EXACT_UP_TO, SCALABLE, engines_of, is_feasible, solve_local
+from custom_inference._score import score
+from custom_inference.engines import EXACT_UP_TO, is_feasible, solve_local
 from custom_inference.posterior import BernoulliPosterior, CodePosterior, LocalPosterior
-from ppl_models import CapacityError, Data, MethodError
+from ppl_models import MethodError
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -49,12 +49,12 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     if fit.sample_stats:
         groups["sample_stats"] = _dataset(fit.sample_stats, {}, {})
     groups["log_likelihood"] = _log_likelihood(fit, num_draws, labels)
-    observed, missing = fit.model.observed_site, fit.data.mask is not None
-    x = torch.where(fit.data.mask, fit.data.x, torch.nan) if missing else fit.data.x
+    observed, mask = fit.model.observed_site, fit.data.mask
     axes = fit.model.dims[observed]
+    x = fit.data.x if mask is None else fit.data.x.masked_fill(~mask, torch.nan)
     groups["observed_data"] = _dataset({observed: x}, {observed: axes}, labels, leading=())
-    if missing:
-        groups["constant_data"] = _dataset({"mask": fit.data.mask}, {"mask": axes}, labels, leading=())
+    if mask is not None:
+        groups["constant_data"] = _dataset({"mask": mask}, {"mask": axes}, labels, leading=())
     attributes = {
         "model": type(fit.model).__name__,
         "method": fit.method,
@@ -73,10 +73,11 @@ def _container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any
         # ArviZ 0.23 announces 1.0 on import; that is not the caller's concern.
         warnings.simplefilter("ignore", FutureWarning)
         import arviz
-    if hasattr(arviz, "InferenceData"):
-        return arviz.InferenceData(attrs=attributes, **groups)
-    tree: Any = xr.DataTree.from_dict(groups)
-    tree.attrs = attributes
+    container: Any = getattr(arviz, "InferenceData", None)
+    if container is not None:
+        return container(attrs=attributes, **groups)
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs.update(attributes)
     return tree
 
 
@@ -90,7 +91,7 @@ def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[A
         kind = "point estimate"
         if num_rows:
             part = _first_rows(fit.posterior, num_rows)
-            values[site] = part.sample(num_draws, seed=fit.seed)[None].cpu().numpy()
+            values[site] = part.sample(num_draws, seed=fit.seed)[None, :, :num_rows]
     else:
         values, kind = dict(fit.draws), "draws"
         if num_rows and _is_cheap(fit, num_rows):
@@ -107,12 +108,13 @@ def _repeated(value: Any, num_draws: int) -> Array:
 
 
 def _first_rows(posterior: LocalPosterior, num_rows: int) -> LocalPosterior:
+    """The posterior of the first rows alone where its parts are known: drawing all of many rows takes memory."""
     if isinstance(posterior, BernoulliPosterior):
         return BernoulliPosterior(posterior.probs[:num_rows])
     if isinstance(posterior, CodePosterior):
         codes = posterior.codes if posterior.shared else posterior.codes[:num_rows]
         return CodePosterior(codes, posterior.log_weight[:num_rows])
-    raise MethodError(f"no way to draw the local latents of some rows from {type(posterior).__name__}")
+    return posterior
 
 
 def _draws_of(fit: Fit) -> tuple[tuple[int, int], list[dict[str, Tensor]]]:
@@ -145,30 +147,15 @@ def _locals_of_draws(fit: Fit, num_rows: int) -> Array:
 def _log_likelihood(fit: Fit, num_draws: int, labels: dict[str, list[Any]]) -> xr.Dataset:
     site = fit.model.observed_site
     if fit.draws is None:
-        row, bound = _score(fit, fit.params, fit.data)
+        row, bound = score(fit)
         values = _repeated(row, num_draws)
     else:
         (chains, length), each = _draws_of(fit)
-        scored = [_score(fit, params, fit.data) for params in each]
+        scored = [score(fit, params) for params in each]
         values, bound = torch.stack([row for row, _ in scored]).reshape(chains, length, -1), scored[0][1]
     dataset = _dataset({site: values}, {site: ("row",)}, labels)
     dataset.attrs["bound"] = bound
     return dataset
-
-
-def _score(fit: Fit, params: dict[str, Tensor], data: Data) -> tuple[Tensor, str]:
-    """log p(x_n | params), (N,), and "evidence"; where that is not feasible a lower bound and its name."""
-    engines = engines_of(fit.model)
-    if not engines or is_feasible(fit.model):
-        try:
-            return evaluate.log_likelihood(fit.model, params, data, seed=fit.seed), "evidence"
-        except CapacityError:
-            if not engines:
-                raise
-    if params is fit.params and fit.local is not None:
-        return fit.local.bound, fit.bound_name
-    bound = fit.bound_name if fit.bound_name in engines and fit.bound_name != "evidence" else SCALABLE
-    return evaluate.log_likelihood(fit.model, params, data, bound=bound, seed=fit.seed), bound
 
 
 # ----- datasets -------------------------------------------------------------------------------------------

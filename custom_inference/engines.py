@@ -18,6 +18,7 @@ from custom_inference.posterior import CodePosterior, LocalPosterior
 from custom_inference.steps import Steps
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
+from custom_inference.steps.noca_mean_field import NocaMeanField
 from ppl_models import NOCA, Data, MethodError, Model
 from ppl_models._errors import unknown_name
 
@@ -25,6 +26,7 @@ _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     NOCA: {
         "evidence": NocaExact,
         "factorized": NocaFactorized,
+        "mean_field": NocaMeanField,
     },
 }
 

@@ -49,7 +49,7 @@ def plot_components(
     otherwise a heat map of the ``top`` strongest features of every source.
     """
     loading, leak, prior = _component_arrays(fit)
-    labels, off = _component_labels(fit), is_shut_off(fit.params).cpu().numpy()
+    labels, off = component_names(fit), is_shut_off(fit.params).cpu().numpy()
     title = title or f"{_family(fit)}: {len(loading)} component{'s' * (len(loading) > 1)} and the leak"
     features = fit.coords["feature"]
     place = _pixels(features, image_shape)
@@ -126,7 +126,7 @@ def plot_loading(fit: Fit, *, max_features: int = 80, title: str | None = None) 
     axes = figure.subplots()
     names = [
         f"{label}  π = {p:.3f}" + (" (off)" if shut else "")
-        for label, p, shut in zip(_component_labels(fit), prior, off, strict=True)
+        for label, p, shut in zip(component_names(fit), prior, off, strict=True)
     ]
     image = _axes.heat_map(axes, values, [*names, "leak"], [features[j] for j in chosen])
     axes.set(xlabel=shown, ylabel="component")
@@ -177,7 +177,7 @@ def plot_source(fit: Fit, *, max_rows: int | None = None, title: str | None = No
     figure = new_figure(2.6 + 0.34 * mean.shape[1], 2.0 + 0.19 * len(order) if labelled else 7.0)
     axes = figure.subplots()
     rows = [fit.coords["row"][n] for n in order] if labelled else None
-    labels = _component_labels(fit)
+    labels = component_names(fit)
     image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use])
     axes.set_xlabel("component, most used first")
     axes.set_ylabel("row" if labelled else f"{len(order)} rows, ordered by their code")
@@ -238,7 +238,8 @@ def _component_arrays(fit: Fit) -> tuple[Array, Array, Array]:
     return loading, leak, prior
 
 
-def _component_labels(fit: Fit) -> list[str]:
+def component_names(fit: Fit) -> list[str]:
+    """The labels of the components, s0, s1, ... where they have none."""
     return [f"s{label}" if isinstance(label, int) else str(label) for label in fit.coords["component"]]
 
 

@@ -94,10 +94,12 @@ class VariationalEM:
             start = {site: value.to(rows.ones) for site, value in start.items()}
         elif self.search is not None:
             found = search(steps, model, rows, self.search, generator, bar)
-            if found.run is not None:  # interrupted before the last stage
-                return found.run, found.details
-            start, details = found.params, found.details
-            run = self._climb(steps, model, rows, start, generator, settings)
+            details = {"start_scores": found.scores}
+            if found.interrupted:
+                run = run_em(steps, model, rows, found.params, generator=generator, max_iterations=1, tolerance=1.0)
+                run.outcome = f"interrupted after {len(found.scores)} starts; this is the best of them"
+                return run, details
+            run = self._climb(steps, model, rows, found.params, generator, settings)
             run.outcome += f"; {found.agreement}"
             return run, details
         else:

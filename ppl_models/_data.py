@@ -101,6 +101,8 @@ def as_matrix(
         values, coords = _unpack(data, site)
         if isinstance(values, np.ndarray) and values.dtype.kind not in "buif":
             raise DataError(f"entries of type {values.dtype}", site=site, expected="numbers")
+        if isinstance(values, np.ndarray) and not values.flags.writeable:
+            values = values.copy()  # pandas hands out read-only views, which torch warns of
         tensor = torch.as_tensor(values, dtype=dtype or torch.get_default_dtype())
         if tensor.ndim != 2:
             raise DataError(f"{tensor.ndim} dimensions, shape {tuple(tensor.shape)}", site=site, expected="(N, D)")

@@ -41,11 +41,19 @@ class Steps(Protocol):
         ...
 
     def rows(self, data: Data) -> Any:
-        """The data as the steps read them; has ``len`` and ``select(index)``."""
+        """The data as the steps read them; has ``len``, ``select(index)``, ``to(dtype)`` and the tensor ``ones``."""
         ...
 
     def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Params:
         """A random start."""
+        ...
+
+    def propose(self, model: Model, rows: Any, generator: torch.Generator, attempt: int) -> Params:
+        """An informed start, different for every ``attempt``."""
+        ...
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """How many starts, on how many rows, the default search should make."""
         ...
 
     def e_step(

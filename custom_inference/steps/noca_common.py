@@ -20,7 +20,7 @@ from ppl_models import Model
 from ppl_models.distributions import theta_of
 
 #: Probabilities are kept this far from 0 and 1 (leak > 0 is needed wherever log(1 - e^{-theta_0}) is divided by).
-FLOOR = 1e-7
+FLOOR = 1e-6
 
 
 def random_start(model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:

@@ -7,6 +7,7 @@ R' ones, R' zeros and R' 1, which are additive over rows; given them, further in
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -17,19 +18,20 @@ from custom_inference.posterior import CodePosterior, LocalPosterior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import prior_mode, random_start, thetas, transmission_update
+from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 from ppl_models.distributions import BernoulliVector, all_codes, log1mexp
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaExact:
+class NocaExact(InformedStarts):
     """Exact E step over all codes, cause-transmission M step.
 
     inner_steps: transmission updates per M step (each raises the expected log joint; the counts are reused).
     max_bytes: memory allowed for the tables; half of what is free by default.
     """
 
-    inner_steps: int = 3
+    inner_steps: int = 4
     max_bytes: float | None = None
     bound_name: str = "evidence"
     additive: bool = True
@@ -76,9 +78,8 @@ class NocaExact:
         bounds = []
         for start in range(0, len(rows), block):
             part = rows if block >= len(rows) else rows.select(slice(start, start + block))
-            joint = self.log_joint(params, part, temperature)[1]
-            bounds.append(joint.logsumexp(-1))
-            weight = torch.softmax(joint, -1)
+            weight, evidence = _normalised(self.log_joint(params, part, temperature)[1])
+            bounds.append(evidence)
             counts = {"code": weight.sum(0), "code_ones": weight.T @ part.ones}
             if part.mask is not None:
                 counts["code_observed"] = weight.T @ part.mask.to(weight)
@@ -122,3 +123,15 @@ class NocaExact:
         return torch.cat(
             [self.log_joint(params, rows.select(slice(s, s + block)))[1].logsumexp(-1) for s in starts]
         )
+
+
+def _normalised(joint: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax and logsumexp of (N, C) log joints, in place.
+
+    Exponents are held above log(tiny) / 2: denormal numbers make what follows several times slower, and a weight of
+    e^-43 (float32) or e^-354 (float64) is nothing.
+    """
+    top = joint.amax(-1, keepdim=True)
+    weight = joint.sub_(top).clamp_(min=math.log(torch.finfo(joint.dtype).tiny) / 2).exp_()
+    total = weight.sum(-1, keepdim=True)
+    return weight.div_(total), (top + total.log()).squeeze(-1)

@@ -27,6 +27,7 @@ from custom_inference.steps._beta import beta_parameters
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import FLOOR, prior_mode, random_start, thetas
+from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 from ppl_models.distributions import log1mexp
 
@@ -87,7 +88,7 @@ def sharpen(mean: Tensor, links: Links, q: Tensor, gain: Tensor, slope: Tensor) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaFactorized:
+class NocaFactorized(InformedStarts):
     """E step: alternate Q (eq. 5) and q (Fig. 2) ``inner_steps`` times. M step: the roots of Fig. 2."""
 
     inner_steps: int = 5

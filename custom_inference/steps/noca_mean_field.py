@@ -24,6 +24,7 @@ from custom_inference.posterior import BernoulliPosterior, LocalPosterior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import prior_mode, random_start, thetas, transmission_update
+from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 
 #: Entries of the (ones, nodes) work array per block of rows.
@@ -47,7 +48,7 @@ class _Nodes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaMeanField:
+class NocaMeanField(InformedStarts):
     """E step: ``sweeps`` coordinate sweeps over the sources; M step: cause transmission.
 
     tolerance: largest uniform error of the exponential sum, per observed one.

@@ -34,7 +34,7 @@ def read_matrix(path: str | Path, *, columns: str | None = None, dtype: torch.dt
         raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {', '.join(readers)}")
     try:
         values, coords = readers[suffix](path, columns)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, pd.errors.ParserError) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, pd.errors.ParserError) as error:
         if isinstance(error, FileFormatError | DataError):
             raise
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__

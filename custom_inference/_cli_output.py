@@ -1,0 +1,191 @@
+"""What ``ppl`` prints and writes."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+
+from custom_inference import evaluate
+from custom_inference._score import score
+from ppl_models import Data, FileFormatError, ModelError
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+#: Draws that represent a point estimate in posterior.nc.
+_DRAWS = 200
+
+
+def prepare(out: Path, json: Path | None, image_shape: tuple[int, int] | None, data: Data) -> None:
+    """Refuse what would only fail after the fit: an unusable folder, or images of the wrong size."""
+    if image_shape is not None and math.prod(image_shape) != data.num_features:
+        height, width = image_shape
+        raise ModelError(f"--image-shape {height}x{width} does not hold the {data.num_features} features of the data")
+    if out.exists() and not out.is_dir():
+        raise FileFormatError(f"{out}: exists and is not a folder")
+    if json is not None and json.is_dir():
+        raise FileFormatError(f"{json}: is a folder; --json takes a file")
+    out.mkdir(parents=True, exist_ok=True)
+
+
+# ----- files ----------------------------------------------------------------------------------------------
+
+
+def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: int) -> dict[str, str]:
+    """The fit, ArviZ netCDF, tables and figures; returns what -> path."""
+    out.mkdir(parents=True, exist_ok=True)
+    files = {"fit": fit.save(out / "fit.safetensors")}
+    converted = fit.to_arviz(num_draws=_DRAWS)
+    files["posterior"] = out / "posterior.nc"
+    converted.to_netcdf(files["posterior"])
+    for name, table in tables(fit, converted, top=top).items():
+        files[name] = out / f"{name}.csv"
+        table.to_csv(files[name])
+    for kind, figure in figures(fit, image_shape).items():
+        files[f"{kind}_figure"] = out / f"{kind}.png"
+        figure.savefig(files[f"{kind}_figure"])
+    return {name: str(path) for name, path in files.items()}
+
+
+def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
+    """Kind -> figure, of the kinds that this fit has something to show for."""
+    kinds = ["loading", "source"] + (["elbo"] if len(fit.elbo) else [])
+    return {"components": fit.plot("components", image_shape=image_shape)} | {k: fit.plot(k) for k in kinds}
+
+
+def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
+    """summary: every global; components: the report; loading: with labels; membership: posterior means of the rows."""
+    from custom_inference.plots import component_names
+
+    names, coords = component_names(fit), fit.coords
+    rows = pd.Index(coords["row"], name="row")
+    loading = pd.DataFrame(_array(fit.params["loading"]), names, coords["feature"])
+    loading.loc["leak"] = _array(fit.params["leak"])
+    return {
+        "summary": _summary(fit, converted),
+        "components": report(fit, top=top),
+        "loading": loading.rename_axis("component"),
+        "membership": pd.DataFrame(_array(fit.transform()), rows, names),
+    }
+
+
+def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
+    """ArviZ's summary of the globals' draws; of a point estimate the values alone, under the same names."""
+    if fit.draws is not None:
+        import arviz
+
+        return pd.DataFrame(arviz.summary(converted, var_names=list(fit.params)))
+    values = {}
+    for site, value in fit.params.items():
+        labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
+        index = pd.MultiIndex.from_product(labels)
+        for key, number in zip(index, _array(value).ravel(), strict=True):
+            values[f"{site}[{', '.join(key)}]"] = number
+    return pd.DataFrame({"estimate": values})
+
+
+def report(fit: Fit, *, top: int) -> pd.DataFrame:
+    """The component report under the names that figures and tables use."""
+    from custom_inference.plots import component_names
+
+    names = component_names(fit)
+    table = evaluate.component_report(fit, top=top)
+    return table.set_axis([names[i] for i in table.index], axis=0).rename_axis("component")
+
+
+def _array(value: torch.Tensor) -> Any:
+    return value.detach().cpu().numpy()
+
+
+# ----- results --------------------------------------------------------------------------------------------
+
+
+def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
+    """What ``--json`` reports of a fit."""
+    rows, bound = score(fit)
+    total = float(rows.sum())
+    components, features = fit.params["loading"].shape
+    return {
+        "method": fit.method,
+        "status": fit.status,
+        "interrupted": "interrupted" in fit.status,
+        "seed": fit.seed,
+        "num_rows": len(fit.data),
+        "num_features": features,
+        "num_components": components,
+        "params": {site: list(value.shape) for site, value in fit.params.items()},
+        "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,
+        "bound_name": fit.bound_name,
+        "log_likelihood_per_row": total / len(fit.data),
+        "log_likelihood_bound": bound,
+        "bic": evaluate.bic_score(total, components, features, len(fit.data)),
+        "seconds": fit.details.get("seconds"),
+        "components": [{"component": i, **line} for i, line in report(fit, top=top).to_dict("index").items()],
+    }
+
+
+def write_json(path: Path | None, payload: dict[str, Any]) -> None:
+    """Standard JSON: what is not finite becomes null."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json_module.dumps(_plain(payload), indent=2, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """One object a method, with its name."""
+    return [{"method": str(name), **line} for name, line in table.to_dict("index").items()]
+
+
+# ----- printing -------------------------------------------------------------------------------------------
+
+
+def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
+    """The component report and the scores."""
+    print(f"{type(fit.model).__name__} fitted to {summary['num_rows']} rows x {summary['num_features']} features"
+          f" by {fit.method}")  # fmt: skip
+    print(f"status: {fit.status}")
+    exact = "" if summary["log_likelihood_bound"] == "evidence" else f" (bound: {summary['log_likelihood_bound']})"
+    print(f"log-likelihood per row: {summary['log_likelihood_per_row']:.4f}{exact}    BIC: {summary['bic']:.1f}\n")
+    width = max(len(str(line["component"])) for line in summary["components"])
+    for line in summary["components"]:
+        off = "  (shut off)" if line["shut off"] else ""
+        print(f"{line['component']:<{width}}  prior {line['prior']:.3f}  {line['strongest']}{off}")
+    print(f"\nwritten to {out}/: fit.safetensors, posterior.nc, CSV tables and PNG figures")
+
+
+def print_table(table: pd.DataFrame, num_rows: int) -> None:
+    """The comparison, with what its columns mean."""
+    print(f"posteriors over the local latents of {num_rows} rows, all at the same globals:\n")
+    print(table.to_string(formatters=_FORMATS, na_rep="-"))
+    print("\ngap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior);")
+    print("worst_marginal_error: max |q(s = 1) - p(s = 1 | x)|")
+
+
+def _small(value: float) -> str:
+    return "0" if abs(value) < 1e-9 else f"{value:.4g}"
+
+
+_FORMATS: Any = {
+    "bound": "{:.2f}".format,
+    "evidence": "{:.2f}".format,
+    "gap_per_row": _small,
+    "kl_per_row": _small,
+    "worst_marginal_error": _small,
+    "seconds": "{:.2f}".format,
+}
