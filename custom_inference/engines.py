@@ -19,6 +19,7 @@ from custom_inference.steps import Steps
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
+from custom_inference.steps.noca_truncated import NocaTruncated
 from ppl_models import NOCA, Data, MethodError, Model
 from ppl_models._errors import unknown_name
 
@@ -27,6 +28,7 @@ _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
         "evidence": NocaExact,
         "factorized": NocaFactorized,
         "mean_field": NocaMeanField,
+        "truncated": NocaTruncated,
     },
 }
 

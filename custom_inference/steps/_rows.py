@@ -10,6 +10,9 @@ from torch import Tensor
 
 from ppl_models import Data
 
+#: Rows a block: small enough for the block's (rows, ones, sources) arrays to stay in cache.
+BLOCK_ROWS = 256
+
 
 @dataclass(frozen=True)
 class BinaryRows:
@@ -40,6 +43,23 @@ class BinaryRows:
         """Row and column of every observed one, in row order: only these carry variational parameters."""
         row, column = self.ones.nonzero(as_tuple=True)
         return row, column
+
+    @cached_property
+    def blocks(self) -> list[tuple[Tensor, Tensor]]:
+        """Blocks of rows with similar numbers of ones: (row indices (B,), columns of their ones (B, M)).
+
+        Shorter rows are padded with column D, which callers give a neutral meaning.
+        """
+        count = self.ones.sum(1).long()
+        found = []
+        for rows in torch.argsort(count).split(BLOCK_ROWS):
+            row, column = self.ones[rows].nonzero(as_tuple=True)
+            start = torch.cumsum(count[rows], 0) - count[rows]
+            width = max(int(count[rows].max()), 1)
+            index = torch.full((len(rows), width), self.ones.shape[1], device=self.ones.device)
+            index[row, torch.arange(len(row), device=index.device) - start[row]] = column
+            found.append((rows, index))
+        return found
 
     @cached_property
     def observed_count(self) -> Tensor:
