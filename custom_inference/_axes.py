@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -84,10 +85,16 @@ def num_columns(count: int) -> int:
     return min(range(1, min(count, 10) + 1), key=cost)
 
 
-def heat_map(axes: Axes, values: Array, rows: Sequence[Any] | None, columns: Sequence[Any]) -> Any:
-    """Probabilities as an image with labelled axes; ``rows`` None leaves the rows without labels."""
-    # Loadings of sparse data stay far below 1: let the colours reach to the next tenth above the largest.
-    top = max(0.1, float(np.ceil(10 * np.nanmax(values)) / 10))
+def heat_map(
+    axes: Axes, values: Array, rows: Sequence[Any] | None, columns: Sequence[Any], *, top: float | None = None
+) -> Any:
+    """Probabilities as an image with labelled axes; ``rows`` None leaves the rows without labels.
+
+    top: the end of the colour scale; by default the next tenth above the largest value, because loadings of sparse
+        data stay far below 1.
+    """
+    if top is None:
+        top = float(np.clip(np.ceil(np.round(10 * np.nanmax(values), 6)) / 10, 0.1, 1.0))
     image = axes.imshow(values, cmap=COLORMAP, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
     names = [shortened(c) for c in columns]
     upright = max(map(len, names)) * len(names) > 45
@@ -128,5 +135,6 @@ def trace(axes: Axes, iteration: Array, values: Array) -> None:
         axes.legend(loc="lower right", fontsize=8, frameon=False)
     # Values such as -16.6165, whole: an offset in a corner of the axis is overlooked.
     axes.ticklabel_format(axis="y", useOffset=False, style="plain")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

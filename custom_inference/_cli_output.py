@@ -45,7 +45,7 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
     converted.to_netcdf(files["posterior"])
     for name, table in tables(fit, converted, top=top).items():
         files[name] = out / f"{name}.csv"
-        table.to_csv(files[name])
+        table.to_csv(files[name], float_format="%.6g")
     for kind, figure in figures(fit, image_shape).items():
         files[f"{kind}_figure"] = out / f"{kind}.png"
         figure.savefig(files[f"{kind}_figure"])

@@ -21,7 +21,8 @@ from ppl_models import MethodError, Model
 class Search:
     """How starting values are found.
 
-    restarts: independent starts; None: as many as the engine suggests.
+    restarts: at most this many starts; None: as many as the engine suggests.
+    agree: stop once this many of at least three starts came within 0.1 nats a row of the best.
     rows: how many random rows each start uses; None: the engine's suggestion.
     settle: EM iterations of each start before it is judged.
     temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
@@ -30,14 +31,15 @@ class Search:
     """
 
     restarts: int | None = None
+    agree: int = 2
     rows: int | None = None
     settle: int = 10
     temperature: float = 1.0
     informed: bool = True
 
     def __post_init__(self) -> None:
-        if any(value is not None and value < 1 for value in (self.restarts, self.rows, self.settle)):
-            raise MethodError("restarts, rows and settle must be at least 1")
+        if any(value is not None and value < 1 for value in (self.restarts, self.agree, self.rows, self.settle)):
+            raise MethodError("restarts, agree, rows and settle must be at least 1")
         if not 0 < self.temperature <= 1:
             raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
 
@@ -51,9 +53,12 @@ class Found:
     interrupted: bool = False
 
     @property
+    def agreeing(self) -> int:
+        return sum(score > max(self.scores) - 0.1 for score in self.scores)
+
+    @property
     def agreement(self) -> str:
-        close = sum(score > max(self.scores) - 0.1 for score in self.scores)
-        return f"{close} of {len(self.scores)} starts came within 0.1 nats a row of the best"
+        return f"{self.agreeing} of {len(self.scores)} starts came within 0.1 nats a row of the best"
 
 
 def search(
@@ -76,6 +81,8 @@ def search(
                 best = params
             if stopped:
                 raise KeyboardInterrupt
+            if len(scores) >= 3 and Found(best, scores).agreeing >= settings.agree:
+                break
     except KeyboardInterrupt:
         start = best if best is not None else steps.initial(model, single, generator)
         return Found({k: v.to(rows.ones) for k, v in start.items()}, scores, interrupted=True)

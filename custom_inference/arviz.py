@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,18 +68,23 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     return _container(groups, attributes)
 
 
+def _takes_inference_data() -> bool:
+    """ArviZ 1.0 replaced InferenceData by DataTree; the name lingers on there, so the version decides."""
+    return int(metadata.version("arviz").split(".")[0]) < 1
+
+
 def _container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any:
-    """InferenceData where ArviZ has it, else a DataTree, which is what ArviZ 1.x takes."""
+    """InferenceData for ArviZ 0.x; a DataTree, which needs nothing of ArviZ, for 1.x."""
+    if not _takes_inference_data():
+        tree = xr.DataTree.from_dict(groups)
+        tree.attrs.update(attributes)
+        return tree
     with warnings.catch_warnings():
         # ArviZ 0.23 announces 1.0 on import; that is not the caller's concern.
         warnings.simplefilter("ignore", FutureWarning)
         import arviz
-    container: Any = getattr(arviz, "InferenceData", None)
-    if container is not None:
-        return container(attrs=attributes, **groups)
-    tree = xr.DataTree.from_dict(groups)
-    tree.attrs.update(attributes)
-    return tree
+    container: Any = getattr(arviz, "InferenceData")  # noqa: B009
+    return container(attrs=attributes, **groups)
 
 
 # ----- groups ---------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def plot_loading(fit: Fit, *, max_features: int = 80, title: str | None = None) 
         chosen = _axes.strongest(loading, 1, total=max_features)
         shown = f"feature (strongest {max_features} of {loading.shape[1]})"
     values = np.concatenate([loading, leak[None]])[:, chosen]
-    figure = new_figure(3.5 + 0.2 * len(chosen), 2.2 + 0.26 * len(values))
+    figure = new_figure(3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
     axes = figure.subplots()
     names = [
         f"{label}  π = {p:.3f}" + (" (off)" if shut else "")
@@ -174,11 +174,11 @@ def plot_source(fit: Fit, *, max_rows: int | None = None, title: str | None = No
     if max_rows is not None and max_rows < len(order):
         order = order[np.linspace(0, len(order) - 1, max_rows).round().astype(int)]
     labelled = len(order) <= 60
-    figure = new_figure(2.6 + 0.34 * mean.shape[1], 2.0 + 0.19 * len(order) if labelled else 7.0)
+    figure = new_figure(2.6 + 0.34 * mean.shape[1], 2.4 + 0.19 * len(order) if labelled else 7.0)
     axes = figure.subplots()
     rows = [fit.coords["row"][n] for n in order] if labelled else None
     labels = component_names(fit)
-    image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use])
+    image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel("row" if labelled else f"{len(order)} rows, ordered by their code")
     _axes.scale(figure, image, axes, "P(source present | row)")

@@ -119,7 +119,9 @@ class BernoulliPosterior(LocalPosterior):
                 allowed_bytes=8.0 * len(self.probs) * 2**16,
             )
         every = all_codes(num_bits, dtype=self.probs.dtype, device=self.probs.device)
-        return every, torch.log(self.probs) @ every.T + torch.log1p(-self.probs) @ (1 - every).T
+        # Finite in place of log 0, which times a 0 of the code would be NaN; its exponential is 0 all the same.
+        on, off = (torch.log(p).clamp_min(-800.0) for p in (self.probs, 1 - self.probs))
+        return every, on @ every.T + off @ (1 - every).T
 
 
 def kullback_leibler(q: LocalPosterior, p: LocalPosterior) -> Tensor:

@@ -45,7 +45,7 @@ class VariationalEM:
 
     guide: str | Guide = "factorized"
     max_iterations: int = 300
-    tolerance: float = 1e-6
+    tolerance: float = 1e-5
     search: Search | None = field(default_factory=Search)
     batch_size: int | None = None
 

@@ -92,7 +92,7 @@ class Model(abc.ABC):
 
     @property
     def global_sites(self) -> tuple[str, ...]:
-        return tuple(self.default_priors())
+        return tuple(self.priors)
 
     def settings(self) -> dict[str, Any]:
         """The dataclass fields other than ``priors``."""
@@ -109,8 +109,11 @@ class Model(abc.ABC):
 
     def log_prior(self, params: Mapping[str, Tensor]) -> Tensor:
         """Sum of the log prior densities of the globals."""
-        terms = [self.prior(site, like=params[site]).log_prob(params[site]) for site in self.global_sites]
-        return torch.stack(terms).sum()
+        total = torch.zeros((), dtype=params[self.global_sites[0]].dtype, device=params[self.global_sites[0]].device)
+        for site in self.global_sites:
+            if not is_flat(self.priors[site]):
+                total = total + self.prior(site, like=params[site]).log_prob(params[site])
+        return total
 
     def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The globals of this model among ``params``, checked for names and shapes."""
@@ -155,6 +158,13 @@ def _moved(prior: Any, like: Tensor | None) -> Any:
     if "probs" in moved and "logits" in moved:
         del moved["logits"]
     return type(prior)(**moved, validate_args=False)
+
+
+def is_flat(prior: Any) -> bool:
+    """Whether a prior is the uniform distribution on [0, 1], whose log density is 0 everywhere."""
+    if isinstance(prior, torch.distributions.Beta):
+        return bool((prior.concentration1 == 1).all() and (prior.concentration0 == 1).all())
+    return isinstance(prior, torch.distributions.Uniform) and bool((prior.low == 0).all() and (prior.high == 1).all())
 
 
 def require_unit_interval(model: Model, *sites: str) -> None:

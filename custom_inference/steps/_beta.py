@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ppl_models import MethodError, Model
+from ppl_models._model import is_flat
 
 
 def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -15,7 +16,7 @@ def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tens
     boundary and not a stationary point.
     """
     prior = model.priors[site]
-    if isinstance(prior, torch.distributions.Uniform) and float(prior.low) == 0 and float(prior.high) == 1:
+    if is_flat(prior):
         return torch.ones_like(like[..., :1]), torch.ones_like(like[..., :1])
     if not isinstance(prior, torch.distributions.Beta):
         name = type(prior).__name__

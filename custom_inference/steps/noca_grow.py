@@ -3,8 +3,8 @@
 What fails from random starts looks alike: one source becomes the union of two true ones (prior = their sum, p ~ 1/2)
 and another dies. The cause is the leak. While it is small, an unexplained one costs so much that the union of two
 patterns beats either of them; under a leak of .3 a pattern has to fit before it pays, and unions never form. So the
-leak is held at .2, .3 or .4 during growth (dense patterns want more, weak ones less; the starts try each and the
-evidence chooses), and released at the end. No annealing and no surplus sources are needed
+leak is held at .2, .3 or .4 during growth (dense patterns want more, weak and sparse ones less; the starts try several
+and the evidence chooses), and released at the end. No annealing and no surplus sources are needed
 (``benchmarks/quality/noca_recovery.py`` measures this).
 
 A birth. Let silent_nj = P(x_nj = 0 | best code of row n). Switching on a candidate pattern c, with loading p on its
@@ -30,19 +30,17 @@ from custom_inference.steps.noca_common import FLOOR, widened
 from custom_inference.steps.noca_exact import NocaExact
 from ppl_models import Model
 
-#: The leak during growth, by number of the start.
-HELD_LEAKS = (0.3, 0.2, 0.4)
 #: Loading and prior of a source when it is born, and how many rows offer a candidate.
 BIRTH_LOADING, BIRTH_PRIOR, CANDIDATES = 0.8, 0.15, 600
 
 
-def grow(model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int, *, climb: int = 2) -> Params:
+def grow(model: Model, rows: BinaryRows, generator: torch.Generator, held_leak: float, *, climb: int = 2) -> Params:
     """A start for ``model``: births under the held leak, each followed by ``climb`` EM steps.
 
     The leak keeps its held value here; EM releases it afterwards.
     """
     ones = rows.ones
-    leak = ones.new_full((ones.shape[1],), HELD_LEAKS[attempt % len(HELD_LEAKS)])
+    leak = ones.new_full((ones.shape[1],), held_leak)
     params: Params = {"source_prior": ones.new_zeros(0), "loading": ones.new_zeros(0, ones.shape[1]), "leak": leak}
     steps = NocaExact(inner_steps=2)
     for count in range(1, model.shapes["source_prior"][0] + 1):

@@ -8,6 +8,9 @@ from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import BinaryRows
 from ppl_models import Model
 
+#: The starts, in turn: growth under this held leak (dense patterns want more, weak and sparse ones less), or
+#: split-and-prune (None).
+TURNS = (0.3, 0.4, 0.2, None, 0.1, 0.03)
 #: Growth enumerates the codes of the sources born so far: beyond this many it is too slow.
 GROW_UP_TO = 12
 
@@ -16,19 +19,20 @@ class InformedStarts:
     """``propose`` and ``search_size`` of every NOCA engine."""
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
-        """Growth under a held leak up to ``GROW_UP_TO`` sources; split-and-prune on truncated posteriors beyond."""
-        if model.shapes["source_prior"][0] <= GROW_UP_TO:
+        """Up to ``GROW_UP_TO`` sources the start whose turn it is; beyond, split-and-prune."""
+        held_leak = TURNS[attempt % len(TURNS)]
+        if model.shapes["source_prior"][0] <= GROW_UP_TO and held_leak is not None:
             # Imported here: growth itself runs on the exact engine.
             from custom_inference.steps.noca_grow import grow
 
-            return grow(model, rows, generator, attempt)
+            return grow(model, rows, generator, held_leak)
         from custom_inference.steps.noca_split import split_and_prune
 
         return split_and_prune(model, rows, generator)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Two starts for each of growth's three held leaks, on 600 rows; one for split-and-prune, on more."""
+        """One start for each held leak and one split-and-prune; beyond ``GROW_UP_TO`` only that, on more rows."""
         num_components = model.shapes["source_prior"][0]
         if num_components <= GROW_UP_TO:
-            return 6, 600
+            return len(TURNS), 1000
         return 1, max(1500, 48 * num_components)

@@ -37,7 +37,7 @@ class _State:
         return len(self.params["source_prior"])
 
     def keep(self, index: list[int]) -> _State:
-        cubes = Cubes(self.cubes.base[:, index], self.cubes.free[:, :0], self.cubes.mean[:, index])
+        cubes = Cubes.at(self.cubes.base[:, index], self.cubes.mean[:, index])
         return _State(_selected(self.params, index), cubes, self.bound)
 
 
@@ -99,7 +99,7 @@ def removal_loss(climber: _Climber, state: _State) -> tuple[Tensor, Tensor]:
     size, total = state.size, len(climber.rows)
     row, source = (cubes.mean > 0.02).nonzero(as_tuple=True)
     base = cubes.base[row].scatter(1, source[:, None], 0.0)
-    part, again = climber.rows.select(row), Cubes(base, cubes.free[row][:, :0], base)
+    part, again = climber.rows.select(row), Cubes.at(base)
     bound = state.bound[row]
     for _ in range(2):
         step = climber.steps.e_step(params, part, again._asdict(), forbid=source)
@@ -171,21 +171,21 @@ def split(climber: _Climber, state: _State, number: int, generator: torch.Genera
         "leak": params["leak"].clamp(min=0.003),
     }
     pad = base.new_zeros(len(base), len(top))
-    cubes = Cubes(torch.cat([base, pad], 1), state.cubes.free[:, :0], torch.cat([state.cubes.mean, pad], 1))
+    cubes = Cubes.at(torch.cat([base, pad], 1), torch.cat([state.cubes.mean, pad], 1))
     return _State(halves, cubes, state.bound)
 
 
 def split_and_prune(
-    model: Model, rows: BinaryRows, generator: torch.Generator, *, surplus: float = 1.5, cycles: int = 6
+    model: Model, rows: BinaryRows, generator: torch.Generator, *, cycles: int = 6
 ) -> Params:
-    """EM from ``surplus`` K random rows; then (split half of the sources, EM, prune) while the objective grows.
+    """EM from K + max(K / 2, 8) random rows; then (split K / 2 sources, EM, prune) while the objective grows.
 
-    First with room for surplus * K sources, then with K. Sources that are not worth their BIC price are shut off:
+    First with that room, then with K. Sources that are not worth their BIC price are shut off:
     they come back with prior and links at the floor, so the shapes are the model's.
     """
     wanted = model.shapes["source_prior"][0]
-    room = math.ceil(surplus * wanted)
-    climber = _Climber(model, rows, NocaTruncated(free=3, guard=False))
+    room = wanted + max(math.ceil(wanted / 2), 8)
+    climber = _Climber(model, rows, NocaTruncated(free=3, guard=False, refresh_every=1))
     start = random_rows(rows, room, generator)
     best = climber.climb(_State(start, Cubes.empty(rows, room), rows.ones.new_zeros(len(rows))), 20)
     for maximum in (room, wanted):

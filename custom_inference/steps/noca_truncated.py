@@ -34,16 +34,23 @@ _ALWAYS_ON = 60.0
 
 
 class Cubes(NamedTuple):
-    """base (N, K) codes, free (N, H) indices of the free sources, mean (N, K) posterior marginals."""
+    """base (N, K) codes, free (N, H) indices of the free sources, mean (N, K) marginals, age (N,) in E steps."""
 
     base: Tensor
     free: Tensor
     mean: Tensor
+    age: Tensor
 
     @classmethod
     def empty(cls, rows: BinaryRows, num_bits: int) -> Cubes:
-        zero = rows.ones.new_zeros(len(rows), num_bits)
-        return cls(zero, torch.zeros(len(rows), 0, dtype=torch.long, device=zero.device), zero)
+        return cls.at(rows.ones.new_zeros(len(rows), num_bits))
+
+    @classmethod
+    def at(cls, base: Tensor, mean: Tensor | None = None) -> Cubes:
+        """Base codes whose free sources have yet to be chosen."""
+        empty = torch.zeros(len(base), 0, dtype=torch.long, device=base.device)
+        age = torch.zeros(len(base), dtype=torch.long, device=base.device)
+        return cls(base, empty, base if mean is None else mean, age)
 
 
 class _Table(NamedTuple):
@@ -83,10 +90,14 @@ def _cheapest_flips(theta: Tensor, theta0: Tensor, base: Tensor, linear: Tensor,
 
 @dataclass(frozen=True, kw_only=True)
 class NocaTruncated(InformedStarts):
-    """free: H, free sources per row (2^H codes). guard: keep the old cube where it has more mass."""
+    """free: H, free sources per row (2^H codes). guard: keep the old cube where it has more mass.
+
+    refresh_every: choose cubes anew at every so many E steps; in between the old ones are used, at a third of the cost.
+    """
 
     free: int = 4
     guard: bool = True
+    refresh_every: int = 3
     bound_name: str = "truncated"
     additive: bool = True
 
@@ -104,14 +115,14 @@ class NocaTruncated(InformedStarts):
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
-        refresh: bool = True,
         forbid: Tensor | None = None,
     ) -> EStep:
-        """refresh: choose cubes anew, else keep them. forbid (N,): a source held off in each row."""
+        """forbid (N,): a source held off in each row."""
         theta, theta0 = thetas(params)
         num_bits, num_features = theta.shape
         size = min(self.free, num_bits)
         cubes = Cubes.empty(rows, num_bits) if not locals_ else Cubes(*(locals_[f] for f in Cubes._fields))
+        refresh = int(cubes.age[0]) % self.refresh_every == 0
         linear = torch.logit(params["source_prior"]) - rows.zeros @ theta.T
         if forbid is not None:
             linear = linear.scatter(1, forbid[:, None], -1e4)
@@ -143,7 +154,8 @@ class NocaTruncated(InformedStarts):
             "source": mean.sum(0),
             "rows": mean.new_tensor(len(rows)),
         }
-        return EStep(statistics, {"base": base, "free": free, "mean": mean, "log_weight": weights}, bound)
+        locals_ = Cubes(base, free, mean, cubes.age + 1)._asdict() | {"log_weight": weights}
+        return EStep(statistics, locals_, bound)
 
     def _choose(
         self,
