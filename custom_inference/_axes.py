@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import io
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -20,12 +20,18 @@ COLORMAP = "cividis"
 INK, MUTED = "#00336f", "#9a9a9a"
 
 
+class Picture(Figure):
+    """A figure outside pyplot's registry: nothing to close and no window, yet a notebook shows it."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
-    """A figure outside pyplot's registry: nothing to close, no window, no second display in a notebook."""
-    if "ipykernel" in sys.modules:
-        # Importing pyplot is what makes a notebook show figures that a cell returns.
-        import matplotlib.pyplot  # noqa: F401
-    return Figure(figsize=(min(width, 26.0), min(height, 26.0)), dpi=110, layout="constrained")
+    """An empty figure; sizes in inches, bounded so that any number of components can be saved."""
+    return Picture(figsize=(min(width, 26.0), min(height, 26.0)), dpi=110, layout="constrained")
 
 
 class Caption(NamedTuple):

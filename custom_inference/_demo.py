@@ -69,9 +69,7 @@ def _print_fit(fit: Fit, found: int, sources: int, learned: float, true: float) 
     print(f"exact log-likelihood per row: {learned:.4f} learned, {true:.4f} at the true parameters\n")
 
 
-def _write(
-    fit: Fit, problem: Generated, match: Alignment, comparison: Comparison, out: Path
-) -> dict[str, str]:
+def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Comparison, out: Path) -> dict[str, str]:
     """Figures and the fit; what -> path."""
     assert problem.image_shape is not None
     names = [str(name) for name in problem.coords["component"]]

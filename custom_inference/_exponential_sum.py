@@ -27,7 +27,8 @@ def exponential_sum(a_min: float, tolerance: float = 1e-8) -> ExponentialSum:
 
     -log(1 - e^{-a}) = sum_m e^{-m a} / m is completely monotone, so nonnegative weights on few nodes suffice:
     nodes 1, 2, 3, ... that turn geometric, weights by nonnegative least squares, the ratio refined until the error
-    is small enough. About 30 terms replace the 1 / a_min of the power series at a_min = 1e-3 and error 1e-8.
+    is small enough. About 30 terms at a_min = 1e-3 and error 1e-8
+    replace the thousands of the power series.
     ``a_min`` is rounded down to quarter decades, so that a fit builds few of these.
     """
     if not (0 < a_min < math.inf) or not 0 < tolerance < 1:
@@ -41,8 +42,8 @@ def _build(a_min: float, tolerance: float) -> ExponentialSum:
     last = max(60.0, 2 * a_min)
     coarse, fine = np.geomspace(a_min, last, 1500), np.geomspace(a_min, last, 20001)
     nodes, weights, error = np.ones(1), np.ones(1), math.inf
-    for ratio in (0.9, 0.75, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25, 0.2, 0.15):
-        candidates = _nodes(ratio, 6 * math.log(1 / tolerance) / a_min)
+    for ratio in (0.9, 0.75, 0.65, 0.55, 0.48, 0.42, 0.37, 0.33, 0.3, 0.26, 0.22, 0.18, 0.15):
+        candidates = _nodes(ratio, 1.2 * math.log(1 / tolerance) / a_min)
         fitted, _ = nnls(np.exp(-np.outer(coarse, candidates)), _target(coarse), maxiter=10000)
         nodes, weights = candidates[fitted > 0], fitted[fitted > 0]
         error = float(np.abs(np.exp(-np.outer(fine, nodes)) @ weights - _target(fine)).max())

@@ -35,7 +35,7 @@ class Default:
     def _chosen(self, model: Model, data: Data) -> Any:
         from custom_inference.default import default_method
 
-        return _with_settings(default_method(model, data), self.settings)
+        return with_settings(default_method(model, data), self.settings)
 
     def fit(self, model: Model, data: Any, *, mask: Any = None, dtype: Any = torch.float64, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
@@ -75,15 +75,15 @@ def named_method(method: Any, **settings: Any) -> Any:
     if not isinstance(method, str):
         if isinstance(method, type) or not hasattr(method, "fit"):
             raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
-        return _with_settings(method, settings) if settings else method
+        return with_settings(method, settings) if settings else method
     if method not in METHODS:
         raise MethodError(unknown_name("method", method, METHODS))
     if method == "default":
         return Default(settings=settings)
-    return _with_settings(METHODS[method](), settings)
+    return with_settings(METHODS[method](), settings)
 
 
-def _with_settings(method: Any, settings: dict[str, Any]) -> Any:
+def with_settings(method: Any, settings: dict[str, Any]) -> Any:
     valid = [f.name for f in fields(method)] if is_dataclass(method) and not isinstance(method, type) else []
     for name in settings:
         if name not in valid:

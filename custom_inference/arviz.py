@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from importlib import metadata
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -196,12 +197,11 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
         values = [str(v) for v in values]
     if len(set(values)) == len(values):
         return list(values)
-    seen: dict[str, int] = {}
-    distinct = []
+    taken: dict[str, None] = {}  # a set that keeps its order
     for value in map(str, values):
-        seen[value] = seen.get(value, 0) + 1
-        distinct.append(value if seen[value] == 1 else f"{value} ({seen[value]})")
-    return distinct
+        numbered = (f"{value} ({i})" for i in count(2))
+        taken[value if value not in taken else next(name for name in numbered if name not in taken)] = None
+    return list(taken)
 
 
 def _numpy(value: Any) -> Array:

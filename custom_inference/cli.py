@@ -135,7 +135,7 @@ def fit(
         source = _cli_run.Source(file, columns, transpose, mask_value, threshold, drop_empty_rows)
         interrupted = _cli_run.fit(
             model, source, components, method=method, settings=settings or [], seed=seed, image_shape=shape, top=top,
-            out=out or Path(f"{file.stem}_{model}_k{components}"), json=json, progress=not no_progress,
+            out=out or Path(f"{file.stem}_{model.lower()}_k{components}"), json=json, progress=not no_progress,
         )  # fmt: skip
     if interrupted:
         raise typer.Exit(INTERRUPTED)

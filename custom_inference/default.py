@@ -6,20 +6,25 @@ from typing import Any
 
 import torch
 
+from custom_inference._methods import named_method, with_settings
+from custom_inference.engines import engines_of
 from custom_inference.fit import Fit
+from custom_inference.svi import SVI
 from custom_inference.vem import EM, VariationalEM
 from ppl_models import Data, Model
 
-#: Exact EM is the default up to this many sources: its search enumerates K + surplus of them.
+#: Exact EM is the default up to codes of this many bits.
 EXACT_EM_UP_TO = 10
 
 
-def default_method(model: Model, data: Data, **settings: Any) -> Any:
-    """Exact EM where enumeration is cheap, truncated posteriors beyond; both with search."""
-    shape = model.shapes.get("source_prior", (0,))
-    if shape[0] <= EXACT_EM_UP_TO:
-        return EM(**settings)
-    return VariationalEM(guide="truncated", **settings)
+def default_method(model: Model, data: Data) -> Any:
+    """Exact EM where enumeration is cheap, truncated posteriors beyond, both with search; AutoDelta with the codes
+    summed out for models without closed-form steps."""
+    if not engines_of(model):
+        return SVI(guide="delta")
+    if model.code_bits is None or model.code_bits <= EXACT_EM_UP_TO:
+        return EM()
+    return VariationalEM(guide="truncated")
 
 
 def fit(
@@ -42,9 +47,7 @@ def fit(
     """
     data = model.prepare(x, mask=mask, dtype=dtype, device=device)
     if method is None:
-        chosen = default_method(model, data, **settings)
+        chosen = with_settings(default_method(model, data), settings)
     else:
-        from custom_inference._methods import named_method
-
         chosen = named_method(method, **settings)
     return chosen.fit(model, data, seed=seed, device=device, dtype=dtype, init=init, progress=progress)

@@ -86,8 +86,7 @@ class LocalSolver:
 
 def is_feasible(model: Model) -> bool:
     """Whether exact local posteriors are the default: by registered steps up to ``EXACT_UP_TO`` bits."""
-    shape = model.shapes.get("source_prior")
-    return shape is not None and shape[0] <= EXACT_UP_TO
+    return model.code_bits is not None and model.code_bits <= EXACT_UP_TO
 
 
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:

@@ -137,7 +137,7 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     """
     transforms = {s: biject_to(model.prior(s, like=data.x).support).inv for s in model.global_sites}
     if "evidence" not in engines_of(model):
-        middle = {s: t.inv(torch.zeros(model.shapes[s]).to(data.x)) for s, t in transforms.items()}
+        middle = {s: t.inv(torch.zeros(t.forward_shape(model.shapes[s])).to(data.x)) for s, t in transforms.items()}
         depth = plate_nesting(model, middle, data)
         return initialize_model(model, (data.x,), {"mask": data.mask}, max_plate_nesting=depth)[1:3]
     steps = steps_for(model, "evidence")

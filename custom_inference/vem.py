@@ -79,6 +79,7 @@ class VariationalEM:
         check_for_fitting(checked, site=model.observed_site)
         steps, start = self.steps(model), check_init(model, init)
         rows = steps.rows(checked)
+        steps.check(model, rows)
         begin = time.perf_counter()
         with Progress(None, self.name, enabled=progress) as bar, torch.no_grad():
             run, details = self._run(steps, model, rows, start, seed, bar)

@@ -94,14 +94,21 @@ class Model(abc.ABC):
     def global_sites(self) -> tuple[str, ...]:
         return tuple(self.priors)
 
+    @property
+    def code_bits(self) -> int | None:
+        """Bits of the binary code that each row's local latent is, or None where it is something else."""
+        return None
+
     def settings(self) -> dict[str, Any]:
         """The dataclass fields other than ``priors``."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "priors"}
 
     def prior(self, site: str, *, like: Tensor | None = None) -> Any:
         """The prior of a whole global site, on the dtype and device of ``like``."""
-        shape = self.shapes[site]
-        return _moved(self.priors[site], like).expand(shape).to_event(len(shape))
+        prior = _moved(self.priors[site], like)
+        # An element may itself be a vector, as with a Dirichlet: its axes are the site's last.
+        batch = self.shapes[site][: len(self.shapes[site]) - len(prior.event_shape)]
+        return prior.expand(batch).to_event(len(batch))
 
     def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
         """The prior statements of the program: one ``pyro.sample`` a global site."""
@@ -131,11 +138,12 @@ class Model(abc.ABC):
         if not isinstance(prior, torch.distributions.Distribution):
             kind = type(prior).__name__
             raise ModelError(f"prior of '{site}' is a {kind}, expected a Pyro distribution such as dist.Beta(1., 9.)")
-        shape = self.shapes[site]
-        if prior.event_shape or not _broadcasts(tuple(prior.batch_shape), shape):
+        shape, event = self.shapes[site], tuple(prior.event_shape)
+        batch = shape[: max(0, len(shape) - len(event))]
+        if batch + event != shape or not _broadcasts(tuple(prior.batch_shape), batch):
             raise ModelError(
                 f"prior of '{site}' has batch shape {tuple(prior.batch_shape)} and event shape "
-                f"{tuple(prior.event_shape)}; expected a distribution of one element, or one that broadcasts to {shape}"
+                f"{event}; expected a distribution of one element, or one that broadcasts to {shape}"
             )
 
 

@@ -87,6 +87,10 @@ class NOCA(Model):
             "x": ("row", "feature"),
         }
 
+    @property
+    def code_bits(self) -> int:
+        return self.num_components
+
     def __call__(
         self,
         x: Tensor | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from hypothesis import given, settings
@@ -52,7 +53,7 @@ def test_chain_of_bounds_datum_by_datum(seed, shape, missing):
     local = LocalSolver(steps=NocaFactorized()).solve(tensors, data)
     mean = local.posterior.mean.numpy()
     own = reference.elbo_of_mean(params, x, mean, mask)
-    best_mean, best = reference.best_mean_field(params, x, mean, mask)
+    _, best = reference.best_mean_field(params, x, mean, mask)
     evidence = reference.log_evidence(params, x, mask)
     slack = 1e-9
     assert (local.bound.numpy() <= own + slack).all()
@@ -68,7 +69,8 @@ def test_chain_of_bounds_datum_by_datum(seed, shape, missing):
 def test_every_bound_equals_its_reference(missing):
     params, tensors, x, mask, data = problem(3, missing=missing)
     exact = NocaExact()
-    assert np.allclose(exact.log_evidence(tensors, exact.rows(data)), reference.log_evidence(params, x, mask), atol=1e-10)
+    evidence = exact.log_evidence(tensors, exact.rows(data))
+    assert np.allclose(evidence, reference.log_evidence(params, x, mask), atol=1e-10)
     table = exact.posterior(tensors, exact.rows(data)).log_weight.exp().numpy()
     ours = [int("".join(str(int(b)) for b in code), 2) for code in exact.log_joint(tensors, exact.rows(data))[0]]
     assert np.allclose(table, reference.posterior(params, x, mask)[:, ours], atol=1e-12)
@@ -121,12 +123,11 @@ def test_statistics_are_additive_over_rows():
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)
 def test_em_never_lowers_its_objective(engine, missing, priors):
-    import pyro.distributions as dist
-
     example = NOCA.example()
     model = example.model
     if priors == "beta":
-        model = model.with_priors(source_prior=dist.Beta(1.5, 3.0), loading=dist.Beta(1.2, 1.5), leak=dist.Beta(1.0, 20.0))
+        beta = {"source_prior": dist.Beta(1.5, 3.0), "loading": dist.Beta(1.2, 1.5), "leak": dist.Beta(1.0, 20.0)}
+        model = model.with_priors(**beta)
     mask = torch.rand(example.data.x.shape, generator=torch.Generator().manual_seed(1)) > missing if missing else None
     data = model.prepare(example.data.x, mask=mask, dtype=torch.float64)
     rows, generator = engine.rows(data), torch.Generator().manual_seed(0)
@@ -144,15 +145,13 @@ def test_em_never_lowers_its_objective(engine, missing, priors):
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_exact_m_step_is_a_stationary_point_of_the_expected_log_joint(missing):
     """Run the M step to its fixed point on fixed responsibilities; finite differences of the reference vanish there."""
-    import pyro.distributions as dist
-
     params, tensors, x, mask, data = problem(8, 2, 4, 40, missing=missing)
-    model = model_of(params).with_priors(loading=dist.Beta(2.0, 2.0), leak=dist.Beta(2.0, 5.0), source_prior=dist.Beta(2.0, 2.0))
+    beta = {"loading": (2.0, 2.0), "leak": (2.0, 5.0), "source_prior": (2.0, 2.0)}
+    model = model_of(params).with_priors(**{site: dist.Beta(*ab) for site, ab in beta.items()})
     engine = NocaExact(inner_steps=5000)
     rows = engine.rows(data)
     new = engine.m_step(model, tensors, engine.e_step(tensors, rows), rows)
     weights = reference.posterior(params, x, mask)
-    beta = {"loading": (2.0, 2.0), "leak": (2.0, 5.0), "source_prior": (2.0, 2.0)}
 
     def objective(values):
         from scipy.stats import beta as density
@@ -179,7 +178,7 @@ def assert_stationary(objective, point, *, step=1e-5, tolerance=2e-3):
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_paper_m_step_finds_the_roots(missing):
-    """Alternating the two M-step blocks of Fig. 2 ends where finite differences of F (eq. 7) vanish or push outwards."""
+    """Alternating the M-step blocks of Fig. 2 ends where finite differences of F (eq. 7) vanish or push outwards."""
     params, tensors, x, mask, data = problem(9, 2, 4, 40, missing=missing)
     engine, model = NocaFactorized(), model_of(params)
     rows = engine.rows(data)
@@ -213,7 +212,8 @@ def test_q_update_is_stationary_and_never_lowers_the_bound():
     gain, slope = links.gain(q)
     value = (mean * gain).sum(-1)
     for _ in range(3000):
-        q, gain, slope = sharpen(mean, links, q, gain, slope)
+        q = sharpen(mean, q, slope)
+        gain, slope = links.gain(q)
         new = (mean * gain).sum(-1)
         assert (new >= value - 1e-12).all()
         value = new

@@ -215,3 +215,7 @@ def test_figures_stay_outside_pyplot():
     for kind in plots.KINDS:
         plots.plot(make_fit(), kind)
     assert matplotlib.pyplot.get_fignums() == before
+
+
+def test_a_notebook_shows_the_figure_that_a_cell_returns():
+    assert plots.plot(make_fit(), "elbo")._repr_png_().startswith(b"\x89PNG")

@@ -73,7 +73,14 @@ class LocalGuide(PyroModule):
     @property
     def enumerates(self) -> bool:
         """Sum over the 2^K codes inside the ELBO where that is cheap: an exact expectation, no sampling noise."""
-        return self.model_spec.shapes["source_prior"][0] <= 10
+        return self.num_bits <= 10
+
+    @property
+    def num_bits(self) -> int:
+        bits = self.model_spec.code_bits
+        if bits is None:
+            raise MethodError(f"this guide is for binary codes, which the locals of {self.model_spec!r} are not")
+        return bits
 
     def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
         """Q of every row."""

@@ -40,8 +40,8 @@ class AmortizedGuide(LocalGuide):
         self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None, hidden: int
     ):
         super().__init__(model, data, globals_, init)
-        num_bits = model.shapes["source_prior"][0]
-        inner = torch.nn.Linear(2 * data.num_features, hidden), torch.nn.Softplus(), torch.nn.Linear(hidden, num_bits)
+        first, last = torch.nn.Linear(2 * data.num_features, hidden), torch.nn.Linear(hidden, self.num_bits)
+        inner = first, torch.nn.Softplus(), last
         self.encoder = torch.nn.Sequential(*inner).to(data.x)
 
     def source_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:

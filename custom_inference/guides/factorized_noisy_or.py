@@ -77,8 +77,7 @@ class FactorizedNoisyOrGuide(LocalGuide):
         # Where the ones of row n start in q: subsampling picks whole rows.
         per_row = torch.bincount(row, minlength=len(data))
         self.register_buffer("first", torch.cat([per_row.new_zeros(1), per_row.cumsum(0)]))
-        num_bits = model.shapes["source_prior"][0]
-        start = torch.full((len(row), num_bits), 1.0 / num_bits).to(data.x)
+        start = torch.full((len(row), self.num_bits), 1.0 / self.num_bits).to(data.x)
         self.q: Any = PyroParam(start, constraint=constraints.simplex)
         self._steps = NocaFactorized()
 

@@ -36,7 +36,7 @@ class MeanFieldGuide(LocalGuide):
 
     def __init__(self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
         super().__init__(model, data, globals_, init)
-        start = 0.2 + 0.1 * torch.rand(len(data), *model.shapes["source_prior"]).to(data.x)
+        start = 0.2 + 0.1 * torch.rand(len(data), self.num_bits).to(data.x)
         self.source_mean: Any = PyroParam(start, constraint=constraints.unit_interval)
 
     def source_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:

@@ -44,6 +44,10 @@ class Steps(Protocol):
         """The data as the steps read them; has ``len``, ``select(index)``, ``to(dtype)`` and the tensor ``ones``."""
         ...
 
+    def check(self, model: Model, rows: Any) -> None:
+        """Refuse at once what cannot be run: too many codes, priors without closed-form updates."""
+        ...
+
     def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Params:
         """A random start."""
         ...

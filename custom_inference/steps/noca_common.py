@@ -8,8 +8,6 @@ T_ij = sum_n ones_nj E_q[s_i p_ij / P(x_j = 1 | s)] and S_ij = sum_n m_nj E_q[s_
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -53,54 +51,19 @@ def transmission_update(
     return {"loading": loading, "leak": leak}
 
 
-def importance(params: Params) -> Tensor:
-    """How much of the data's variation a source can explain: pi (1 - pi) sum_j p_ij, (K,)."""
-    pi = params["source_prior"]
-    return pi * (1 - pi) * params["loading"].sum(-1)
+def any_size(model: Model) -> Model:
+    """The model with priors that serve any number of sources: those that differ by source are made flat.
 
-
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Cosine similarity of every row of a with every row of b."""
-    return torch.nn.functional.normalize(a, dim=-1) @ torch.nn.functional.normalize(b, dim=-1).T
-
-
-def absorb_into_leak(params: Params, keep: Tensor) -> Params:
-    """Drop the sources outside ``keep``; what those that are nearly always on explain moves into the leak.
-
-    A dropped source contributes on average pi_i theta_ij to theta_0j only if pi_i is near 1; otherwise its
-    marginal effect 1 - pi_i p_ij on P(x_j = 0) is kept, which preserves the features' means.
+    M steps read nothing but the priors from a model, so searches run them with fewer or more sources than it has.
     """
-    dropped = [i for i in range(len(params["source_prior"])) if i not in set(keep.tolist())]
-    pi, loading = params["source_prior"][dropped], params["loading"][dropped]
-    always = (pi > 0.9).to(loading)[:, None]
-    off = (1 - always * pi[:, None] * loading).prod(0)
-    return {
-        "source_prior": params["source_prior"][keep],
-        "loading": params["loading"][keep],
-        "leak": (1 - (1 - params["leak"]) * off).clamp(FLOOR, 1 - FLOOR),
+    by_source = {
+        "source_prior": lambda shape: shape not in ((), (1,)),
+        "loading": lambda shape: len(shape) == 2 and shape[0] != 1,
     }
-
-
-def prune(params: Params, num_components: int, *, merge_above: float = 0.9) -> Params:
-    """The ``num_components`` sources that matter: duplicates are merged first, then the least important dropped."""
-    weight = importance(params)
-    keep = torch.ones(len(weight), dtype=torch.bool, device=weight.device)
-    while int(keep.sum()) > num_components:
-        index = keep.nonzero().flatten()
-        similarity = cosine(params["loading"][index], params["loading"][index]).fill_diagonal_(-1)
-        closest, flat = similarity.max(), int(similarity.argmax())
-        if closest > merge_above:
-            pair = index[[flat // len(index), flat % len(index)]]
-            weaker = pair[weight[pair].argmin()]
-        else:
-            weaker = index[weight[index].argmin()]
-        keep[weaker] = False
-    return absorb_into_leak(params, keep.nonzero().flatten())
-
-
-def widened(model: Model, num_components: int) -> Model:
-    """The model with another number of sources (over-complete starts)."""
-    return replace(model, num_components=num_components)  # pyright: ignore[reportCallIssue]
+    flat = model.default_priors()
+    shapes = {site: tuple(getattr(model.priors[site], "batch_shape", ())) for site in by_source}
+    varying = {site: flat[site] for site, varies in by_source.items() if varies(shapes[site])}
+    return model.with_priors(**varying) if varying else model
 
 
 def thetas(params: Params) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from custom_inference._capacity import allowed_bytes, code_table_bytes, largest_
 from custom_inference.posterior import CodePosterior, LocalPosterior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import prior_mode, random_start, thetas, transmission_update
+from custom_inference.steps.noca_common import prior_mode, thetas, transmission_update
 from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 from ppl_models.distributions import BernoulliVector, all_codes, log1mexp
@@ -39,8 +39,11 @@ class NocaExact(InformedStarts):
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
 
-    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        return random_start(model, rows, generator)
+    def check(self, model: Model, rows: BinaryRows) -> None:
+        """Raises CapacityError, with an estimate, where the codes do not fit into memory; see also InformedStarts."""
+        super().check(model, rows)
+        num_bits, num_features = model.shapes["loading"]
+        self.require_memory(num_bits, num_features, self._block_rows(num_bits, num_features, len(rows)))
 
     def require_memory(self, num_bits: int, num_features: int, block: int) -> None:
         allowed = allowed_bytes(self.max_bytes)

@@ -26,7 +26,7 @@ from custom_inference.posterior import BernoulliPosterior, LocalPosterior
 from custom_inference.steps._beta import beta_parameters
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, prior_mode, random_start, thetas
+from custom_inference.steps.noca_common import FLOOR, prior_mode, thetas
 from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 from ppl_models.distributions import log1mexp
@@ -59,32 +59,19 @@ class Links(NamedTuple):
         rise = torch.log(on) - self.phi0
         return q * rise, q * (rise - u * (1 - on) / on).clamp(min=0)
 
-    def select(self, index: Tensor) -> Links:
-        return Links(self.theta[index], self.theta0[index], self.phi0[index])
 
+def sharpen(mean: Tensor, q: Tensor, slope: Tensor) -> Tensor:
+    """One update of q (000, Fig. 2): q_i <- lambda_i q_i dg_i/dq_i, normalised, given ``slope`` = q dg/dq.
 
-def sharpen(mean: Tensor, links: Links, q: Tensor, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One update of q (000, Fig. 2): q_i <- lambda_i q_i dg_i/dq_i, normalised; never lowers sum_i lambda_i g_i(q_i).
+    It never lowers G(q) = sum_i lambda_i g_i(q_i). With u_i = theta_i / q_i, g_i is convex as a function of 1 / q_i
+    (phi' is convex), and so with w_i = lambda_i q_i dg_i/dq_i
 
-    The multiplicative update alone can overshoot where theta/q is small, so the step is halved on the log scale,
-    entry by entry, until the bound does not fall. Takes and returns q with its ``Links.gain``.
+        G(q') - G(q) >= sum_i w_i (1 - q_i / q'_i),      which is 0 at q' = w / sum w.
     """
     weight = mean * slope
     total = weight.sum(-1, keepdim=True)
     # Nothing to distribute (no source is on, or none reaches this feature): leave q alone.
-    proposal = torch.where(total > 0, weight / total.clamp(min=torch.finfo(q.dtype).tiny), q)
-    before = (mean * gain).sum(-1)
-    new_gain, new_slope = links.gain(proposal)
-    for _ in range(5):
-        worse = ((mean * new_gain).sum(-1) < before).nonzero().flatten()
-        if not len(worse):
-            return proposal, new_gain, new_slope
-        midway = (q[worse] * proposal[worse]).sqrt()
-        proposal[worse] = midway / midway.sum(-1, keepdim=True)
-        new_gain[worse], new_slope[worse] = links.select(worse).gain(proposal[worse])
-    worse = (mean * new_gain).sum(-1) < before
-    proposal[worse], new_gain[worse], new_slope[worse] = q[worse], gain[worse], slope[worse]
-    return proposal, new_gain, new_slope
+    return torch.where(total > 0, weight / total.clamp(min=torch.finfo(q.dtype).tiny), q)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +85,6 @@ class NocaFactorized(InformedStarts):
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
 
-    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        return random_start(model, rows, generator)
-
     def start(self, params: Params, rows: BinaryRows) -> Tensor:
         """q in proportion to pi_i theta_ij, (E, K)."""
         theta, _ = thetas(params)
@@ -110,7 +94,7 @@ class NocaFactorized(InformedStarts):
     def source_mean(self, params: Params, rows: BinaryRows, gain: Tensor, temperature: float = 1.0) -> Tensor:
         """lambda (N, K): Q(s) in proportion to P(s) prod_j h(x_j | s) (eq. 5), the best Q at this q."""
         theta, _ = thetas(params)
-        gained = torch.zeros_like(gain[:1]).expand(len(rows), -1).index_add(0, rows.nonzero[0], gain)
+        gained = gain.new_zeros(len(rows), gain.shape[1]).index_add(0, rows.nonzero[0], gain)
         return torch.sigmoid(torch.logit(params["source_prior"]) + temperature * (gained - rows.zeros @ theta.T))
 
     def bound(self, params: Params, rows: BinaryRows, gain: Tensor, mean: Tensor) -> Tensor:
@@ -139,7 +123,8 @@ class NocaFactorized(InformedStarts):
         gain, slope = links.gain(q)
         mean = self.source_mean(params, rows, gain, temperature)
         for _ in range(self.inner_steps):
-            q, gain, slope = sharpen(mean[row], links, q, gain, slope)
+            q = sharpen(mean[row], q, slope)
+            gain, slope = links.gain(q)
             mean = self.source_mean(params, rows, gain, temperature)
         statistics = {"source": mean.sum(0), "rows": mean.new_tensor(len(rows))}
         return EStep(statistics, {"q": q, "mean": mean}, self.bound(params, rows, gain, mean))

@@ -26,7 +26,7 @@ from torch.nn.functional import softplus
 
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, widened
+from custom_inference.steps.noca_common import FLOOR, any_size
 from custom_inference.steps.noca_exact import NocaExact
 from ppl_models import Model
 
@@ -43,11 +43,11 @@ def grow(model: Model, rows: BinaryRows, generator: torch.Generator, held_leak: 
     leak = ones.new_full((ones.shape[1],), held_leak)
     params: Params = {"source_prior": ones.new_zeros(0), "loading": ones.new_zeros(0, ones.shape[1]), "leak": leak}
     steps = NocaExact(inner_steps=2)
-    for count in range(1, model.shapes["source_prior"][0] + 1):
+    prior_model = any_size(model)
+    for _ in range(model.shapes["source_prior"][0]):
         params = birth(params, rows, generator)
-        smaller = widened(model, count)
         for _ in range(climb):
-            params = steps.m_step(smaller, params, steps.e_step(params, rows), rows) | {"leak": leak}
+            params = steps.m_step(prior_model, params, steps.e_step(params, rows), rows) | {"leak": leak}
     return params
 
 

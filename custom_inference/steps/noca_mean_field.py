@@ -23,7 +23,7 @@ from custom_inference._exponential_sum import ExponentialSum, exponential_sum
 from custom_inference.posterior import BernoulliPosterior, LocalPosterior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import prior_mode, random_start, thetas, transmission_update
+from custom_inference.steps.noca_common import prior_mode, thetas, transmission_update
 from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 
@@ -55,15 +55,12 @@ class NocaMeanField(InformedStarts):
     """
 
     sweeps: int = 2
-    tolerance: float = 1e-8
+    tolerance: float = 1e-7
     bound_name: str = "mean_field"
     additive: bool = True
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
-
-    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        return random_start(model, rows, generator)
 
     def _blocks(self, rows: BinaryRows, num_nodes: int) -> list[slice]:
         per_row = max(1, int(rows.ones.sum() / len(rows))) * num_nodes

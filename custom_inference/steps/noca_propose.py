@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from custom_inference.steps._beta import beta_parameters
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import BinaryRows
+from custom_inference.steps.noca_common import random_start
 from ppl_models import Model
 
 #: The starts, in turn: growth under this held leak (dense patterns want more, weak and sparse ones less), or
@@ -16,7 +18,16 @@ GROW_UP_TO = 12
 
 
 class InformedStarts:
-    """``propose`` and ``search_size`` of every NOCA engine."""
+    """``check``, ``initial``, ``propose`` and ``search_size`` of every NOCA engine."""
+
+    def check(self, model: Model, rows: BinaryRows) -> None:
+        """Raises MethodError for priors other than Beta (or flat): the M steps are closed-form for those only."""
+        for site, shape in model.shapes.items():
+            beta_parameters(model, site, rows.ones.new_zeros(shape))
+
+    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
+        """Random loadings around the data's mean rate: the plain start."""
+        return random_start(model, rows, generator)
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
         """Up to ``GROW_UP_TO`` sources the start whose turn it is; beyond, split-and-prune."""

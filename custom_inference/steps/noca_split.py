@@ -19,7 +19,7 @@ from torch import Tensor
 
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, thetas, widened
+from custom_inference.steps.noca_common import FLOOR, any_size, thetas
 from custom_inference.steps.noca_truncated import Cubes, NocaTruncated
 from ppl_models import Model
 
@@ -51,12 +51,11 @@ class _Climber:
 
     def climb(self, state: _State, iterations: int) -> _State:
         params, cubes, bound = state.params, state.cubes, state.bound
-        model = widened(self.model, len(params["source_prior"]))
         for _ in range(iterations):
             step = self.steps.e_step(params, self.rows, cubes._asdict())
             cubes = Cubes(*(step.locals[field] for field in Cubes._fields))
             bound = step.bound
-            params = self.steps.m_step(model, params, step, self.rows)
+            params = self.steps.m_step(self.model, params, step, self.rows)
         return _State(params, cubes, bound)
 
     def price(self, params: Params) -> Tensor:
@@ -185,7 +184,7 @@ def split_and_prune(
     """
     wanted = model.shapes["source_prior"][0]
     room = wanted + max(math.ceil(wanted / 2), 8)
-    climber = _Climber(model, rows, NocaTruncated(free=3, guard=False, refresh_every=1))
+    climber = _Climber(any_size(model), rows, NocaTruncated(free=3, guard=False, refresh_every=1))
     start = random_rows(rows, room, generator)
     best = climber.climb(_State(start, Cubes.empty(rows, room), rows.ones.new_zeros(len(rows))), 20)
     for maximum in (room, wanted):

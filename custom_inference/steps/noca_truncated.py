@@ -24,7 +24,7 @@ from torch import Tensor
 from custom_inference.posterior import CodePosterior, LocalPosterior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, prior_mode, random_start, thetas, transmission_update
+from custom_inference.steps.noca_common import FLOOR, prior_mode, thetas, transmission_update
 from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 from ppl_models.distributions import all_codes
@@ -103,9 +103,6 @@ class NocaTruncated(InformedStarts):
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
-
-    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        return random_start(model, rows, generator)
 
     def e_step(
         self,

@@ -44,6 +44,8 @@ def read_matrix(path: str | Path, *, columns: str | None = None, dtype: torch.dt
 
 
 def _frame(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+    if not len(frame):
+        raise DataError("no rows below the header", axis="row", expected="N >= 1")
     if frame.shape[1] and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]):
         frame = frame.set_index(frame.columns[0])
     return frame, {}

@@ -1,0 +1,118 @@
+"""Results files of the benchmarks: Markdown to read and JSON to compute with, stamped with where they came from.
+
+    from benchmarks._report import Table, write_report  # run as: python -m benchmarks.quality.noca_recovery
+
+    write_report("noca_recovery", "Recovery", [Table("Default fit", ["set", "found"], [["IMG", 8]], note="...")])
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass
+class Table:
+    """A titled table with a note above it, and figures (file names beside the report) below it."""
+
+    title: str
+    columns: Sequence[str] = ()
+    rows: list[Sequence[Any]] = field(default_factory=list)
+    note: str = ""
+    figures: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        lines = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {"title": self.title, "note": self.note, "rows": lines, "figures": list(self.figures)}
+
+
+def environment() -> dict[str, Any]:
+    """Date, versions, cores and threads, and the command of this process."""
+    import torch
+
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "pyro-ppl", "numpy", "scipy", "scikit-learn"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "versions": versions,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "command": _command(),
+    }
+
+
+def _command() -> str:
+    """This process as it is started from the repository's root."""
+    script, root = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parents[1]
+    if not script.is_relative_to(root):
+        return " ".join(["python", *sys.argv])
+    return " ".join(["python -m", ".".join(script.relative_to(root).with_suffix("").parts), *sys.argv[1:]])
+
+
+def cell(value: Any) -> str:
+    """A table cell: floats to four significant digits (log-likelihoods and the like to three decimals)."""
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.3f}" if abs(value) >= 1 else f"{value:.4g}"
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _section(table: Table) -> str:
+    parts = [f"## {table.title}"]
+    if table.note:
+        parts.append(table.note)
+    if table.columns:
+        parts.append(markdown_table(table.columns, table.rows))
+    parts += [f"![{Path(figure).stem}]({figure})" for figure in table.figures]
+    return "\n\n".join(parts)
+
+
+def write_report(
+    name: str,
+    title: str,
+    tables: Sequence[Table],
+    meta: Mapping[str, Any] | None = None,
+    *,
+    intro: str = "",
+    folder: Path = RESULTS,
+) -> Path:
+    """Write ``name``.md and ``name``.json into ``folder`` and return the path of the former."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = {**environment(), **(meta or {})}
+    versions = ", ".join(f"{package} {version}" for package, version in stamp["versions"].items())
+    extra = "".join(f"\n{key}: {cell(value)}  " for key, value in (meta or {}).items())
+    head = (
+        f"# {title}\n\n`{stamp['command']}`  \n{stamp['date']}; {versions}; "
+        f"{stamp['cores']} cores, {stamp['threads']} thread(s)  {extra}"
+    )
+    parts = [head, *([intro] if intro else []), *(_section(table) for table in tables)]
+    path = folder / f"{name}.md"
+    path.write_text("\n\n".join(parts) + "\n")
+    content = {"title": title, **stamp, "intro": intro, "tables": [table.as_json() for table in tables]}
+    (folder / f"{name}.json").write_text(json.dumps(content, indent=1, default=float) + "\n")
+    return path
