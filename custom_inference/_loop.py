@@ -65,6 +65,7 @@ def run_em(
     """
     run: Run | None = None
     trace: list[float] = []
+    still = 0
     try:
         for iteration in range(max_iterations):
             temperature = schedule(iteration) if schedule else 1.0
@@ -74,7 +75,8 @@ def run_em(
             if progress is not None:
                 progress.advance(trace[-1] / len(rows))
             settled = iteration > 0 and (not schedule or schedule(iteration - 1) == 1.0)
-            if settled and abs(trace[-1] - trace[-2]) <= tolerance * len(rows):
+            still = still + 1 if settled and abs(trace[-1] - trace[-2]) <= tolerance * len(rows) else 0
+            if still >= steps.patience:
                 run.outcome = f"converged after {len(trace)} iterations (gain below {tolerance:g} a row)"
                 return run
             if iteration + 1 < max_iterations:

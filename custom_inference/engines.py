@@ -75,18 +75,19 @@ class LocalSolver:
         rows = self.steps.rows(data)
         generator = torch.Generator().manual_seed(seed)
         step = self.steps.e_step(params, rows, generator=generator)
-        if self.steps.bound_name != "evidence":
-            for _ in range(self.max_iterations):
-                before = step.bound
-                step = self.steps.e_step(params, rows, step.locals, generator=generator)
-                if float((step.bound - before).abs().max()) < self.tolerance:
-                    break
+        still = self.steps.patience if self.steps.bound_name == "evidence" else 0
+        for _ in range(self.max_iterations):
+            if still >= self.steps.patience:
+                break
+            before = step.bound
+            step = self.steps.e_step(params, rows, step.locals, generator=generator)
+            still = still + 1 if float((step.bound - before).abs().max()) < self.tolerance else 0
         return Local(self.steps.posterior(params, rows, step), step.bound)
 
 
 def is_feasible(model: Model) -> bool:
-    """Whether exact local posteriors are the default: by registered steps up to ``EXACT_UP_TO`` bits."""
-    return model.code_bits is not None and model.code_bits <= EXACT_UP_TO
+    """Whether exact local posteriors are the default: codes of up to ``EXACT_UP_TO`` bits, locals of a few values."""
+    return model.code_bits is None or model.code_bits <= EXACT_UP_TO
 
 
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:

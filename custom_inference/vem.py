@@ -127,14 +127,14 @@ class VariationalEM:
             data=data,
             seed=seed,
             local=Local(steps.posterior(run.params, rows, run.step), run.step.bound),
-            solver=LocalSolver(steps=steps),
+            solver=LocalSolver(steps=named_guide(self.guide).local_steps(model)),
             details=details,
         )
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """The family's posterior at given globals (what ``compare`` compares)."""
         with torch.no_grad():
-            return LocalSolver(steps=self.steps(model)).solve(params, data, seed=seed)
+            return LocalSolver(steps=named_guide(self.guide).local_steps(model)).solve(params, data, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)

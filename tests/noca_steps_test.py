@@ -249,3 +249,16 @@ def test_a_missing_entry_is_worth_nothing_whatever_fills_it():
                 first = bound
         assert torch.equal(first, bound), engine.bound_name
     del params
+
+
+def test_local_solver_reaches_the_bound_of_the_fit_that_it_came_from():
+    """New rows get the bound that training rows had: cubes are chosen anew until that no longer helps."""
+    from custom_inference import VariationalEM
+    from ppl_models import datasets
+
+    data = datasets.overlapping_boxes(400, 0, num_sources=12, side=10).data
+    model = NOCA(num_components=12, num_features=100)
+    fit = VariationalEM(guide="truncated").fit(model, data, seed=0, progress=False)
+    bound, evidence = fit.log_likelihood(bound="truncated"), fit.log_likelihood()
+    assert float(bound.mean()) > float(fit.elbo[-1]) / 400 - 0.05
+    assert (bound <= evidence + 1e-9).all() and float((evidence - bound).mean()) < 0.5

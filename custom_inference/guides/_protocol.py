@@ -36,6 +36,10 @@ class Guide:
     def steps(self, model: Model) -> Steps:
         return steps_for(model, self.bound_name)
 
+    def local_steps(self, model: Model) -> Steps:
+        """The steps that infer the locals of new rows at given globals."""
+        return self.steps(model)
+
     def bind(
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:

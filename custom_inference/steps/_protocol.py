@@ -40,6 +40,11 @@ class Steps(Protocol):
         """The name of what ``EStep.bound`` bounds with: "evidence" where it is exact."""
         ...
 
+    @property
+    def patience(self) -> int:
+        """For how many E steps in a row the bound must stand still before it counts as settled."""
+        ...
+
     def rows(self, data: Data) -> Any:
         """The data as the steps read them; has ``len``, ``select(index)``, ``to(dtype)`` and the tensor ``ones``."""
         ...

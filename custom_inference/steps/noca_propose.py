@@ -20,6 +20,10 @@ GROW_UP_TO = 12
 class InformedStarts:
     """``check``, ``initial``, ``propose`` and ``search_size`` of every NOCA engine."""
 
+    @property
+    def patience(self) -> int:
+        return 1
+
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Beta (or flat): the M steps are closed-form for those only."""
         for site, shape in model.shapes.items():

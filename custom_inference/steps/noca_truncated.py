@@ -95,11 +95,16 @@ class NocaTruncated(InformedStarts):
     refresh_every: choose cubes anew at every so many E steps; in between the old ones are used, at a third of the cost.
     """
 
-    free: int = 4
+    free: int = 6
     guard: bool = True
     refresh_every: int = 3
     bound_name: str = "truncated"
     additive: bool = True
+
+    @property
+    def patience(self) -> int:
+        """Between two choices of cubes the bound stands still without being settled."""
+        return self.refresh_every
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
