@@ -47,11 +47,20 @@ def _tensors(fit: Fit) -> dict[str, Tensor]:
     tensors |= {"elbo": fit.elbo, "data/x": fit.data.x}
     if fit.data.mask is not None:
         tensors["data/mask"] = fit.data.mask
-    if fit.local is not None:
+    if _stores_local(fit):
+        assert fit.local is not None
         posterior = fit.local.posterior
         tensors |= {f"local/{f.name}": getattr(posterior, f.name) for f in fields(posterior)}  # pyright: ignore[reportArgumentType]
         tensors["local/bound"] = fit.local.bound
     return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+
+
+def _stores_local(fit: Fit) -> bool:
+    """An exact table over all codes is large and cheap to compute again; any other posterior is kept."""
+    if fit.local is None:
+        return False
+    posterior = fit.local.posterior
+    return not (isinstance(posterior, CodePosterior) and posterior.shared)
 
 
 def save(fit: Fit, path: Path) -> Path:
@@ -64,7 +73,7 @@ def save(fit: Fit, path: Path) -> Path:
         "settings": fit.model.settings(),
         "priors": {site: _prior_to_json(prior) for site, prior in fit.model.priors.items()},
         "coords": fit.data.coords,
-        "local": type(fit.local.posterior).__name__ if fit.local else None,
+        "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "solver": fit.solver.steps.bound_name if fit.solver else None,
         **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
     }
@@ -73,6 +82,9 @@ def save(fit: Fit, path: Path) -> Path:
     os.close(handle)
     try:
         save_file(_tensors(fit), temporary, metadata={"format": FORMAT, "fit": json.dumps(meta)})
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)  # mkstemp's files are private; a saved fit is an ordinary file
         Path(temporary).replace(path)
     finally:
         Path(temporary).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from custom_inference.align import align_draws
 from custom_inference.engines import Local, bound_of, solve_local
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import FactorizedBound, FactorizedNoisyOr, Guide
-from custom_inference.guides._protocol import LocalGuide, global_guide
+from custom_inference.guides._protocol import ENUMERATE_UP_TO, LocalGuide, global_guide
 from custom_inference.vem import named_guide
 from ppl_models import Data, MethodError, Model
 from ppl_models._data import check_for_fitting
@@ -38,7 +38,8 @@ class SVI:
         guide: a callable with the model's arguments.
     globals_: how the globals are treated beside a local guide: "delta" (ML/MAP) or "normal".
     steps, learning_rate: ClippedAdam, the rate decaying to a tenth over the steps.
-    batch_size: rows per step (subsampled in the model's plate); None for all.
+    batch_size: rows per step (subsampled in the model's plate); None for all; "auto" for all, or for so many that a
+        step sums over at most 2^20 (code, row, feature) triples where all rows would take more than 2^22.
     num_particles: samples per ELBO gradient where it is not exact.
     loss: a Pyro ELBO; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can be
         summed, else TraceGraph_ELBO with a decaying baseline.
@@ -48,13 +49,15 @@ class SVI:
     globals_: str = "delta"
     steps: int = 1500
     learning_rate: float = 0.05
-    batch_size: int | None = None
+    batch_size: int | str | None = "auto"
     num_particles: int = 1
     loss: Any = None
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.learning_rate <= 0 or self.num_particles < 1:
             raise MethodError("steps and num_particles must be at least 1 and learning_rate positive")
+        if not (self.batch_size in (None, "auto") or (isinstance(self.batch_size, int) and self.batch_size >= 1)):
+            raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number of at least 1, None or "auto"')
         if isinstance(self.guide, str) and self.guide not in _GLOBAL_GUIDES:
             named_guide(self.guide)
 
@@ -98,7 +101,7 @@ class SVI:
         with isolated(seed), default_dtype(dtype):
             start = self._start(model, checked, init, seed)
             guide = self._guide(model, checked, self.globals_, start)
-            trace, outcome = self._optimise(model, guide, checked, progress)
+            trace, outcome = self._optimise(model, guide, checked, progress, self._batch(model, checked))
             fit = self._result(model, checked, guide, trace, outcome, seed)
         fit.details["seconds"] = round(time.perf_counter() - begin, 3)
         return fit
@@ -117,6 +120,15 @@ class SVI:
             return named_guide(self.guide).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return self.guide
 
+    def _batch(self, model: Model, data: Data) -> int | None:
+        if not isinstance(self.batch_size, str):
+            return self.batch_size if self.batch_size is None or self.batch_size < len(data) else None
+        factorized = isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized"
+        if model.code_bits is None or factorized or (model.code_bits > ENUMERATE_UP_TO and not self.sums_codes):
+            return None
+        per_row = 2**model.code_bits * data.num_features
+        return None if per_row * len(data) <= 2**22 else max(16, 2**20 // per_row)
+
     def _loss(self, model: Any, guide: Any) -> Any:
         if self.loss is not None:
             return self.loss
@@ -131,7 +143,7 @@ class SVI:
         return Trace_ELBO(num_particles=self.num_particles)
 
     def _optimise(
-        self, program: Any, guide: Any, data: Data, progress: bool
+        self, program: Any, guide: Any, data: Data, progress: bool, batch_size: int | None
     ) -> tuple[list[float], str]:
         """Minimise the loss; returns the trace of the objective and how it ended."""
         loss = self._loss(program, guide)
@@ -145,7 +157,7 @@ class SVI:
         try:
             with Progress(self.steps, self.name, enabled=progress) as bar:
                 for _ in range(self.steps):
-                    value: Any = inference.step(data.x, mask=data.mask, batch_size=self.batch_size)
+                    value: Any = inference.step(data.x, mask=data.mask, batch_size=batch_size)
                     trace.append(-float(value))
                     bar.advance(trace[-1] / len(data))
         except KeyboardInterrupt:
@@ -206,7 +218,7 @@ class SVI:
         with isolated(seed), default_dtype(data.x.dtype):
             guide = self._guide(model, data, params, None)
             program = pyro.condition(model, data=params)
-            self._optimise(program, guide, data, progress=False)
+            self._optimise(program, guide, data, False, self._batch(model, data))
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
 

@@ -131,13 +131,19 @@ class NoisyOr(TorchDistribution):
         self.source, self.loading, self.leak = source, loading, leak
         theta, theta0 = theta_of(loading), theta_of(leak)
         summed = (source.unsqueeze(-2) @ theta).squeeze(-2) if theta.ndim > 2 else source @ theta
-        self.activation = summed + theta0
-        super().__init__(self.activation.shape, validate_args=validate_args)
+        # Plates expand distributions: what is computed from the activation is computed before that expansion.
+        self._activation = summed + theta0
+        super().__init__(self._activation.shape, validate_args=validate_args)
+
+    @property
+    def activation(self) -> Tensor:
+        """a_j(s), of the batch shape."""
+        return self._activation.expand(self.batch_shape)
 
     def expand(self, batch_shape, _instance=None):
         new: Any = self._get_checked_instance(type(self), _instance)
         new.source, new.loading, new.leak = self.source, self.loading, self.leak
-        new.activation = self.activation.expand(torch.Size(batch_shape))
+        new._activation = self._activation
         TorchDistribution.__init__(new, torch.Size(batch_shape), validate_args=False)
         new._validate_args = self._validate_args
         return new
@@ -162,5 +168,5 @@ class NoisyOr(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        activation, value = torch.broadcast_tensors(self.activation, value)
-        return torch.where(value > 0.5, log1mexp(activation), -activation)
+        shape = torch.broadcast_shapes(self.batch_shape, value.shape)
+        return torch.where(value > 0.5, log1mexp(self._activation), -self._activation).expand(shape)

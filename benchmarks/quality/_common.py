@@ -50,9 +50,13 @@ class Known:
         return recovered(params["loading"], self.truth["loading"])
 
     def exact(self, params: dict[str, Tensor]) -> float:
-        """Exact log-likelihood per row; per observed entry's row where entries are missing."""
-        model = self.model(len(params["source_prior"]))
-        return float(log_likelihood(model, params, self.data, bound="evidence").mean())
+        """Exact log-likelihood per row (of the observed entries).
+
+        Sources that are off altogether are left out of the sum over codes: they change a row by less than 1e-5.
+        """
+        on = params["source_prior"] * params["loading"].sum(-1) > 1e-5
+        kept = {"source_prior": params["source_prior"][on], "loading": params["loading"][on], "leak": params["leak"]}
+        return float(log_likelihood(self.model(int(on.sum())), kept, self.data, bound="evidence").mean())
 
     def rows(self, number: int) -> Known:
         return Known(self.name, self.data.rows(slice(0, number)), self.truth)
@@ -84,10 +88,11 @@ def counts(values: Sequence[int], of: int) -> str:
     return ", ".join(f"{v} x {list(values).count(v)}" for v in sorted(set(values), reverse=True)) + f" (of {of})"
 
 
-def spread(values: Sequence[float]) -> str:
-    """min / median / max."""
-    low, middle, high = (float(f(values)) for f in (np.min, np.median, np.max))
-    return f"{low:.3f} / {middle:.3f} / {high:.3f}"
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """min / median / max, or the one value."""
+    chosen = values if len(values) == 1 else [f(values) for f in (np.min, np.median, np.max)]
+    # Adding 0 turns -0.0 into 0.0.
+    return " / ".join(f"{round(float(value), digits) + 0.0:.{digits}f}" for value in chosen)
 
 
 def quiet_and_single_threaded() -> None:

@@ -64,11 +64,10 @@ FAMILIES = [
     *(_varied(f"{n} rows", rows=n) for n in (500, 200, 100)),
     *(_varied(f"{d} features", features=d) for d in (10, 16, 256)),
     _varied("1000 features, density .03", features=1000, density=0.03, rows=1000),
-    *(_varied(f"{k} sources", sources=k) for k in (2, 4, 10, 12)),
+    *(_varied(f"{k} sources", sources=k) for k in (2, 4, 10)),
     _varied("loading .3, density .5", loading=(0.3, 0.3), density=0.5),
     _varied("loading .5, prior .05", loading=(0.5, 0.5), prior=(0.05, 0.05)),
     _varied("10 sources, loading .5, prior .05", sources=10, loading=(0.5, 0.5), prior=(0.05, 0.05)),
-    _varied("12 sources, loading .5", sources=12, loading=(0.5, 0.5)),
 ]
 
 
@@ -77,15 +76,16 @@ def _line(family: Family, num_draws: int) -> list[object]:
     for seed in range(num_draws):
         known = family.draw(seed)
         model = known.model()
-        result, cpu = cpu_seconds(lambda known=known, model=model: fit(model, known.data, seed=seed, progress=False))
-        best = EM(max_iterations=1000, tolerance=1e-6).fit(model, known.data, init=known.truth, progress=False)
+        result, cpu = cpu_seconds(lambda: fit(model, known.data, seed=seed, progress=False))  # noqa: B023 (called at once)
+        best = EM(max_iterations=500, tolerance=1e-6).fit(model, known.data, init=known.truth, progress=False)
         found.append(known.found(result.params))
         ideal.append(known.found(best.params))
         above.append(known.exact(result.params) - known.exact(best.params))
         seconds.append(cpu)
     of = family.sources
     missed = sum(a < -SHORT for a in above)
-    return [family.name, f"{missed} of {num_draws}", spread(above), counts(found, of), counts(ideal, of), spread(seconds)]
+    shown = [spread(above), counts(found, of), counts(ideal, of), spread(seconds, 2)]
+    return [family.name, f"{missed} of {num_draws}", *shown]
 
 
 def table(num_draws: int) -> Table:
@@ -97,7 +97,7 @@ def table(num_draws: int) -> Table:
         lines,
         note=(
             "Reference: 8 sources over 64 features, density .2, loading .9, prior .2, leak .01, 2000 rows. Missed: the "
-            f"default fit ends more than {SHORT} nats a row below the optimum that EM reaches from the true parameters. "
+            f"default fit ends more than {SHORT} nats a row below the optimum that EM reaches from the truth. "
             "Where EM from the truth does not find all sources either, the data do not determine them."
         ),
     )

@@ -19,6 +19,8 @@ from custom_inference.steps import Steps
 from ppl_models import Data, MethodError, Model
 from ppl_models.distributions import BernoulliVector
 
+#: Local guides sum over the codes inside the ELBO up to this many bits, and sample them beyond.
+ENUMERATE_UP_TO = 10
 #: How a Pyro guide treats the globals: "delta", "normal", or values at which the model was conditioned.
 Globals = str | Mapping[str, Tensor]
 
@@ -77,7 +79,7 @@ class LocalGuide(PyroModule):
     @property
     def enumerates(self) -> bool:
         """Sum over the 2^K codes inside the ELBO where that is cheap: an exact expectation, no sampling noise."""
-        return self.num_bits <= 10
+        return self.num_bits <= ENUMERATE_UP_TO
 
     @property
     def num_bits(self) -> int:

@@ -1,0 +1,289 @@
+"""Every model x every method: the promises of the protocols, checked on each model's own ``example()``."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import Predictive
+from pyro.infer.autoguide import AutoDelta
+
+import custom_inference as ci
+from custom_inference.engines import LocalSolver, engines_of, steps_for
+from custom_inference.svi import initial_values
+from ppl_models import MODELS, CapacityError, Data, MethodError, ModelError
+
+#: Small but real settings of every method.
+METHODS = {
+    "exact": ci.Exact(),
+    "em": ci.EM(),
+    "em_stepwise": ci.EM(batch_size=20, max_iterations=20),
+    "factorized": ci.VariationalEM(guide="factorized", max_iterations=40),
+    "mean_field": ci.VariationalEM(guide="mean_field", max_iterations=40),
+    "truncated": ci.VariationalEM(guide="truncated", max_iterations=40),
+    "svi_mean_field": ci.SVI(steps=60),
+    "svi_amortized": ci.SVI(guide="amortized", steps=60),
+    "svi_factorized": ci.SVI(guide="factorized", steps=60),
+    "svi_delta": ci.SVI(guide="delta", steps=60),
+    "svi_normal": ci.SVI(guide="normal", steps=60),
+    "svi_batch": ci.SVI(steps=60, batch_size=20),
+    "nuts": ci.NUTS(num_samples=20, warmup=20, chains=2),
+}
+PAIRS = [(model, method) for model in MODELS for method in METHODS]
+#: Fits are shared by the tests of this module (they are only read).
+_fits: dict[tuple[str, str], ci.Fit] = {}
+
+
+def example_of(model: str):
+    example = MODELS[model].example()
+    assert example.data.x.dtype == torch.float64
+    return example
+
+
+def fitted(model: str, method: str) -> ci.Fit:
+    if (model, method) not in _fits:
+        example = example_of(model)
+        _fits[model, method] = METHODS[method].fit(example.model, example.data, seed=3, progress=False)
+    return _fits[model, method]
+
+
+def globals_of(example) -> dict[str, torch.Tensor]:
+    return {site: example.truth[site] for site in example.model.global_sites}
+
+
+# ----- models -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_example_has_model_data_and_truth(name):
+    example = example_of(name)
+    assert isinstance(example.model, MODELS[name]) and len(example.data) >= 20
+    assert set(example.model.global_sites) | {example.model.local_site} <= set(example.truth)
+    for site, shape in example.model.shapes.items():
+        assert tuple(example.truth[site].shape) == shape == tuple(example.model.prior(site).sample().shape)
+        assert len(example.model.dims[site]) == len(shape)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_log_joint_is_the_references(name):
+    """The Pyro program against NumPy written from the math, with and without a mask, with Beta priors."""
+    reference = importlib.import_module(f"tests.references.{name}")
+    example = example_of(name)
+    model = example.model.with_priors(**{s: pyro.distributions.Beta(2.0, 3.0) for s in example.model.global_sites})
+    truth = {site: example.truth[site] for site in (*model.global_sites, model.local_site)}
+    params = {site: truth[site].numpy() for site in model.global_sites}
+    for mask in (None, torch.rand(example.data.x.shape) > 0.3):
+        trace = poutine.trace(pyro.condition(model, data=truth)).get_trace(example.data.x, mask=mask)
+        expected = reference.log_joint(
+            params,
+            example.data.x.numpy(),
+            truth[model.local_site].numpy(),
+            None if mask is None else mask.numpy(),
+            dict.fromkeys(model.global_sites, (2.0, 3.0)),
+        )
+        assert np.isclose(float(trace.log_prob_sum()), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fill_value_of_missing_entries_does_not_matter(name):
+    example = example_of(name)
+    mask = torch.rand(example.data.x.shape) > 0.3
+    program = pyro.condition(example.model, data=example.truth)
+    values = []
+    for fill in (0.0, 1.0):
+        x = torch.where(mask, example.data.x, torch.full_like(example.data.x, fill))
+        values.append(float(poutine.trace(program).get_trace(x, mask=mask).log_prob_sum()))
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_subsampling_is_unbiased(name):
+    """The mean of the subsampled log joint over every minibatch of a partition is the full one."""
+    example = example_of(name)
+    program = pyro.condition(example.model, data=globals_of(example))
+    total = len(example.data)
+    full = poutine.trace(pyro.condition(program, data=example.truth)).get_trace(example.data.x).log_prob_sum()
+    local = example.model.local_site
+    parts = []
+    for index in torch.arange(total).split(total // 4):
+        chosen = poutine.condition(program, data={local: example.truth[local][index]})
+        with poutine.substitute(data={}):
+            trace = poutine.trace(_at(chosen, index)).get_trace(example.data.x, batch_size=len(index))
+        parts.append(float(trace.log_prob_sum()))
+    assert np.isclose(np.mean(parts), float(full), rtol=1e-12)
+
+
+def _at(program, index):
+    """The program with its subsample fixed."""
+
+    def fixed(*arguments, **keywords):
+        with poutine.replay(trace=_subsample_trace(index)):
+            return program(*arguments, **keywords)
+
+    return fixed
+
+
+def _subsample_trace(index):
+    trace = poutine.Trace()
+    trace.add_node("data", name="data", type="sample", value=index, is_observed=False, fn=None, args=(), kwargs={},
+                   infer={}, scale=1.0, cond_indep_stack=(), done=True, stop=False, continuation=None, mask=None)
+    return trace
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_components_are_exchangeable(name):
+    """Permuting the components in every site changes neither the log joint nor the evidence."""
+    example = example_of(name)
+    size = next(s for site, shape in example.model.shapes.items() for axis, s in zip(example.model.dims[site], shape,
+                strict=True) if axis == "component")
+    order = list(reversed(range(size)))
+    moved = ci.Alignment(order=order, similarity=torch.ones(size)).apply(example.truth, example.model.dims)
+    before, after = ({**p} for p in (example.truth, moved))
+    joint = [
+        float(poutine.trace(pyro.condition(example.model, data=p)).get_trace(example.data.x).log_prob_sum())
+        for p in (before, after)
+    ]
+    assert np.isclose(*joint, rtol=1e-12)
+    for p in (before, after):
+        p.pop(example.model.local_site)
+    evidence = [ci.Exact(generic=True).local_posterior(example.model, p, example.data).bound for p in (before, after)]
+    assert torch.allclose(*evidence, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pyros_own_tools_take_the_instance(name):
+    example = example_of(name)
+    draws = Predictive(example.model, num_samples=3)(num_rows=5)
+    assert draws[example.model.observed_site].shape[:2] == (3, 5)
+    AutoDelta(poutine.block(example.model, expose=list(example.model.global_sites)))(example.data.x)
+    assert pyro.render_model(example.model, model_args=(example.data.x,)) is not None
+    copy = pickle.loads(pickle.dumps(example.model))
+    assert copy.settings() == example.model.settings()
+    buffer = io.BytesIO()
+    torch.save(example.model.settings(), buffer)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_priors_are_checked(name):
+    model = example_of(name).model
+    with pytest.raises(ModelError, match="unknown site .*valid: "):
+        model.with_priors(nonsense=pyro.distributions.Beta(1.0, 1.0))
+    site = model.global_sites[0]
+    with pytest.raises(ModelError, match="expected a Pyro distribution"):
+        model.with_priors(**{site: 0.5})
+    with pytest.raises(ModelError, match="broadcasts to"):
+        model.with_priors(**{site: pyro.distributions.Beta(torch.ones(97), torch.ones(97))})
+    assert model.with_priors() is not model
+
+
+# ----- models x methods -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "method"), PAIRS)
+def test_a_fit_keeps_its_promises(model, method):
+    fit, example = fitted(model, method), example_of(model)
+    shapes = example.model.shapes
+    assert {site: tuple(value.shape) for site, value in fit.params.items()} == shapes
+    assert all(torch.isfinite(value).all() and value.dtype == torch.float64 for value in fit.params.values())
+    assert fit.elbo.ndim == 1 and torch.isfinite(fit.elbo).all() and fit.status and fit.bound_name
+    rows = len(example.data)
+    mean = fit.posterior.mean
+    assert mean.shape == (rows, shapes["source_prior"][0]) and ((mean >= 0) & (mean <= 1)).all()
+    assert fit.transform(example.data.x[:4]).shape == (4, mean.shape[1])
+    assert fit.posterior.sample(5).shape == (5, *mean.shape) and fit.posterior.mode.shape == mean.shape
+    assert torch.isfinite(fit.posterior.log_prob(fit.posterior.mode)).all()
+    assert fit.sample(7)[example.model.observed_site].shape == (7, example.data.num_features)
+    assert fit.predictive(2).shape == (2, *example.data.x.shape)
+    assert fit.reconstruct().shape == example.data.x.shape and fit.reconstruct(how="mean").shape == example.data.x.shape
+    assert len(fit.report()) == mean.shape[1] and np.isfinite(fit.bic())
+    assert "Fit of" in repr(fit)
+
+
+@pytest.mark.parametrize(("model", "method"), PAIRS)
+def test_bounds_stay_below_the_evidence(model, method):
+    fit = fitted(model, method)
+    evidence = fit.log_likelihood()
+    for bound in fit.bounds:
+        assert (fit.log_likelihood(bound=bound) <= evidence + 1e-8).all(), bound
+    if fit.local is not None:
+        assert (fit.local.bound <= evidence + 1e-8).all()
+    with pytest.raises(MethodError, match="valid: "):
+        fit.log_likelihood(bound="nonsense")
+
+
+@pytest.mark.parametrize(("model", "method"), PAIRS)
+def test_same_seed_same_result_and_no_side_effects(model, method):
+    if method in ("nuts", "exact"):
+        pytest.skip("covered by tests/methods_test.py at a size where it is cheap")
+    example = example_of(model)
+    pyro.param("bystander", torch.tensor(1.0))
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    again = METHODS[method].fit(example.model, example.data, seed=3, progress=False)
+    assert torch.equal(torch.rand(3), expected), "the caller's random state was changed"
+    assert list(pyro.get_param_store().keys()) == ["bystander"], "the caller's parameter store was changed"
+    for site, value in fitted(model, method).params.items():
+        assert torch.equal(value, again.params[site]), site
+
+
+@pytest.mark.parametrize(("model", "method"), PAIRS)
+def test_save_and_load(model, method, tmp_path):
+    fit = fitted(model, method)
+    loaded = ci.Fit.load(fit.save(tmp_path / "fit.safetensors"))
+    assert list(tmp_path.iterdir()) == [tmp_path / "fit.safetensors"], "no temporary file may stay behind"
+    for site, value in fit.params.items():
+        assert torch.equal(value, loaded.params[site])
+    assert torch.equal(fit.elbo, loaded.elbo) and fit.status == loaded.status and fit.method == loaded.method
+    assert torch.allclose(fit.posterior.mean, loaded.posterior.mean, atol=1e-9)
+    assert torch.allclose(fit.log_likelihood(), loaded.log_likelihood())
+    assert repr(fit) == repr(loaded)
+
+
+@pytest.mark.parametrize(("model", "method"), PAIRS)
+def test_missing_entries_work(model, method):
+    if method == "nuts":
+        pytest.skip("covered by tests/methods_test.py at a size where it is cheap")
+    example = example_of(model)
+    x = example.data.x.clone()
+    x[torch.rand(x.shape) < 0.2] = float("nan")
+    fit = METHODS[method].fit(example.model, x, seed=0, progress=False)
+    assert all(torch.isfinite(value).all() for value in fit.params.values())
+    assert torch.isfinite(fit.evidence).all() and torch.isfinite(fit.transform(x[:3])).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_family_at_the_truth_against_the_exact_posterior(name):
+    example = example_of(name)
+    methods = [m for m in METHODS.values() if not isinstance(m, ci.NUTS)]
+    table = ci.compare(methods, example.model, example.data, at=globals_of(example)).table
+    assert list(table.columns) == ["bound", "evidence", "gap_per_row", "kl_per_row", "worst_marginal_error", "seconds"]
+    assert table["evidence"].nunique() == 1 and (table["gap_per_row"] > -1e-8).all()
+    # KL(q || p) is the gap of q's own ELBO, so no bound is tighter than its KL.
+    assert (table["gap_per_row"] - table["kl_per_row"] > -1e-6).all()
+    assert table.loc["Exact", "gap_per_row"] == 0 and table["worst_marginal_error"].between(0, 1).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
+    example = example_of(name)
+    if "evidence" not in engines_of(example.model):
+        pytest.skip(f"{name} has no enumerating steps")
+    fit = fitted(name, "em")
+    steps = steps_for(fit.model, "evidence", max_bytes=1000.0)
+    with pytest.raises(CapacityError, match=r"GiB, .* are allowed; up to \d+ sources would fit"):
+        LocalSolver(steps=steps).solve(fit.params, example.data)
+    large = MODELS[name](num_components=40, num_features=60)
+    x = torch.bernoulli(torch.full((10, 60), 0.3))
+    params = initial_values(large, Data(x=x), 0)
+    big = ci.Fit(model=large, params=params, elbo=torch.zeros(1), bound_name="truncated", status="", method="",
+                 data=Data(x=x), seed=0)
+    with pytest.raises(CapacityError, match=r"Lower bounds available: bound='factorized'"):
+        big.log_likelihood()
+    assert big.log_likelihood(bound="truncated").shape == (10,) and big.transform().shape == (10, 40)
