@@ -22,7 +22,7 @@ class Search:
     """How starting values are found.
 
     restarts: at most this many starts; None: as many as the engine suggests.
-    agree: stop once this many of at least three starts came within 0.1 nats a row of the best.
+    agree: stop once this many of at least three starts found the best one's components.
     rows: how many random rows each start uses; None: the engine's suggestion.
     settle: EM iterations of each start before it is judged.
     temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
@@ -46,19 +46,18 @@ class Search:
 
 @dataclass
 class Found:
-    """The best start and what the starts scored (bound a row, on all rows); ``interrupted`` by Ctrl-C."""
+    """The best start, what the starts scored (bound a row, on all rows), and how many are the same solution."""
 
     params: Params
     scores: list[float] = field(default_factory=list)
+    agreeing: int = 1
     interrupted: bool = False
 
     @property
-    def agreeing(self) -> int:
-        return sum(score > max(self.scores) - 0.1 for score in self.scores)
-
-    @property
     def agreement(self) -> str:
-        return f"{self.agreeing} of {len(self.scores)} starts came within 0.1 nats a row of the best"
+        if len(self.scores) == 1:
+            return "one start"
+        return f"{self.agreeing} of {len(self.scores)} starts found these components"
 
 
 def search(
@@ -68,7 +67,8 @@ def search(
     suggested_restarts, suggested_rows = steps.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     single = rows.to(torch.float32)
-    best, scores = None, []
+    best, scores, agreeing = None, [], 0
+    settled: list[Params] = []
     try:
         for attempt in range(restarts):
             bar.label(f"start {attempt + 1} of {restarts}")
@@ -77,15 +77,16 @@ def search(
             params, stopped = _settled(steps, model, part, settings, generator, attempt, bar)
             bound = steps.e_step(params, single, generator=generator).bound
             scores.append(objective_of(model, params, bound) / len(rows))
-            if best is None or scores[-1] >= max(scores):
-                best = params
+            settled.append(params)
+            best = settled[max(range(len(scores)), key=scores.__getitem__)]
+            agreeing = sum(steps.same_solution(best, other) for other in settled)
             if stopped:
                 raise KeyboardInterrupt
-            if len(scores) >= 3 and Found(best, scores).agreeing >= settings.agree:
+            if len(scores) >= 3 and agreeing >= settings.agree:
                 break
     except KeyboardInterrupt:
         start = best if best is not None else steps.initial(model, single, generator)
-        return Found({k: v.to(rows.ones) for k, v in start.items()}, scores, interrupted=True)
+        return Found({k: v.to(rows.ones) for k, v in start.items()}, scores, agreeing, interrupted=True)
     assert best is not None
     bar.label("all rows")
     # Most of the remaining climb costs half in single precision; the caller finishes in its own.
@@ -94,8 +95,8 @@ def search(
     )
     best = run.params
     if run.interrupted:
-        return Found({k: v.to(rows.ones) for k, v in best.items()}, scores, interrupted=True)
-    return Found({k: v.to(rows.ones) for k, v in best.items()}, scores)
+        return Found({k: v.to(rows.ones) for k, v in best.items()}, scores, agreeing, interrupted=True)
+    return Found({k: v.to(rows.ones) for k, v in best.items()}, scores, agreeing)
 
 
 def _settled(

@@ -57,7 +57,7 @@ class SVI:
         if self.steps < 1 or self.learning_rate <= 0 or self.num_particles < 1:
             raise MethodError("steps and num_particles must be at least 1 and learning_rate positive")
         if not (self.batch_size in (None, "auto") or (isinstance(self.batch_size, int) and self.batch_size >= 1)):
-            raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number of at least 1, None or "auto"')
+            raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number from 1, None or "auto"')
         if isinstance(self.guide, str) and self.guide not in _GLOBAL_GUIDES:
             named_guide(self.guide)
 
@@ -135,8 +135,9 @@ class SVI:
         if isinstance(guide, LocalGuide):
             if isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized":
                 return FactorizedBound()
-            if not guide.enumerates:
+            if guide.num_bits > ENUMERATE_UP_TO:
                 return TraceGraph_ELBO(num_particles=self.num_particles)
+            guide.sum_codes = True
             return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
         if self.sums_codes:
             return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)

@@ -188,8 +188,8 @@ def scarce_table(sets: Sequence[Known], num_seeds: int) -> Table:
         ["set", "data", "found x runs", "EM from the truth finds", "log-lik minus that of EM from the truth", "CPU s"],
         note=(
             f"Default fit, {num_seeds} different samples each (rows, or the missing entries, are drawn anew). "
-            "The reference is the optimum that EM climbs to from the true parameters; positive: the default fit found a "
-            "better one, as maximum likelihood on few rows overfits."
+            "The reference is the optimum that EM climbs to from the true parameters; positive: the default fit found "
+            "a better one, as maximum likelihood on few rows overfits."
         ),
     )
     for known in sets:

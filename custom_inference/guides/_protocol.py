@@ -70,16 +70,14 @@ class LocalGuide(PyroModule):
             params = dict(self.globals_guide(x, mask=mask, batch_size=batch_size))
         assert params is not None
         with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1) as index:
-            infer: Any = {"enumerate": "parallel"} if self.enumerates else {}
+            infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None
             distribution = self.source_distribution(x, mask, index, params)
             pyro.sample(self.model_spec.local_site, distribution, infer=infer)
         return params
 
-    @property
-    def enumerates(self) -> bool:
-        """Sum over the 2^K codes inside the ELBO where that is cheap: an exact expectation, no sampling noise."""
-        return self.num_bits <= ENUMERATE_UP_TO
+    #: Sum over the 2^K codes inside the ELBO (an exact expectation, no sampling noise); needs TraceEnum_ELBO.
+    sum_codes: bool = False
 
     @property
     def num_bits(self) -> int:

@@ -65,6 +65,10 @@ class Steps(Protocol):
         """How many starts, on how many rows, the default search should make."""
         ...
 
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Whether two starts found the same components, in whatever order."""
+        ...
+
     def e_step(
         self,
         params: Params,

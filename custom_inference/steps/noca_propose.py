@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from custom_inference.align import match_components
 from custom_inference.steps._beta import beta_parameters
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import BinaryRows
@@ -44,6 +45,13 @@ class InformedStarts:
         from custom_inference.steps.noca_split import split_and_prune
 
         return split_and_prune(model, rows, generator)
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every source of one has its own counterpart in the other, with cosine of the loadings above .9.
+
+        Equal scores are not enough: on data with weak links wrong solutions score alike.
+        """
+        return bool((match_components(first["loading"], second["loading"]).similarity > 0.9).all())
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """One start for each held leak and one split-and-prune; beyond ``GROW_UP_TO`` only that, on more rows."""
