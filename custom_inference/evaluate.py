@@ -26,7 +26,7 @@ def log_likelihood(
         return solve_local(model, params, data, seed=seed).bound
     steps = steps_for(model, "evidence")
     try:
-        return steps.log_evidence(params, steps.rows(data))  # pyright: ignore[reportAttributeAccessIssue]
+        return steps.log_evidence(params, steps.rows(data))
     except CapacityError as error:
         others = [repr(name) for name in engines_of(model) if name != "evidence"]
         raise CapacityError(

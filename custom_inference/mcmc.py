@@ -148,7 +148,7 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
         volume = torch.stack(
             [transforms[s].inv.log_abs_det_jacobian(v, params[s]).sum() for s, v in unconstrained.items()]
         ).sum()
-        evidence = steps.log_evidence(params, rows).sum()  # pyright: ignore[reportAttributeAccessIssue]
+        evidence = steps.log_evidence(params, rows).sum()
         return -(evidence + model.log_prior(params) + volume)
 
     return potential, transforms

@@ -55,6 +55,7 @@ class Known:
         Sources that are off altogether are left out of the sum over codes: they change a row by less than 1e-5.
         """
         on = params["source_prior"] * params["loading"].sum(-1) > 1e-5
+        on[0] = True
         kept = {"source_prior": params["source_prior"][on], "loading": params["loading"][on], "leak": params["leak"]}
         return float(log_likelihood(self.model(int(on.sum())), kept, self.data, bound="evidence").mean())
 

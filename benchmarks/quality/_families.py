@@ -77,7 +77,7 @@ def _line(family: Family, num_draws: int) -> list[object]:
         known = family.draw(seed)
         model = known.model()
         result, cpu = cpu_seconds(lambda: fit(model, known.data, seed=seed, progress=False))  # noqa: B023 (called at once)
-        best = EM(max_iterations=500, tolerance=1e-6).fit(model, known.data, init=known.truth, progress=False)
+        best = EM(max_iterations=300, tolerance=1e-6).fit(model, known.data, init=known.truth, progress=False)
         found.append(known.found(result.params))
         ideal.append(known.found(best.params))
         above.append(known.exact(result.params) - known.exact(best.params))

@@ -137,8 +137,7 @@ def fig6(curves: Curves, num_trials: int) -> Table:
     figure = draw.test_log_likelihood(*shown, truth, num_trials)
     sizes = list(curves["test"])
     lines = [
-        [n, *(mean_and_sd(curves[q][n], 3) for q in ("test", "test with priors", "train")), mean_and_sd(curves["found"][n], 1)]
-        for n in sizes
+        [n, *(mean_and_sd(curve[n], 3) for curve in shown), mean_and_sd(curves["found"][n], 1)] for n in sizes
     ]
     floored = [np.mean(curves["test"][n]) - truth for n in sizes]
     return Table(
@@ -149,8 +148,8 @@ def fig6(curves: Curves, num_trials: int) -> Table:
             f"Mean ± sd of {num_trials} trials (the paper: 50); {TEST_ROWS} test rows, new in every trial. True "
             f"parameters on the test rows: {truth:.3f}. The fits lose {-floored[0]:.2f} at n = {sizes[0]} and "
             f"{-floored[-1]:.3f} at n = {sizes[-1]}. Maximum likelihood (flat priors) overfits few rows: a pixel that "
-            "was never seen on gets probability 1e-6, and test rows pay for it. Weak priors cure that: the third column "
-            f"is the same fit with {PRIORS_TEXT}."
+            "was never seen on gets probability 1e-6, and test rows pay for it. Weak priors cure that: the third "
+            f"column is the same fit with {PRIORS_TEXT}."
         ),
         figures=[save(figure, "noca_paper_fig6")],
     )

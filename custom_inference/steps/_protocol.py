@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+import abc
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,48 +28,32 @@ class EStep(NamedTuple):
     bound: Tensor
 
 
-class Steps(Protocol):
-    """E and M step of one model under one family of local posteriors."""
+class Steps(abc.ABC):
+    """E and M step of one model under one family of local posteriors.
 
-    @property
-    def additive(self) -> bool:
-        """Whether the statistics alone determine the M step (minibatches need that)."""
-        ...
+    Subclasses must say what ``EStep.bound`` bounds with and give the abstract methods; the rest has defaults that
+    serve until something better is known.
+    """
 
-    @property
-    def bound_name(self) -> str:
-        """The name of what ``EStep.bound`` bounds with: "evidence" where it is exact."""
-        ...
+    #: The name of the bound: "evidence" where it is exact.
+    bound_name: str
+    #: Whether the statistics alone determine the M step (minibatches need that).
+    additive: bool = True
 
     @property
     def patience(self) -> int:
         """For how many E steps in a row the bound must stand still before it counts as settled."""
-        ...
+        return 1
 
+    @abc.abstractmethod
     def rows(self, data: Data) -> Any:
         """The data as the steps read them; has ``len``, ``select(index)``, ``to(dtype)`` and the tensor ``ones``."""
-        ...
 
-    def check(self, model: Model, rows: Any) -> None:
-        """Refuse at once what cannot be run: too many codes, priors without closed-form updates."""
-        ...
-
+    @abc.abstractmethod
     def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Params:
         """A random start."""
-        ...
 
-    def propose(self, model: Model, rows: Any, generator: torch.Generator, attempt: int) -> Params:
-        """An informed start, different for every ``attempt``."""
-        ...
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """How many starts, on how many rows, the default search should make."""
-        ...
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Whether two starts found the same components, in whatever order."""
-        ...
-
+    @abc.abstractmethod
     def e_step(
         self,
         params: Params,
@@ -79,12 +64,30 @@ class Steps(Protocol):
         generator: torch.Generator | None = None,
     ) -> EStep:
         """Posterior over the locals at ``params``; with a temperature the likelihood is raised to it."""
-        ...
 
+    @abc.abstractmethod
     def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
         """Parameters that raise the expected log joint plus log prior, from the statistics."""
-        ...
 
+    @abc.abstractmethod
     def posterior(self, params: Params, rows: Any, step: EStep) -> LocalPosterior:
         """The posterior that an E step arrived at."""
-        ...
+
+    def log_evidence(self, params: Params, rows: Any) -> Tensor:
+        """log p(x_n | params), (N,), for steps whose bound is exact."""
+        return self.e_step(params, rows).bound
+
+    def check(self, model: Model, rows: Any) -> None:  # noqa: B027 - an empty default is meant
+        """Refuse at once what cannot be run: too many codes, priors without closed-form updates."""
+
+    def propose(self, model: Model, rows: Any, generator: torch.Generator, attempt: int) -> Params:
+        """An informed start, different for every ``attempt``; by default a random one."""
+        return self.initial(model, rows, generator)
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """How many starts, on how many rows, the default search should make."""
+        return 5, num_rows
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Whether two starts found the same components, in whatever order; by default only if they are one start."""
+        return first is second

@@ -6,7 +6,7 @@ import torch
 
 from custom_inference.align import match_components
 from custom_inference.steps._beta import beta_parameters
-from custom_inference.steps._protocol import Params
+from custom_inference.steps._protocol import Params, Steps
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import random_start
 from ppl_models import Model
@@ -18,12 +18,8 @@ TURNS = (0.3, 0.4, 0.2, None, 0.1, 0.03)
 GROW_UP_TO = 12
 
 
-class InformedStarts:
+class InformedStarts(Steps):
     """``check``, ``initial``, ``propose`` and ``search_size`` of every NOCA engine."""
-
-    @property
-    def patience(self) -> int:
-        return 1
 
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Beta (or flat): the M steps are closed-form for those only."""
