@@ -92,11 +92,13 @@ def with_settings(method: Any, settings: dict[str, Any]) -> Any:
 
 
 def methods_for(model: Model) -> list[str]:
-    """The names of the methods that apply to a model: those with closed-form steps only where it has such steps."""
+    """The names of the methods that apply to a model: where they need closed-form steps, or binary codes, it has them."""
     engines, names = engines_of(model), []
     for name, make in METHODS.items():
         method = make()
         guide = getattr(method, "guide", None)
+        if isinstance(method, SVI) and not method.sums_codes and model.code_bits is None:
+            continue  # the guides of local latents are for binary codes
         needs_steps = isinstance(method, VariationalEM) or guide == "factorized"
         if not needs_steps or (guide is not None and named_guide(guide).bound_name in engines):
             names.append(name)

@@ -29,14 +29,21 @@ class FactorizedNoisyOr(Guide):
     """The paper's guide. In VariationalEM: closed-form updates (Fig. 2). In SVI: q as simplex parameters.
 
     inner_steps: alternations of Q and q per E step.
+    start: where the q of a row begins: "codes" (its likely codes) or "prior" (the same for every row, the paper's).
     """
 
     inner_steps: int = 5
+    start: str = "codes"
     bound_name: ClassVar[str] = "factorized"
 
     def steps(self, model: Model) -> Steps:
         _require_noca(model)
-        return NocaFactorized(inner_steps=self.inner_steps)
+        return NocaFactorized(inner_steps=self.inner_steps, start=self.start)
+
+    def __post_init__(self) -> None:
+        if self.start not in ("codes", "prior") or self.inner_steps < 1:
+            found = f"start = {self.start!r}, inner_steps = {self.inner_steps}"
+            raise MethodError(f"{found}; expected start \"codes\" or \"prior\" and inner_steps from 1")
 
     def bind(
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None

@@ -28,6 +28,7 @@ from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import FLOOR, prior_mode, thetas
 from custom_inference.steps.noca_propose import InformedStarts
+from custom_inference.steps.noca_truncated import likely_codes
 from ppl_models import Data, Model
 from ppl_models.distributions import log1mexp
 
@@ -76,19 +77,30 @@ def sharpen(mean: Tensor, q: Tensor, slope: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class NocaFactorized(InformedStarts):
-    """E step: alternate Q (eq. 5) and q (Fig. 2) ``inner_steps`` times. M step: the roots of Fig. 2."""
+    """E step: alternate Q (eq. 5) and q (Fig. 2) ``inner_steps`` times. M step: the roots of Fig. 2.
+
+    start: where q of a row begins: "codes" (its likely codes, by a truncated posterior) or "prior" (the paper's: the
+        same for every row).
+    """
 
     inner_steps: int = 5
+    start: str = "codes"
     bound_name: str = "factorized"
     additive: bool = False
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
 
-    def start(self, params: Params, rows: BinaryRows) -> Tensor:
-        """q in proportion to pi_i theta_ij, (E, K)."""
-        theta, _ = thetas(params)
-        weight = (params["source_prior"][:, None] * theta).T[rows.nonzero[1]] + FLOOR
+    def first_q(self, params: Params, rows: BinaryRows) -> Tensor:
+        """q in proportion to lambda_i theta_ij / (theta_ij + theta_0j), (E, K), lambda as ``start`` says.
+
+        F has many local optima in q: from lambda = pi the sources of a row share its ones and none is convincing.
+        """
+        theta, theta0 = thetas(params)
+        row, column = rows.nonzero
+        share = (theta / (theta + theta0)).T[column]
+        mean = params["source_prior"] if self.start == "prior" else likely_codes(params, rows)[row]
+        weight = mean * share + FLOOR
         return weight / weight.sum(-1, keepdim=True)
 
     def source_mean(self, params: Params, rows: BinaryRows, gain: Tensor, temperature: float = 1.0) -> Tensor:
@@ -119,7 +131,7 @@ class NocaFactorized(InformedStarts):
         generator: torch.Generator | None = None,
     ) -> EStep:
         row, links = rows.nonzero[0], Links.of(params, rows)
-        q = self.start(params, rows) if not locals_ else locals_["q"]
+        q = self.first_q(params, rows) if not locals_ else locals_["q"]
         gain, slope = links.gain(q)
         mean = self.source_mean(params, rows, gain, temperature)
         for _ in range(self.inner_steps):

@@ -25,6 +25,7 @@ from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import prior_mode, thetas, transmission_update
 from custom_inference.steps.noca_propose import InformedStarts
+from custom_inference.steps.noca_truncated import likely_codes
 from ppl_models import Data, Model
 
 #: Entries of the (ones, nodes) work array per block of rows.
@@ -77,7 +78,8 @@ class NocaMeanField(InformedStarts):
         generator: torch.Generator | None = None,
     ) -> EStep:
         nodes = _Nodes.of(params, self.tolerance)
-        start = locals_["mean"] if locals_ else params["source_prior"].expand(len(rows), -1)
+        # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
+        start = locals_["mean"] if locals_ else likely_codes(params, rows)
         total: dict[str, Tensor] = {}
         means, bounds = [], []
         for block in self._blocks(rows, len(nodes.sum.weights)):

@@ -206,3 +206,12 @@ def _padded(theta: Tensor, theta0: Tensor) -> tuple[Tensor, Tensor]:
         torch.cat([theta.T, theta.new_zeros(1, theta.shape[0])]),
         torch.cat([theta0, theta0.new_full((1,), _ALWAYS_ON)]),
     )
+
+
+def likely_codes(params: Params, rows: BinaryRows, *, free: int = 4, steps: int = 4) -> Tensor:
+    """Marginals of a few quick truncated E steps from the empty code, (N, K): a start for other families."""
+    engine, locals_ = NocaTruncated(free=free, refresh_every=1), None
+    for _ in range(steps):
+        locals_ = engine.e_step(params, rows, locals_).locals
+    assert locals_ is not None
+    return locals_["mean"]

@@ -1,0 +1,171 @@
+"""Writes the two blocks of README.md that are not typed by hand: the table of models, and what was measured.
+
+    python -m benchmarks.readme_results           # brings README.md up to date
+    python -m benchmarks.readme_results --check   # exit code 1 where it is not
+
+Figures come from benchmarks/results/*.json alone; a benchmark that has not been run is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks._report import RESULTS, markdown_table
+from custom_inference._methods import METHODS, methods_for
+from ppl_models import MODELS
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What is quoted of one table of a report: its columns, under a sentence that says what they mean."""
+
+    report: str
+    title: str
+    sentence: str
+    columns: Sequence[str]
+
+
+QUOTES = (
+    Quote(
+        "noca_recovery",
+        "Default fit",
+        "Recovery of known sources by the default fit (a source is found where the cosine of its loading with the "
+        "true one is above 0.95; log-likelihoods are exact, in nats per row, min / median / max over the seeds):",
+        ("set", "method", "all found", "log-lik minus truth's", "CPU s"),
+    ),
+    Quote(
+        "noca_recovery",
+        "The paper's algorithm",
+        "The same sets with the paper's algorithm run plainly (one random start, no annealing), and its ingredients "
+        "one at a time:",
+        ("set", "method", "all found", "found x runs", "log-lik minus truth's", "CPU s"),
+    ),
+    Quote(
+        "noca_recovery",
+        "Over-complete",
+        "Twice as many sources as are true:",
+        ("set", "all found", "active x runs", "log-lik minus truth's", "CPU s"),
+    ),
+    Quote(
+        "noca_recovery",
+        "Beyond enumeration",
+        "32 sources on images of 16 x 16 pixels, where sums over all codes are out of reach:",
+        ("draw", "found of 32", "CPU s"),
+    ),
+    Quote(
+        "noca_speed",
+        "Beside other programs",
+        "Speed beside other programs on one problem (2000 images, eight sources):",
+        ("method", "CPU s", "ratio to ours", "log-lik a row", "found of 8", "remark"),
+    ),
+)
+
+#: What ``fit`` in the middle column of the table of methods is short for.
+_CALLS = {"default": "`fit(model, x)`"}
+
+
+# ----- models x methods -------------------------------------------------------------------------------------------
+
+
+def models_block() -> str:
+    """One line a method, one column a model."""
+    applicable = {name: set(methods_for(kind.example().model)) for name, kind in MODELS.items()}
+    rows = [
+        [f"`{method}`", _call(method), *("yes" if method in applicable[name] else "-" for name in MODELS)]
+        for method in METHODS
+    ]
+    models = "\n".join(f"- `{kind.__name__}`: {kind.summary}" for kind in MODELS.values())
+    return models + "\n\n" + markdown_table(["name", "in Python", *(kind.__name__ for kind in MODELS.values())], rows)
+
+
+def _call(name: str) -> str:
+    if name in _CALLS:
+        return _CALLS[name]
+    make = METHODS[name]
+    if isinstance(make, functools.partial):
+        settings = ", ".join(f'{key}="{value}"' for key, value in make.keywords.items())
+        return f"`{make.func.__name__}({settings})`"  # pyright: ignore[reportFunctionMemberAccess]
+    return f"`{make.__name__}()`"
+
+
+# ----- what is measured -------------------------------------------------------------------------------------------
+
+
+def results_block(folder: Path = RESULTS) -> str:
+    """The quoted tables, each with its source, and a list of all reports."""
+    reports = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
+    parts = [text for quote in QUOTES if (text := _quoted(quote, reports.get(quote.report)))]
+    if reports:
+        parts.append("All reports:")
+        parts.append("\n".join(f"- {_link(name, report)}" for name, report in reports.items()))
+    else:
+        parts.append("Nothing has been measured yet: see `CONTRIBUTING.md` for how to run the benchmarks.")
+    return "\n\n".join(parts)
+
+
+def _quoted(quote: Quote, report: dict[str, Any] | None) -> str | None:
+    tables = [table for table in (report or {}).get("tables", []) if table["title"].startswith(quote.title)]
+    if report is None or not tables or not tables[0]["rows"]:
+        return None
+    lines = tables[0]["rows"]
+    columns = [column for column in quote.columns if column in lines[0]]
+    rows = [[_one_line(line.get(column)) for column in columns] for line in lines]
+    return f"{quote.sentence}\n\n{markdown_table(columns, rows)}\n\n{_link(quote.report, report)}"
+
+
+def _one_line(value: Any) -> Any:
+    return value.replace("|", "\\|").replace("\n", " ") if isinstance(value, str) else value
+
+
+def _link(name: str, report: dict[str, Any]) -> str:
+    """Where the figures come from: report, date, machine, command."""
+    versions = report.get("versions", {})
+    stamp = [
+        str(report.get("date", "undated")),
+        *(f"{package} {versions[package]}" for package in ("python", "torch") if package in versions),
+        f"{report.get('cores', '?')} cores, {report.get('threads', '?')} thread(s)",
+        f"`{report.get('command', name)}`",
+    ]
+    return f"[{report.get('title', name)}](benchmarks/results/{name}.md): {'; '.join(stamp)}"
+
+
+# ----- README -----------------------------------------------------------------------------------------------------
+
+
+def blocks() -> dict[str, str]:
+    """Marker -> text between ``<!-- marker -->`` and ``<!-- /marker -->``."""
+    return {"models": models_block(), "results": results_block()}
+
+
+def updated(text: str, contents: dict[str, str]) -> str:
+    """``text`` with the marked blocks replaced."""
+    for marker, content in contents.items():
+        pattern = re.compile(rf"(<!-- {marker} -->\n).*?(<!-- /{marker} -->)", re.DOTALL)
+        if len(pattern.findall(text)) != 1:
+            raise ValueError(f"expected one block between <!-- {marker} --> and <!-- /{marker} -->")
+        text = pattern.sub(lambda found, content=content: f"{found[1]}{content}\n{found[2]}", text)
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="bring the marked blocks of README.md up to date")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where a block is out of date")
+    arguments = parser.parse_args()
+    before = README.read_text("utf-8")
+    after = updated(before, blocks())
+    if not arguments.check:
+        README.write_text(after, "utf-8")
+    return int(arguments.check and before != after)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
