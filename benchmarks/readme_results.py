@@ -69,7 +69,7 @@ QUOTES = (
     ),
 )
 
-#: What ``fit`` in the middle column of the table of methods is short for.
+#: What the table says of names that are no method object's.
 _CALLS = {"default": "`fit(model, x)`"}
 
 
@@ -106,7 +106,8 @@ def results_block(folder: Path = RESULTS) -> str:
     parts = [text for quote in QUOTES if (text := _quoted(quote, reports.get(quote.report)))]
     if reports:
         parts.append("All reports:")
-        parts.append("\n".join(f"- {_link(name, report)}" for name, report in reports.items()))
+        listed = (f"- {_link(name, report)}, `{report.get('command', name)}`" for name, report in reports.items())
+        parts.append("\n".join(listed))
     else:
         parts.append("Nothing has been measured yet: see `CONTRIBUTING.md` for how to run the benchmarks.")
     return "\n\n".join(parts)
@@ -118,8 +119,9 @@ def _quoted(quote: Quote, report: dict[str, Any] | None) -> str | None:
         return None
     lines = tables[0]["rows"]
     columns = [column for column in quote.columns if column in lines[0]]
-    rows = [[_one_line(line.get(column)) for column in columns] for line in lines]
-    return f"{quote.sentence}\n\n{markdown_table(columns, rows)}\n\n{_link(quote.report, report)}"
+    measured = [line for line in lines if line.get("runs") != 0]
+    rows = [[_one_line(line.get(column)) for column in columns] for line in measured]
+    return f"{quote.sentence}\n\n{markdown_table(columns, rows)}\n\n{_source(quote.report, report)}"
 
 
 def _one_line(value: Any) -> Any:
@@ -127,7 +129,11 @@ def _one_line(value: Any) -> Any:
 
 
 def _link(name: str, report: dict[str, Any]) -> str:
-    """Where the figures come from: report, date, machine, command."""
+    return f"[{report.get('title', name)}](benchmarks/results/{name}.md)"
+
+
+def _source(name: str, report: dict[str, Any]) -> str:
+    """Where figures come from: report, date, versions, machine, command."""
     versions = report.get("versions", {})
     stamp = [
         str(report.get("date", "undated")),
@@ -135,7 +141,7 @@ def _link(name: str, report: dict[str, Any]) -> str:
         f"{report.get('cores', '?')} cores, {report.get('threads', '?')} thread(s)",
         f"`{report.get('command', name)}`",
     ]
-    return f"[{report.get('title', name)}](benchmarks/results/{name}.md): {'; '.join(stamp)}"
+    return f"{_link(name, report)}: {'; '.join(stamp)}"
 
 
 # ----- README -----------------------------------------------------------------------------------------------------

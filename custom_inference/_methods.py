@@ -92,7 +92,7 @@ def with_settings(method: Any, settings: dict[str, Any]) -> Any:
 
 
 def methods_for(model: Model) -> list[str]:
-    """The names of the methods that apply to a model: where they need closed-form steps, or binary codes, it has them."""
+    """The names of the methods that apply to a model: it has the closed-form steps, or the binary codes, they need."""
     engines, names = engines_of(model), []
     for name, make in METHODS.items():
         method = make()

@@ -27,6 +27,8 @@ class Search:
     settle: EM iterations of each start before it is judged.
     temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
         annealing, which the proposals here do not need).
+    prune: shut off sources that are not worth their price on all rows, where the engine can tell (models of many
+        components); False keeps whatever the starts found.
     informed: False draws every start at random (``Steps.initial``), as a baseline.
     """
 
@@ -35,6 +37,7 @@ class Search:
     rows: int | None = None
     settle: int = 10
     temperature: float = 1.0
+    prune: bool = True
     informed: bool = True
 
     def __post_init__(self) -> None:
@@ -94,6 +97,8 @@ def search(
         steps, model, single, best, max_iterations=50, tolerance=1e-4, generator=generator, progress=bar
     )
     best = run.params
+    if settings.prune and not run.interrupted:
+        best = steps.refine(model, single, best)
     if run.interrupted:
         return Found({k: v.to(rows.ones) for k, v in best.items()}, scores, agreeing, interrupted=True)
     return Found({k: v.to(rows.ones) for k, v in best.items()}, scores, agreeing)

@@ -3,9 +3,9 @@
     python _peer_overparam.py CHECKOUT data.npz out.npz --sources 16 --epochs 250 --seed 0
 
 Runs the checkout's own training script. That script is Python 2 and holds its settings in its text, so a temporary
-copy is made in which print statements and two scalar gradients are brought up to date and the numbers of epochs and of
-held-out rows (none here) are set; the algorithm is untouched. Output as in ``_peer_tvo.py``; ``seconds`` are CPU seconds
-of the training process less those of a process that imports the same packages.
+copy is made in which print statements and scalar gradients are brought up to date and the numbers of epochs and of
+held-out rows (none here) are set; the algorithm is untouched. Output as in ``_peer_tvo.py``; ``seconds`` are the CPU
+seconds of the training process less those of a process that imports the same packages.
 """
 
 from __future__ import annotations

@@ -52,21 +52,21 @@ class Peer:
 PEERS = (
     Peer("tvo NoisyOR, S = 32, 60 epochs, H = 9", "_peer_tvo.py", "tvo", ("--sources", "9", "--epochs", "60")),
     Peer(
-        "recognition network + REINFORCE, 100 epochs, K = 8",
+        "recognition network + REINFORCE, 250 epochs, K = 8",
         "_peer_overparam.py",
         "overparam",
-        ("--sources", "8", "--epochs", "100"),
+        ("--sources", "8", "--epochs", "250"),
     ),
     Peer(
-        "recognition network + REINFORCE, 100 epochs, K = 16",
+        "recognition network + REINFORCE, 250 epochs, K = 16",
         "_peer_overparam.py",
         "overparam",
-        ("--sources", "16", "--epochs", "100"),
+        ("--sources", "16", "--epochs", "250"),
     ),
 )
 
-#: Name, CPU seconds, log-likelihood per row, found of 8: measured earlier on the same problem (other draws, another
-#: run of the machine); these are not measured again here.
+#: Name, CPU seconds, log-likelihood per row, found of 8: measured earlier, on other draws of the same problem;
+#: these are not measured again here.
 QUOTED = (
     ("tvo NoisyOR, S = 32, H = 16", "159", "-14.25", "6"),
     ("mean field of Buhai et al. 2020", "450", "-18.1", "4"),

@@ -88,6 +88,10 @@ class Steps(abc.ABC):
         """How many starts, on how many rows, the default search should make."""
         return 5, num_rows
 
+    def refine(self, model: Model, rows: Any, params: Params) -> Params:
+        """The best start, improved on all rows by other means than EM (pruning, ...); by default as it is."""
+        return params
+
     def same_solution(self, first: Params, second: Params) -> bool:
         """Whether two starts found the same components, in whatever order; by default only if they are one start."""
         return first is second

@@ -42,6 +42,14 @@ class InformedStarts(Steps):
 
         return split_and_prune(model, rows, generator)
 
+    def refine(self, model: Model, rows: BinaryRows, params: Params) -> Params:
+        """Beyond ``GROW_UP_TO`` sources, those that are not worth their price on all rows are shut off."""
+        if model.shapes["source_prior"][0] <= GROW_UP_TO:
+            return params
+        from custom_inference.steps.noca_split import shut_off
+
+        return shut_off(model, rows, params)
+
     def same_solution(self, first: Params, second: Params) -> bool:
         """Every source of one has its own counterpart in the other, with cosine of the loadings above .9.
 

@@ -48,6 +48,8 @@ class _Climber:
     model: Model
     rows: BinaryRows
     steps: NocaTruncated
+    #: What a link costs beside half log N; log D (extended BIC) when sources are shut off for good.
+    link_price: float = 0.0
 
     def climb(self, state: _State, iterations: int) -> _State:
         params, cubes, bound = state.params, state.cubes, state.bound
@@ -59,8 +61,9 @@ class _Climber:
         return _State(params, cubes, bound)
 
     def price(self, params: Params) -> Tensor:
-        """BIC's price of every source: half log N for its prior and for each link in use, (K,)."""
-        return 0.5 * math.log(len(self.rows)) * (1 + (params["loading"] > 0.1).sum(1)).to(params["leak"])
+        """BIC's price of every source, (K,): half log N for its prior and for each link in use."""
+        links = (params["loading"] > 0.1).sum(1).to(params["leak"])
+        return 0.5 * math.log(len(self.rows)) * (1 + links) + self.link_price * links
 
     def objective(self, state: _State) -> float:
         return float(state.bound.sum() - self.price(state.params).sum())
@@ -197,6 +200,41 @@ def split_and_prune(
             if gain < float(climber.price(best.params).mean()):
                 break
     return padded(best.params, wanted)
+
+
+def shut_off(model: Model, rows: BinaryRows, params: Params) -> Params:
+    """Put the sources at the floor whose removal, after re-fitting, costs less than their price on these rows.
+
+    The price is that of extended BIC, log D more for each link, since links are chosen among D features (Chen & Chen,
+    Biometrika 95, 2008): a surplus source can always find a few rows to fit.
+    """
+    engine = NocaTruncated(free=4, refresh_every=1)
+    climber = _Climber(any_size(model), rows, engine, link_price=math.log(rows.ones.shape[1]))
+    alive = (params["source_prior"] > 10 * FLOOR).nonzero().flatten().tolist()
+    start = _selected(params, alive)
+    state = _State(start, Cubes.empty(rows, len(alive)), rows.ones.new_zeros(len(rows)))
+    state = prune_by_evidence(climber, climber.climb(state, 10), len(params["source_prior"]))
+    return padded(_without_the_doubtful(climber, state).params, len(params["source_prior"]))
+
+
+def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10.0, refit: int = 4) -> _State:
+    """Remove, one by one, sources worth less than ``doubt`` times their price, if that pays after re-fitting.
+
+    ``removal_loss`` holds the other sources fixed; near-duplicates adapt when one of them is gone.
+    """
+    loss, _ = removal_loss(climber, state)
+    ratio = loss / climber.price(state.params)
+    doubtful = [i for i in torch.argsort(ratio).tolist() if ratio[i] < doubt]
+    alive = list(range(state.size))
+    for source in doubtful:
+        if len(alive) == 1:
+            break
+        rest = [i for i in alive if i != source]
+        trial = climber.climb(state.keep([alive.index(i) for i in rest]), refit)
+        kept = climber.climb(state, refit)
+        better = climber.objective(trial) > climber.objective(kept)
+        state, alive = (trial, rest) if better else (kept, alive)
+    return state
 
 
 def padded(params: Params, size: int) -> Params:
