@@ -24,17 +24,28 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass
 class Table:
-    """A titled table with a note above it, and figures (file names beside the report) below it."""
+    """A titled table with a note above it, and figures (file names beside the report) below it.
+
+    measured: when; filled in by the first report that the table is written to, and kept where it is written again.
+    """
 
     title: str
     columns: Sequence[str] = ()
     rows: list[Sequence[Any]] = field(default_factory=list)
     note: str = ""
     figures: Sequence[str] = ()
+    measured: str = ""
 
     def as_json(self) -> dict[str, Any]:
         lines = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-        return {"title": self.title, "note": self.note, "rows": lines, "figures": list(self.figures)}
+        beside = {"figures": list(self.figures), "measured": self.measured}
+        return {"title": self.title, "note": self.note, "rows": lines, **beside}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Table:
+        rows = content["rows"]
+        lines = [list(row.values()) for row in rows]
+        return cls(**{**content, "columns": list(rows[0]) if rows else [], "rows": lines})
 
 
 def environment() -> dict[str, Any]:
@@ -78,18 +89,27 @@ def cell(value: Any) -> str:
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(cell(value).replace("|", "\\|") for value in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def _section(table: Table) -> str:
+def _section(table: Table, date: str) -> str:
     parts = [f"## {table.title}"]
-    if table.note:
-        parts.append(table.note)
+    note = table.note if table.measured == date else f"{table.note} (Measured {table.measured}.)".strip()
+    if note:
+        parts.append(note)
     if table.columns:
         parts.append(markdown_table(table.columns, table.rows))
     parts += [f"![{Path(figure).stem}]({figure})" for figure in table.figures]
     return "\n\n".join(parts)
+
+
+def read_tables(name: str, *, folder: Path = RESULTS) -> dict[str, Table]:
+    """The tables of an earlier report by title, so that a part of it can be measured again; {} where there is none."""
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        return {}
+    return {table["title"]: Table.from_json(table) for table in json.loads(path.read_text())["tables"]}
 
 
 def write_report(
@@ -104,13 +124,15 @@ def write_report(
     """Write ``name``.md and ``name``.json into ``folder`` and return the path of the former."""
     folder.mkdir(parents=True, exist_ok=True)
     stamp = {**environment(), **(meta or {})}
+    for table in tables:
+        table.measured = table.measured or stamp["date"]
     versions = ", ".join(f"{package} {version}" for package, version in stamp["versions"].items())
     extra = "".join(f"\n{key}: {cell(value)}  " for key, value in (meta or {}).items())
     head = (
         f"# {title}\n\n`{stamp['command']}`  \n{stamp['date']}; {versions}; "
         f"{stamp['cores']} cores, {stamp['threads']} thread(s)  {extra}"
     )
-    parts = [head, *([intro] if intro else []), *(_section(table) for table in tables)]
+    parts = [head, *([intro] if intro else []), *(_section(table, stamp["date"]) for table in tables)]
     path = folder / f"{name}.md"
     path.write_text("\n\n".join(parts) + "\n")
     content = {"title": title, **stamp, "intro": intro, "tables": [table.as_json() for table in tables]}

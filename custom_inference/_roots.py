@@ -23,17 +23,22 @@ def decreasing_root(
     Where the value at ``lower`` is <= 0 the root is ``lower`` (the maximum of the concave objective lies on that
     boundary), and likewise ``upper`` where the value there is >= 0.
     """
-    at_lower, at_upper = function(lower)[0] <= 0, function(upper)[0] >= 0
     low, high = lower.clone(), upper.clone()
+    # The ends themselves are evaluated only where Newton's method points at them.
+    above, below = torch.zeros_like(low, dtype=torch.bool), torch.zeros_like(low, dtype=torch.bool)
     x = torch.minimum(torch.maximum(start, lower), upper)
     for _ in range(max_iterations):
         value, slope = function(x)
-        low, high = torch.where(value > 0, x, low), torch.where(value > 0, high, x)
+        positive = value > 0
+        at_end = ((x <= lower) & ~positive) | ((x >= upper) & (value >= 0))
+        low, high = torch.where(positive, x, low), torch.where(positive, high, x)
+        above, below = above | positive, below | ~positive
         newton = x - value / slope.clamp(max=-torch.finfo(x.dtype).tiny)
-        inside = (newton > low) & (newton < high)  # False for NaN too
-        proposal = torch.where(inside, newton, 0.5 * (low + high))
+        newton = torch.where((newton <= lower) & ~above, lower, torch.where((newton >= upper) & ~below, upper, newton))
+        # With equality: a step that rounds to nothing is convergence, not a reason to bisect. False for NaN.
+        inside = (newton >= low) & (newton <= high)
+        proposal = torch.where(at_end, x, torch.where(inside, newton, 0.5 * (low + high)))
         step, x = (proposal - x).abs(), proposal
-        settled = (step <= tolerance * (1 + x.abs())) | at_lower | at_upper
-        if bool(settled.all()):
+        if bool((step <= tolerance * (1 + x.abs())).all()):
             break
-    return torch.where(at_lower, lower, torch.where(at_upper, upper, x))
+    return x

@@ -85,7 +85,7 @@ def fig5(sizes: Sequence[int] = (50, 200, 1000)) -> Table:
     lines = [("truth", _stacked(truth, list(range(8))), [f"π = {p:.2f}" for p in truth["source_prior"]] + [""])]
     table = Table(
         "Fig. 5: what is learned from 50, 200 and 1000 rows",
-        ["rows", "sources matched of 8 (cosine > .95)", "smallest cosine", "mean |loading - truth|"],
+        ["rows", "sources matched of 8 (cosine > .95)", "smallest cosine", "mean absolute error of the loading"],
         note="One trial each. Sources in the order of the truth they match; numbers below are priors and cosines.",
     )
     for size in sizes:

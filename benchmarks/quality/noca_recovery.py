@@ -1,6 +1,6 @@
 """Does NOCA find the sources? The default fit, the paper's algorithm as it is, and where both fall short.
 
-    python -m benchmarks.quality.noca_recovery [--seeds 20] [--data DIR] [--quick]
+    python -m benchmarks.quality.noca_recovery [--seeds 20] [--data DIR] [--only SECTION ...] [--quick]
 
 Writes ``benchmarks/results/noca_recovery.{md,json}``. A source counts as found where the cosine between its loading and
 the true one, matched one-to-one, is above .95. Scores are exact log-likelihoods per row minus those of the true
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks._report import Table, write_report
+from benchmarks._report import Table, read_tables, write_report
 from benchmarks.quality import _families as families
 from benchmarks.quality._common import (
     Known,
@@ -35,6 +35,12 @@ from custom_inference.steps.noca_truncated import NocaTruncated
 from ppl_models.datasets import overlapping_boxes
 
 SETS = ("IMG", "UNIF", "CON8")
+SECTIONS = ("default", "plain", "overcomplete", "boxes", "scarce", "families")
+DEFAULT = "Default fit, K = 8"
+PLAIN = "The paper's algorithm run plainly, and its ingredients one at a time"
+OVERCOMPLETE = "Over-complete, K = 16 where 8 are true"
+BOXES = "Beyond enumeration: 32 random boxes and frames on 16x16 pixels"
+SCARCE = "Few rows, and missing entries"
 Method = Callable[[Known, int], Fit]
 
 
@@ -81,7 +87,7 @@ COLUMNS = [
 def default_table(sets: Sequence[Known], num_seeds: int) -> Table:
     """(a) the default fit."""
     table = Table(
-        "Default fit, K = 8",
+        DEFAULT,
         COLUMNS,
         note=f"First {len(sets[0].data)} rows of each set, {num_seeds} seeds, `fit(model, x, seed=s)`, with restarts.",
     )
@@ -99,8 +105,9 @@ def from_truth(settings: Any) -> Method:
 def plain_table(sets: Sequence[Known], num_seeds: int, limit: int) -> Table:
     """(b) the paper's algorithm as printed, and its ingredients one at a time."""
     factorized, few = VariationalEM(guide="factorized", max_iterations=limit), max(1, num_seeds // 4)
+    paper = replace(factorized, guide=FactorizedNoisyOr(start="prior"), search=None)
     methods = {
-        "factorized bound, one random start (the paper)": (_method(replace(factorized, guide=FactorizedNoisyOr(start="prior"), search=None)), num_seeds),
+        "factorized bound, one random start (the paper)": (_method(paper), num_seeds),
         "factorized bound, default search": (_method(factorized), few),
         "factorized bound, started at the truth": (from_truth(factorized), 1),
         "mean-field bound, default search": (_method(VariationalEM(guide="mean_field", max_iterations=limit)), 1),
@@ -108,7 +115,7 @@ def plain_table(sets: Sequence[Known], num_seeds: int, limit: int) -> Table:
         "exact EM, best of 6 random starts": (_method(EM(search=Search(informed=False))), 4 * num_seeds),
     }
     table = Table(
-        "The paper's algorithm run plainly, and its ingredients one at a time",
+        PLAIN,
         COLUMNS,
         note=(
             "Same data. The paper's algorithm: factorized bound (eq. 7), one random start, no annealing, at most "
@@ -128,7 +135,7 @@ def plain_table(sets: Sequence[Known], num_seeds: int, limit: int) -> Table:
 def overcomplete_table(sets: Sequence[Known], num_seeds: int) -> Table:
     """(c) twice as many sources as there are."""
     table = Table(
-        "Over-complete, K = 16 where 8 are true",
+        OVERCOMPLETE,
         ["set", "all found", "found x runs", "active x runs", "not below truth", "log-lik minus truth's", "CPU s"],
         note="Default fit. Active: not shut off (`evaluate.is_shut_off`: prior < .005, or links that sum to < .1).",
     )
@@ -160,7 +167,7 @@ def _overcomplete(known: Known, num_seeds: int) -> list[Any]:
 def boxes_table(num_draws: int, num_rows: int) -> Table:
     """(d) beyond enumeration."""
     table = Table(
-        "Beyond enumeration: 32 random boxes and frames on 16x16 pixels",
+        BOXES,
         ["draw", "found of 32", "bound a row", "bound at the truth", "the fit's own bound", "CPU s", "status"],
         note=(
             f"`datasets.overlapping_boxes`, N = {num_rows}, a new draw of patterns and rows per line, default fit. "
@@ -181,7 +188,7 @@ def boxes_table(num_draws: int, num_rows: int) -> Table:
 def scarce_table(sets: Sequence[Known], num_seeds: int) -> Table:
     """(e) few rows, missing entries."""
     table = Table(
-        "Few rows, and missing entries",
+        SCARCE,
         ["set", "data", "found x runs", "EM from the truth finds", "log-lik minus that of EM from the truth", "CPU s"],
         note=(
             f"Default fit, {num_seeds} different samples each (rows, or the missing entries, are drawn anew). "
@@ -222,27 +229,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20, help="seeds of the default fit (a); the others use fewer")
     parser.add_argument("--quick", action="store_true", help="a tenth of the runs, to try the script out")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="measure these again, keep the others")
     add_data_option(parser)
     arguments = parser.parse_args()
     folder = require_data(parser, arguments)
     quiet_and_single_threaded()
     sets = [load_known(folder, name, 2000) for name in SETS]
     quick, seeds = arguments.quick, 2 if arguments.quick else arguments.seeds
-    sections: dict[str, Callable[[], Table]] = {
-        "default": lambda: default_table(sets, seeds),
-        "plain": lambda: plain_table(sets, 1 if quick else max(1, seeds // 4), 30 if quick else 120),
-        "overcomplete": lambda: overcomplete_table(sets, 1 if quick else max(1, seeds // 2)),
-        "boxes": lambda: boxes_table(1 if quick else 8, 1000 if quick else 5000),
-        "scarce": lambda: scarce_table(sets, 1 if quick else max(1, seeds // 4)),
-        "families": lambda: families.table(1 if quick else 3),
+    name = "noca_recovery_quick" if quick else "noca_recovery"
+    sections: dict[str, tuple[str, Callable[[], Table]]] = {
+        "default": (DEFAULT, lambda: default_table(sets, seeds)),
+        "plain": (PLAIN, lambda: plain_table(sets, 1 if quick else max(1, seeds // 4), 30 if quick else 120)),
+        "overcomplete": (OVERCOMPLETE, lambda: overcomplete_table(sets, 1 if quick else max(1, seeds // 2))),
+        "boxes": (BOXES, lambda: boxes_table(1 if quick else 8, 1000 if quick else 5000)),
+        "scarce": (SCARCE, lambda: scarce_table(sets, 1 if quick else max(1, seeds // 4))),
+        "families": (families.TITLE, lambda: families.table(1 if quick else 3)),
     }
-    done: dict[str, Table] = {}
-    for key in sorted(sections, key=lambda key: key == "plain"):  # by far the slowest comes last
-        done[key] = sections[key]()
-        tables = [done[k] for k in sections if k in done]
-        name = "noca_recovery_quick" if quick else "noca_recovery"
+    chosen = arguments.only or list(sections)
+    done = read_tables(name)
+    for key in sorted(chosen, key=lambda key: key == "plain"):  # by far the slowest comes last
+        title, section = sections[key]
+        done[title] = section()
+        tables = [done[title] for title, _ in sections.values() if title in done]
         path = write_report(name, "NOCA: recovery of known sources", tables, {"seeds": seeds}, intro=INTRO)
-        print(done[key].title, "->", path, flush=True)
+        print(title, "->", path, flush=True)
 
 
 INTRO = __doc__.split("\n\n", 2)[2].strip()

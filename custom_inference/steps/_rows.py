@@ -39,6 +39,13 @@ class BinaryRows:
         return (1 - self.ones) if self.mask is None else self.mask.to(self.ones) - self.ones
 
     @cached_property
+    def parts(self) -> list[BinaryRows]:
+        """The rows in consecutive blocks; themselves where one is enough."""
+        if len(self) <= BLOCK_ROWS:
+            return [self]
+        return [self.select(slice(start, start + BLOCK_ROWS)) for start in range(0, len(self), BLOCK_ROWS)]
+
+    @cached_property
     def nonzero(self) -> tuple[Tensor, Tensor]:
         """Row and column of every observed one, in row order: only these carry variational parameters."""
         row, column = self.ones.nonzero(as_tuple=True)

@@ -42,12 +42,20 @@ def prior_mode(model: Model, params: Params, source_total: Tensor, num_rows: int
     return beta_mode(source_total, total, beta_parameters(model, "source_prior", like), floor=FLOOR)
 
 
+Priors = dict[str, tuple[Tensor, Tensor]]
+
+
+def transmission_priors(model: Model, params: Params) -> Priors:
+    """(a, b) of the Beta priors of loading and leak."""
+    return {site: beta_parameters(model, site, params[site]) for site in ("loading", "leak")}
+
+
 def transmission_update(
-    model: Model, params: Params, *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
+    priors: Priors, *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
 ) -> dict[str, Tensor]:
     """p = T / S for loading (K, D) and leak (D,), with Beta pseudo-counts."""
-    loading = beta_mode(sent, present, beta_parameters(model, "loading", params["loading"]), floor=FLOOR)
-    leak = beta_mode(sent_leak, observed, beta_parameters(model, "leak", params["leak"]), floor=FLOOR)
+    loading = beta_mode(sent, present, priors["loading"], floor=FLOOR)
+    leak = beta_mode(sent_leak, observed, priors["leak"], floor=FLOOR)
     return {"loading": loading, "leak": leak}
 
 

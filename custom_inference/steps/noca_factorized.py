@@ -72,7 +72,8 @@ def sharpen(mean: Tensor, q: Tensor, slope: Tensor) -> Tensor:
     weight = mean * slope
     total = weight.sum(-1, keepdim=True)
     # Nothing to distribute (no source is on, or none reaches this feature): leave q alone.
-    return torch.where(total > 0, weight / total.clamp(min=torch.finfo(q.dtype).tiny), q)
+    new = weight / total.clamp(min=torch.finfo(q.dtype).tiny)
+    return new if bool((total > 0).all()) else torch.where(total > 0, new, q)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,16 +131,28 @@ class NocaFactorized(InformedStarts):
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
+        outcomes, first = [], 0
+        for part in rows.parts:  # rows are independent given the globals, and a block's arrays stay in cache
+            last = first + len(part.nonzero[0])
+            q = self.first_q(params, part) if not locals_ else locals_["q"][first:last]
+            outcomes.append(self._alternate(params, part, q, temperature))
+            first = last
+        q, mean, bound = (torch.cat(parts) for parts in zip(*outcomes, strict=True))
+        statistics = {"source": mean.sum(0), "rows": mean.new_tensor(len(rows))}
+        return EStep(statistics, {"q": q, "mean": mean}, bound)
+
+    def _alternate(
+        self, params: Params, rows: BinaryRows, q: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q, lambda and F_n after ``inner_steps`` alternations."""
         row, links = rows.nonzero[0], Links.of(params, rows)
-        q = self.first_q(params, rows) if not locals_ else locals_["q"]
         gain, slope = links.gain(q)
         mean = self.source_mean(params, rows, gain, temperature)
         for _ in range(self.inner_steps):
-            q = sharpen(mean[row], q, slope)
+            q = sharpen(mean.index_select(0, row), q, slope)
             gain, slope = links.gain(q)
             mean = self.source_mean(params, rows, gain, temperature)
-        statistics = {"source": mean.sum(0), "rows": mean.new_tensor(len(rows))}
-        return EStep(statistics, {"q": q, "mean": mean}, self.bound(params, rows, gain, mean))
+        return q, mean, self.bound(params, rows, gain, mean)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each)."""
@@ -155,15 +168,16 @@ class NocaFactorized(InformedStarts):
         row, column = rows.nonzero
         a, b = beta_parameters(model, "loading", theta)
         present = rows.observed_sum(mean)
-        weight, scale, base = mean[row], 1 / _safe(q), theta0[column, None]
+        weight, scale, base = mean[row], _safe(q).reciprocal(), theta0[column, None]
 
         def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
-            absent = torch.exp(-base - t.T[column] * scale)
-            share = weight / (1 - absent)
+            absent = t.T.contiguous().index_select(0, column).mul_(scale).add_(base).neg_().exp_()
+            on = 1 - absent
+            share = weight / on
             first = _by_feature(share, column, t)
-            second = _by_feature(share / (1 - absent) * absent * scale, column, t)
+            second = _by_feature(share.mul_(absent).mul_(scale).div_(on), column, t)
             pull = (a - 1) / torch.expm1(t)
-            return first - present + pull - (b - 1), -second - pull * (1 + 1 / torch.expm1(t))
+            return _balance(first + pull, -second - pull * (1 + 1 / torch.expm1(t)), present + b - 1)
 
         low, high = torch.full_like(theta, FLOOR), torch.full_like(theta, -math.log(FLOOR))
         return decreasing_root(derivative, low, high, theta)
@@ -175,15 +189,17 @@ class NocaFactorized(InformedStarts):
         a, b = beta_parameters(model, "leak", theta0)
         zeros = rows.zeros.sum(0)
         on, shift = mean[row] * q, theta.T[column] / _safe(q)
-        off = _by_feature(((1 - mean[row]) * q).sum(-1, keepdim=True), column, theta0[None])[0]
+        zero = torch.zeros_like(theta0)
+        off = zero.index_add(0, column, ((1 - mean[row]) * q).sum(-1))
 
         def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
             rest = 1 / torch.expm1(t)
-            reached = 1 / torch.expm1(t[column, None] + shift)
-            first = _by_feature((on * reached).sum(-1, keepdim=True), column, t[None])[0]
-            second = _by_feature((on * reached * (1 + reached)).sum(-1, keepdim=True), column, t[None])[0]
+            reached = (t[column, None] + shift).expm1_().reciprocal_()
+            sent = on * reached
+            first = zero.index_add(0, column, sent.sum(-1))
+            second = first + zero.index_add(0, column, sent.mul_(reached).sum(-1))
             weight = off + (a - 1)
-            return first + weight * rest - zeros - (b - 1), -second - weight * rest * (1 + rest)
+            return _balance(first + weight * rest, -second - weight * rest * (1 + rest), zeros + b - 1)
 
         low, high = torch.full_like(theta0, FLOOR), torch.full_like(theta0, -math.log(FLOOR))
         return decreasing_root(derivative, low, high, theta0)
@@ -195,3 +211,13 @@ class NocaFactorized(InformedStarts):
 def _by_feature(values: Tensor, column: Tensor, like: Tensor) -> Tensor:
     """Sum (E, K) values of the observed ones by feature -> (K, D)."""
     return torch.zeros_like(like.T).index_add(0, column, values).T
+
+
+def _balance(gain: Tensor, slope: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
+    """1 - cost / gain(t) and its derivative: the root of gain(t) = cost for a decreasing gain >= 0, cost >= 0.
+
+    The gains are sums of 1 / (1 - e^{-u}) or 1 / (e^u - 1), so their reciprocals are nearly linear in t: Newton's
+    method on this form takes a few steps where it takes tens on gain - cost.
+    """
+    gain = gain.clamp(min=torch.finfo(gain.dtype).tiny)
+    return (gain - cost) / gain, cost * slope / gain**2

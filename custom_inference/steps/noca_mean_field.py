@@ -15,6 +15,7 @@ every coordinate has a closed-form maximum, and sweeps over the sources never lo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,29 +24,53 @@ from custom_inference._exponential_sum import ExponentialSum, exponential_sum
 from custom_inference.posterior import BernoulliPosterior, LocalPosterior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import prior_mode, thetas, transmission_update
+from custom_inference.steps.noca_common import prior_mode, thetas, transmission_priors, transmission_update
 from custom_inference.steps.noca_propose import InformedStarts
 from custom_inference.steps.noca_truncated import likely_codes
 from ppl_models import Data, Model
 
-#: Entries of the (ones, nodes) work array per block of rows.
-_BLOCK_ENTRIES = 2**22
+#: Entries of the (ones, nodes) work arrays per block of rows: four of them stay in cache, where the passes are cheap.
+_BLOCK_ENTRIES = 2**18
 
 
 @dataclass(frozen=True)
 class _Nodes:
-    """The exponential sum at the current parameters: decay (L, K, D) = e^{-t_l theta_ij}, leak (L, D), w (L,)."""
+    """The exponential sum at the current parameters: fall (K, D, L) = 1 - e^{-t_l theta_ij}, leak (D, L), w (L,)."""
 
     sum: ExponentialSum
-    decay: Tensor
+    fall: Tensor
     leak: Tensor
+    weights: Tensor
 
     @classmethod
     def of(cls, params: Params, tolerance: float) -> _Nodes:
         theta, theta0 = thetas(params)
         terms = exponential_sum(float(theta0.min()), tolerance)
         nodes = terms.nodes.to(theta)
-        return cls(terms, torch.exp(-nodes[:, None, None] * theta), torch.exp(-nodes[:, None] * theta0))
+        fall = -torch.expm1(-theta[..., None] * nodes)
+        return cls(terms, fall, torch.exp(-theta0[:, None] * nodes), terms.weights.to(theta))
+
+
+class _Work(NamedTuple):
+    """The ones of a block of rows, and E[e^{-t_l a_j}] of each of them, (E, L), kept up to date by the sweeps."""
+
+    row: Tensor
+    column: Tensor
+    product: Tensor
+
+    @classmethod
+    def of(cls, rows: BinaryRows, mean: Tensor, nodes: _Nodes) -> _Work:
+        row, column = rows.nonzero
+        work = cls(row, column, nodes.leak.index_select(0, column))
+        for i in range(mean.shape[1]):
+            work.product.mul_(work.factor(i, mean, nodes)[0])
+        return work
+
+    def factor(self, i: int, mean: Tensor, nodes: _Nodes) -> tuple[Tensor, Tensor]:
+        """1 - lambda_i (1 - e^{-t theta_ij}), and the bracket, (E, L): always rounded alike, so that it divides out."""
+        fall = nodes.fall[i].index_select(0, self.column)
+        on = mean[:, i].index_select(0, self.row)[:, None]
+        return torch.addcmul(fall.new_ones(()), fall, on, value=-1), fall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,44 +110,36 @@ class NocaMeanField(InformedStarts):
         for block in self._blocks(rows, len(nodes.sum.weights)):
             part = rows.select(block)
             mean = _clipped(start[block].clone())
+            work = _Work.of(part, mean, nodes)
             for _ in range(self.sweeps):
-                mean = self._sweep(params, part, mean, nodes, temperature)
-            bounds.append(self._bound(params, part, mean, nodes))
-            counts = self._statistics(params, part, mean, nodes)
+                self._sweep(params, part, mean, nodes, work, temperature)
+            bounds.append(self._bound(params, part, mean, nodes, work))
+            counts = self._statistics(params, part, mean, nodes, work)
             total = {k: total[k] + v if k in total else v for k, v in counts.items()}
             means.append(mean)
         return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
 
-    def _sweep(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, temperature: float) -> Tensor:
-        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)])."""
+    def _sweep(
+        self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work, temperature: float
+    ) -> None:
+        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
         theta, _ = thetas(params)
-        row, column = rows.nonzero
-        weights = nodes.sum.weights.to(mean)
-        product = self._products(mean, row, column, nodes)
+        row, _, product = work
         logit, absent = torch.logit(params["source_prior"]), rows.zeros @ theta.T
         for i in range(mean.shape[1]):
-            decay = nodes.decay[:, i].T[column]  # (E, L)
-            old = mean[row, i, None]
-            others = product / (1 - old * (1 - decay))
-            gain = (others * (1 - decay)) @ weights
+            factor, fall = work.factor(i, mean, nodes)
+            product.div_(factor)
+            gain = torch.mul(product, fall, out=factor) @ nodes.weights
             raised = torch.zeros_like(mean[:, 0]).index_add(0, row, gain) - absent[:, i]
             mean[:, i] = _clipped(torch.sigmoid(logit[i] + temperature * raised))
-            product = others * (1 - mean[row, i, None] * (1 - decay))
-        return mean
+            on = mean[:, i].index_select(0, row)[:, None]
+            product.mul_(torch.addcmul(fall.new_ones(()), fall, on, value=-1, out=factor))
 
-    def _products(self, mean: Tensor, row: Tensor, column: Tensor, nodes: _Nodes) -> Tensor:
-        """E[e^{-t_l a_j}] of every observed one, (E, L)."""
-        product = nodes.leak.T[column].clone()
-        for i in range(mean.shape[1]):
-            product *= 1 - mean[row, i, None] * (1 - nodes.decay[:, i].T[column])
-        return product
-
-    def _bound(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes) -> Tensor:
+    def _bound(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work) -> Tensor:
         theta, theta0 = thetas(params)
-        row, column = rows.nonzero
         pi = params["source_prior"].clamp(1e-300, 1 - 1e-16)
-        cost = self._products(mean, row, column, nodes) @ nodes.sum.weights.to(mean) + nodes.sum.error
-        explained = torch.zeros_like(mean[:, 0]).index_add(0, row, -cost)
+        cost = work.product @ nodes.weights + nodes.sum.error
+        explained = torch.zeros_like(mean[:, 0]).index_add(0, work.row, -cost)
         prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()
         absent = (rows.zeros * (theta0 + mean @ theta)).sum(-1)
         entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
@@ -132,18 +149,24 @@ class NocaMeanField(InformedStarts):
         """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
         nodes = _Nodes.of(params, self.tolerance)
         parts = self._blocks(rows, len(nodes.sum.weights))
-        return torch.cat([self._bound(params, rows.select(b), mean[b], nodes) for b in parts])
+        bounds = []
+        for block in parts:
+            part, at = rows.select(block), mean[block]
+            bounds.append(self._bound(params, part, at, nodes, _Work.of(part, at, nodes)))
+        return torch.cat(bounds)
 
-    def _statistics(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes) -> dict[str, Tensor]:
+    def _statistics(
+        self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work
+    ) -> dict[str, Tensor]:
         """Expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i = 1])."""
-        row, column = rows.nonzero
-        product = self._products(mean, row, column, nodes)
+        row, column, product = work
         slope = (nodes.sum.weights * nodes.sum.nodes).to(mean)
         sent = torch.zeros_like(params["loading"])
         for i in range(mean.shape[1]):
-            decay = nodes.decay[:, i].T[column]
-            given = product / (1 - mean[row, i, None] * (1 - decay)) * decay
-            sent[i] = sent[i].index_add(0, column, mean[row, i] * (1 + given @ slope))
+            factor, fall = work.factor(i, mean, nodes)
+            given = torch.div(product, factor, out=factor)
+            given.addcmul_(given, fall, value=-1)
+            sent[i].index_add_(0, column, mean[:, i].index_select(0, row) * (1 + given @ slope))
         sent_leak = torch.zeros_like(params["leak"]).index_add(0, column, 1 + product @ slope)
         return {
             "sent": sent * params["loading"],
@@ -156,9 +179,8 @@ class NocaMeanField(InformedStarts):
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         s = step.statistics
-        update = transmission_update(
-            model, params, sent=s["sent"], sent_leak=s["sent_leak"], present=s["present"], observed=s["observed"]
-        )
+        counts = {name: s[name] for name in ("sent", "sent_leak", "present", "observed")}
+        update = transmission_update(transmission_priors(model, params), **counts)
         prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
         return {**params, **update, "source_prior": prior}
 

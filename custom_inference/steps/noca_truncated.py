@@ -24,7 +24,7 @@ from torch import Tensor
 from custom_inference.posterior import CodePosterior, LocalPosterior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, prior_mode, thetas, transmission_update
+from custom_inference.steps.noca_common import FLOOR, prior_mode, thetas, transmission_priors, transmission_update
 from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 from ppl_models.distributions import all_codes
@@ -68,24 +68,40 @@ class _Table(NamedTuple):
         )
 
 
-def _cube(theta: Tensor, theta0: Tensor, base: Tensor, free: Tensor, linear: Tensor) -> _Table:
-    """theta (B, M, K) and theta0 (B, M) of the rows' ones; linear (B, K): log joint per source beside the ones."""
-    subsets = all_codes(free.shape[1], dtype=theta.dtype, device=theta.device)
-    fixed = base.scatter(1, free, 0.0)
-    activation = theta0 + torch.bmm(theta, fixed[..., None])[..., 0]
-    part = torch.gather(theta, 2, free[:, None, :].expand(-1, theta.shape[1], -1))
-    on = torch.matmul(part, subsets.T).add_(activation[..., None]).neg_().expm1_().neg_()
-    joint = on.log().sum(1) + (linear * fixed).sum(1, keepdim=True) + torch.gather(linear, 1, free) @ subsets.T
-    return _Table(joint, on, fixed)
+class _Padded(NamedTuple):
+    """theta (D + 1, K) and theta_0 (D + 1,), with the neutral padding feature last."""
 
+    theta: Tensor
+    theta0: Tensor
 
-def _cheapest_flips(theta: Tensor, theta0: Tensor, base: Tensor, linear: Tensor, number: int) -> Tensor:
-    """The sources whose flip, alone, leaves the base code's log joint highest, (B, number)."""
-    sign = 1 - 2 * base
-    activation = theta0 + torch.bmm(theta, base[..., None])[..., 0]
-    flipped = torch.addcmul(activation[..., None], theta, sign[:, None, :]).clamp_min_(FLOOR)
-    score = flipped.neg_().expm1_().neg_().log_().sum(1) + sign * linear
-    return score.topk(number, 1).indices
+    @classmethod
+    def of(cls, theta: Tensor, theta0: Tensor) -> _Padded:
+        return cls(
+            torch.cat([theta.T, theta.new_zeros(1, theta.shape[0])]),
+            torch.cat([theta0, theta0.new_full((1,), _ALWAYS_ON)]),
+        )
+
+    def activation(self, codes: Tensor, ones: Tensor) -> Tensor:
+        """a_j of the rows' ones (B, M) under codes (B, K): all features by one product, which beats gathering theta."""
+        return torch.addmm(self.theta0, codes, self.theta.T).gather(1, ones)
+
+    def cube(self, ones: Tensor, base: Tensor, free: Tensor, linear: Tensor, subsets: Tensor) -> _Table:
+        """linear (B, K): log joint per source beside the ones."""
+        fixed = base.scatter(1, free, 0.0)
+        index = (ones * self.theta.shape[1])[..., None] + free[:, None, :]
+        part = self.theta.view(-1).index_select(0, index.view(-1)).view(index.shape)
+        silent = torch.matmul(part, -subsets.T).sub_(self.activation(fixed, ones)[..., None])  # log P(x_j = 0 | s)
+        on = silent.expm1_().neg_()
+        joint = on.log().sum(1) + (linear * fixed).sum(1, keepdim=True) + torch.gather(linear, 1, free) @ subsets.T
+        return _Table(joint, on, fixed)
+
+    def cheapest_flips(self, ones: Tensor, base: Tensor, linear: Tensor, number: int) -> Tensor:
+        """The sources whose flip, alone, leaves the base code's log joint highest, (B, number)."""
+        sign = 1 - 2 * base
+        theta = self.theta.index_select(0, ones.view(-1)).view(*ones.shape, -1)
+        flipped = torch.addcmul(self.activation(base, ones)[..., None], theta, sign[:, None, :]).clamp_min_(FLOOR)
+        score = flipped.neg_().expm1_().neg_().log_().sum(1) + sign * linear
+        return score.topk(number, 1).indices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +149,10 @@ class NocaTruncated(InformedStarts):
         weights = linear.new_empty(len(rows), 2**size)
         sent = theta.new_zeros((num_features + 1) * num_bits)
         sent_leak = theta.new_zeros(num_features + 1)
-        padded = _padded(theta, theta0)
+        padded = _Padded.of(theta, theta0)
         subsets = all_codes(size, dtype=theta.dtype, device=theta.device)
         for block, ones in rows.blocks:
-            chosen, table = self._choose(padded, ones, linear[block], cubes, block, size, refresh)
+            chosen, table = self._choose(padded, ones, linear[block], cubes, block, subsets, refresh)
             bound[block] += table.joint.logsumexp(1)
             base[block] = table.fixed.scatter(1, chosen, subsets[table.joint.argmax(1)])
             r = torch.softmax(table.joint * temperature, 1)
@@ -161,33 +177,31 @@ class NocaTruncated(InformedStarts):
 
     def _choose(
         self,
-        padded: tuple[Tensor, Tensor],
+        padded: _Padded,
         ones: Tensor,
         linear: Tensor,
         cubes: Cubes,
         block: Tensor,
-        size: int,
+        subsets: Tensor,
         refresh: bool,
     ) -> tuple[Tensor, _Table]:
         """The cube of each row of the block: new, old, or (guarded) the one with more mass."""
-        theta, theta0 = padded[0][ones], padded[1][ones]
         base, free = cubes.base[block], cubes.free[block]
-        has_old = free.shape[1] == size
+        has_old = free.shape[1] == subsets.shape[1]
         if has_old and not refresh:
-            return free, _cube(theta, theta0, base, free, linear)
-        new = _cheapest_flips(theta, theta0, base, linear, size)
-        table = _cube(theta, theta0, base, new, linear)
+            return free, padded.cube(ones, base, free, linear, subsets)
+        new = padded.cheapest_flips(ones, base, linear, subsets.shape[1])
+        table = padded.cube(ones, base, new, linear, subsets)
         if not (has_old and self.guard):
             return new, table
-        old = _cube(theta, theta0, base, free, linear)
+        old = padded.cube(ones, base, free, linear, subsets)
         keep = old.joint.logsumexp(1) >= table.joint.logsumexp(1)
         return torch.where(keep[:, None], free, new), old.where(keep, table)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         s = step.statistics
-        update = transmission_update(
-            model, params, sent=s["sent"], sent_leak=s["sent_leak"], present=s["present"], observed=s["observed"]
-        )
+        counts = {name: s[name] for name in ("sent", "sent_leak", "present", "observed")}
+        update = transmission_update(transmission_priors(model, params), **counts)
         prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
         return {**params, **update, "source_prior": prior}
 
@@ -198,14 +212,6 @@ class NocaTruncated(InformedStarts):
         codes = base[:, None, :].expand(-1, len(subsets), -1).clone()
         codes.scatter_(2, free[:, None, :].expand(-1, len(subsets), -1), subsets.expand(len(base), -1, -1))
         return CodePosterior(codes.to(torch.uint8), step.locals["log_weight"])
-
-
-def _padded(theta: Tensor, theta0: Tensor) -> tuple[Tensor, Tensor]:
-    """theta (D + 1, K) and theta_0 (D + 1,), with the neutral padding feature last."""
-    return (
-        torch.cat([theta.T, theta.new_zeros(1, theta.shape[0])]),
-        torch.cat([theta0, theta0.new_full((1,), _ALWAYS_ON)]),
-    )
 
 
 def likely_codes(params: Params, rows: BinaryRows, *, free: int = 4, steps: int = 4) -> Tensor:
