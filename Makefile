@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint install install-test results clean
+.PHONY: demo test lint install install-test clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

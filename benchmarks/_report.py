@@ -31,7 +31,7 @@ class Table:
 
     title: str
     columns: Sequence[str] = ()
-    rows: list[Sequence[Any]] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
     note: str = ""
     figures: Sequence[str] = ()
     measured: str = ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from custom_inference import evaluate
-from custom_inference.engines import SCALABLE, engines_of, is_feasible
+from custom_inference.engines import engines_of, is_feasible, scalable_bound
 from ppl_models import CapacityError
 
 if TYPE_CHECKING:
@@ -29,5 +29,5 @@ def score(fit: Fit, params: dict[str, Tensor] | None = None) -> tuple[Tensor, st
                 raise
     if params is None and fit.local is not None:
         return fit.local.bound, fit.bound_name
-    bound = fit.bound_name if fit.bound_name in engines and fit.bound_name != "evidence" else SCALABLE
+    bound = fit.bound_name if fit.bound_name in engines and fit.bound_name != "evidence" else scalable_bound(fit.model)
     return evaluate.log_likelihood(fit.model, at, fit.data, bound=bound, seed=fit.seed), bound

@@ -90,6 +90,12 @@ def is_feasible(model: Model) -> bool:
     return model.code_bits is None or model.code_bits <= EXACT_UP_TO
 
 
+def scalable_bound(model: Model) -> str:
+    """The family that is used by default where enumeration is not feasible: truncated, or the model's first other."""
+    names = [name for name in engines_of(model) if name != "evidence"]
+    return SCALABLE if SCALABLE in names or not names else names[0]
+
+
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:
     """The exact local posterior of any program with finite locals, by Pyro's parallel enumeration."""
     values, table = enumerated_log_joint(model, params, data)
@@ -112,7 +118,7 @@ def solve_local(
         return enumerate_local(model, params, data)
     if bound is None and not is_feasible(model) and fallback is not None:
         return fallback.solve(params, data, seed=seed)
-    name = bound or ("evidence" if is_feasible(model) else SCALABLE)
+    name = bound or ("evidence" if is_feasible(model) else scalable_bound(model))
     return LocalSolver(steps=steps_for(model, name)).solve(params, data, seed=seed)
 
 

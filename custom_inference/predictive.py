@@ -13,7 +13,6 @@ from torch import Tensor
 from custom_inference._isolation import default_dtype, isolated
 from ppl_models import MethodError, Model
 from ppl_models._errors import unknown_name
-from ppl_models.distributions import NoisyOr
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -32,16 +31,21 @@ def sample_rows(model: Model, params: Mapping[str, Tensor], num_rows: int, *, se
     return {site: nodes[site]["value"] for site in sites}
 
 
-def feature_probability(params: Mapping[str, Tensor], source: Tensor) -> Tensor:
-    """P(x_j = 1 | s), (..., D)."""
-    return NoisyOr(source, params["loading"], params["leak"], validate_args=False).probs
+def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor) -> Tensor:
+    """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
+    with default_dtype(local.dtype):
+        program = pyro.condition(model, data={**params, model.local_site: local})
+        trace = poutine.trace(program).get_trace(num_rows=len(local))
+    site: Any = trace.nodes[model.observed_site]
+    return site["fn"].mean
 
 
 def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> Tensor:
     """x copies drawn from p(x | s, params) with s from the fit's local posterior, (num_samples, N, D)."""
     source = fit.posterior.sample(num_samples, seed=seed)
     generator = torch.Generator(device=source.device).manual_seed(seed)
-    return torch.bernoulli(feature_probability(fit.params, source), generator=generator)
+    mean = torch.stack([feature_mean(fit.model, fit.params, one) for one in source])
+    return torch.bernoulli(mean, generator=generator)
 
 
 def reconstruct(fit: Fit, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
@@ -50,9 +54,10 @@ def reconstruct(fit: Fit, x: Any = None, *, mask: Any = None, how: str = "mode")
         raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
     posterior = fit.local_posterior(x, mask=mask).posterior
     if how == "mode":
-        return feature_probability(fit.params, posterior.mode)
+        return feature_mean(fit.model, fit.params, posterior.mode)
     # Averaging over draws covers every family of posteriors with one rule.
-    return feature_probability(fit.params, posterior.sample(200, seed=fit.seed)).mean(0)
+    draws = posterior.sample(200, seed=fit.seed)
+    return torch.stack([feature_mean(fit.model, fit.params, one) for one in draws]).mean(0)
 
 
 def reconstruction_error(fit: Fit, x: Any = None, *, seed: int = 0) -> float:

@@ -111,7 +111,7 @@ class SVI:
         given = check_init(model, init)
         if given is None:
             return initial_values(model, data, seed)
-        return {site: value.to(data.x).clamp(1e-6, 1 - 1e-6) for site, value in given.items()}
+        return _off_the_edges(model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
 
     def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
@@ -215,13 +215,26 @@ class SVI:
             return solve_local(model, params, data, bound="evidence", seed=seed)
         if not isinstance(self.guide, str | Guide):
             raise MethodError("a custom Pyro guide has no posterior at given globals")
-        params = {site: value.clamp(1e-12, 1 - 1e-12) for site, value in params.items()}
+        params = _off_the_edges(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
             guide = self._guide(model, data, params, None)
             program = pyro.condition(model, data=params)
             self._optimise(program, guide, data, False, self._batch(model, data))
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
+
+
+def _off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> dict[str, Tensor]:
+    """Values of sites on an interval moved ``margin`` inside it, where unconstrained coordinates are finite."""
+    inside = {}
+    for site, value in params.items():
+        support = model.prior(site, like=value).support
+        support = getattr(support, "base_constraint", support)
+        low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+        if low is not None and high is not None:
+            value = value.clamp(float(low) + margin, float(high) - margin)
+        inside[site] = value
+    return inside
 
 
 def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:

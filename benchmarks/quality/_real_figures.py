@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -69,7 +70,7 @@ def sites(active: np.ndarray, age: np.ndarray, lon: np.ndarray, lat: np.ndarray,
     panels = figure.subplots(2, count, squeeze=False, sharey="row", sharex="row")
     edges = np.linspace(age.min(), age.max(), 9)
     middle, part = (edges[1:] + edges[:-1]) / 2, np.clip(np.digitize(age, edges) - 1, 0, 7)
-    dots = None
+    dots: Any = None
     for i, caption in enumerate(captions):
         order = np.argsort(active[:, i])
         above, below = panels[0][i], panels[1][i]

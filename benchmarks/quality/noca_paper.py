@@ -134,7 +134,7 @@ def by_rows(sizes: Sequence[int], num_trials: int) -> Curves:
 def fig6(curves: Curves, num_trials: int) -> Table:
     truth = float(np.mean(curves["truth"][0]))
     shown = [curves[q] for q in ("test", "test with priors", "train")]
-    figure = draw.test_log_likelihood(*shown, truth, num_trials)
+    figure = draw.test_log_likelihood(shown[0], shown[1], shown[2], truth, num_trials)
     sizes = list(curves["test"])
     lines = [
         [n, *(mean_and_sd(curve[n], 3) for curve in shown), mean_and_sd(curves["found"][n], 1)] for n in sizes
@@ -270,7 +270,7 @@ def fig9(of_rows: Curves, of_sources: Curves, num_trials: Sequence[int]) -> Tabl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=10, help="trials of Figs. 6 and 9a; half as many of 7 and 9b")
     parser.add_argument("--quick", action="store_true", help="two trials and fewer points, to try the script out")
     arguments = parser.parse_args()
@@ -292,7 +292,7 @@ def main() -> None:
     print(write_report("noca_paper", "NOCA: the paper's experiments", tables, meta, intro=INTRO))
 
 
-INTRO = __doc__.split("\n\n", 2)[2].strip()
+INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
 
 
 if __name__ == "__main__":

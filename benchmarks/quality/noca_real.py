@@ -58,7 +58,7 @@ def default_runs(data: Data, num_sources: int, num_seeds: int) -> Runs:
 
 def named(values: torch.Tensor, names: Sequence[str], top: int) -> str:
     """The ``top`` largest values with their names: "sutton 0.70, barto 0.61"."""
-    return ", ".join(f"{names[j]} {float(values[j]):.2f}" for j in values.argsort(descending=True)[:top])
+    return ", ".join(f"{names[j]} {float(values[j]):.2f}" for j in values.argsort(descending=True)[:top].tolist())
 
 
 def strongest(of: Fit, source: int, top: int) -> str:
@@ -116,7 +116,7 @@ def nips(folder: Path, num_seeds: int) -> list[Table]:
 
 def strongest_names(of: Fit, source: int, top: int) -> str:
     names, loading = of.data.coords["feature"], of.params["loading"][source]
-    return ", ".join(str(names[j]) for j in loading.argsort(descending=True)[:top])
+    return ", ".join(str(names[j]) for j in loading.argsort(descending=True)[:top].tolist())
 
 
 def lift(active: np.ndarray, label: np.ndarray, names: np.ndarray, top: int = 2) -> str:
@@ -214,7 +214,7 @@ def weighted(values: np.ndarray, weight: np.ndarray, digits: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5, help="seeds of the default fit, at least 2")
     add_data_option(parser)
     arguments = parser.parse_args()
@@ -227,7 +227,7 @@ def main() -> None:
         print(tables[0].title, "->", path, flush=True)
 
 
-INTRO = __doc__.split("\n\n", 2)[2].strip()
+INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
 
 
 if __name__ == "__main__":

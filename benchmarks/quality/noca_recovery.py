@@ -226,7 +226,7 @@ def _against_truth(known: Known, seed: int) -> tuple[int, int, float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20, help="seeds of the default fit (a); the others use fewer")
     parser.add_argument("--quick", action="store_true", help="a tenth of the runs, to try the script out")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="measure these again, keep the others")
@@ -255,7 +255,7 @@ def main() -> None:
         print(title, "->", path, flush=True)
 
 
-INTRO = __doc__.split("\n\n", 2)[2].strip()
+INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
 
 
 if __name__ == "__main__":
