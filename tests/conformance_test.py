@@ -207,7 +207,8 @@ def test_a_fit_keeps_its_promises(model, method):
     assert fit.elbo.ndim == 1 and torch.isfinite(fit.elbo).all() and fit.status and fit.bound_name
     rows = len(example.data)
     mean = fit.posterior.mean
-    assert mean.shape == example.truth[example.model.local_site].shape == (rows, mean.shape[1]) and ((mean >= 0) & (mean <= 1)).all()
+    assert mean.shape == example.truth[example.model.local_site].shape == (rows, mean.shape[1])
+    assert ((mean >= 0) & (mean <= 1)).all()
     assert fit.transform(example.data.x[:4]).shape == (4, mean.shape[1])
     assert fit.posterior.sample(5).shape == (5, *mean.shape) and fit.posterior.mode.shape == mean.shape
     assert torch.isfinite(fit.posterior.log_prob(fit.posterior.mode)).all()
