@@ -53,7 +53,7 @@ def read_model(path: Path) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkout", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
@@ -74,7 +74,7 @@ def main() -> None:
         arguments = ["samples.txt", ".", str(options.sources), str(options.seed)]
         seconds = child_seconds([sys.executable, _SCRIPT, *arguments], folder) - idle
         params = read_model(folder / f"model_epoch{options.epochs + 1}.dat")
-    np.savez(options.out, seconds=seconds, **params)
+    np.savez(options.out, seconds=seconds, **params)  # pyright: ignore[reportArgumentType]
 
 
 if __name__ == "__main__":

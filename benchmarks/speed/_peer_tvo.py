@@ -60,7 +60,7 @@ def train(x: torch.Tensor, options: argparse.Namespace) -> dict[str, np.ndarray]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkout", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
@@ -78,7 +78,7 @@ def main() -> None:
     begin = time.process_time()
     with contextlib.redirect_stdout(io.StringIO()):
         params = train(x, options)
-    np.savez(options.out, seconds=time.process_time() - begin, **params)
+    np.savez(options.out, seconds=time.process_time() - begin, **params)  # pyright: ignore[reportArgumentType]
 
 
 if __name__ == "__main__":

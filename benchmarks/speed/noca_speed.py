@@ -74,12 +74,13 @@ def default_fits(truth: dict[str, Tensor], draws: int) -> tuple[list[Scored], Ta
     runs = [timed_fit(None, truth, problem.draw(truth, seed), seed) for seed in range(draws)]
     seconds = [run.seconds for run in runs]
     all_found = sum(run.found == problem.NUM_SOURCES for run in runs)
-    reached = sum(run.score >= ASKED_SCORE or run.above_truth >= 0 for run in runs)
+    asked, truth_reached = (sum(r.score >= ASKED_SCORE for r in runs), sum(r.above_truth >= 0 for r in runs))
     note = (
         f"`custom_inference.fit(model, x, seed=s)`, restarts and double-precision finish included. CPU seconds: median "
         f"{median(seconds):.2f}, at most {max(seconds):.2f} (asked: {ASKED_SECONDS:g}). All eight found in {all_found} "
-        f"of {draws} draws. Log-likelihood at least {ASKED_SCORE} or the truth's in {reached} of {draws}; the true "
-        "parameters' own log-likelihood varies from draw to draw, so the difference to it is the fairer figure."
+        f"of {draws} draws. Log-likelihood at least {ASKED_SCORE} in {asked} of {draws}, at least the true parameters' own "
+        f"in {truth_reached} of {draws}; the latter varies from draw to draw and is itself below {ASKED_SCORE} in "
+        f"{sum(r.score - r.above_truth < ASKED_SCORE for r in runs)}, so the difference to it says more."
     )
     columns = ["draw", "CPU s", "found of 8", "log-lik a row", "minus truth's", f"minus {ASKED_SCORE}"]
     lines = [[i, r.seconds, r.found, r.score, r.above_truth, r.score - ASKED_SCORE] for i, r in enumerate(runs)]
@@ -96,8 +97,9 @@ def summary(name: str, runs: Sequence[Scored], ours: float, note: str = "") -> l
 
 def comparison(truth: dict[str, Tensor], ours: list[Scored], options: argparse.Namespace) -> Table:
     """Our default, our engines run plainly, and the peers."""
-    base = median([run.seconds for run in ours])
-    lines = [summary("default fit", ours, base)]
+    same = ours[: options.peer_runs]
+    base = median([run.seconds for run in same])
+    lines = [summary("default fit", same, base, "the draws that the others see")]
     plain = {
         "exact EM, one random start": EM(search=None),
         "the paper's algorithm, one random start": VariationalEM(guide=FactorizedNoisyOr(start="prior"), search=None),
@@ -112,7 +114,9 @@ def comparison(truth: dict[str, Tensor], ours: list[Scored], options: argparse.N
     lines += [[name, "", s, "", score, "", found, "quoted, not re-measured"] for name, s, score, found in QUOTED]
     columns = ["method", "runs", "CPU s", "ratio to ours", "log-lik a row", "minus truth's", "found of 8", "remark"]
     note = (
-        "Medians over the runs; the peers see the same draws as our first fits, in the same run of this command. "
+        "Medians over the runs, every method on the same draws, in the same run of this command. A ratio of times is no "
+        "ratio at equal quality where a method ends below ours. Numbers of epochs are this benchmark's choice, not "
+        "tuned and not always to convergence (the recognition network's script defaults to 1000, for 9000 rows). "
         "Log-likelihoods are exact (enumeration) at every program's final parameters; tvo has no leak and gets its own "
         "bound 1e-7 as one. CPU seconds of training only: imports are not counted."
     )
@@ -208,7 +212,7 @@ def _floor_note(speed: dict[tuple[int, torch.dtype], rates.Rates]) -> str:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--draws", type=int, default=12, help="fresh data sets for the default fit")
     parser.add_argument("--tvo", type=Path, help="checkout of github tvlearn/tvo, extension built in place")
     parser.add_argument("--overparam", type=Path, help="checkout of github clinicalml/overparam")
