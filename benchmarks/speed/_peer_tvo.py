@@ -25,9 +25,9 @@ import torch
 def train(x: torch.Tensor, options: argparse.Namespace) -> dict[str, np.ndarray]:
     """Fit, and return the parameters in our parametrisation."""
     import h5py
-    from tvo.exp import EVOConfig, ExpConfig, Training
-    from tvo.models import NoisyOR
-    from tvo.utils.param_init import init_W_data_mean
+    from tvo.exp import EVOConfig, ExpConfig, Training  # pyright: ignore[reportMissingImports]
+    from tvo.models import NoisyOR  # pyright: ignore[reportMissingImports]
+    from tvo.utils.param_init import init_W_data_mean  # pyright: ignore[reportMissingImports]
 
     size = options.sources
     start = init_W_data_mean(data=x, H=size, dtype=torch.float32).contiguous().clamp(0.01, 0.99)

@@ -78,7 +78,7 @@ def default_fits(truth: dict[str, Tensor], draws: int) -> tuple[list[Scored], Ta
     note = (
         f"`custom_inference.fit(model, x, seed=s)`, restarts and double-precision finish included. CPU seconds: median "
         f"{median(seconds):.2f}, at most {max(seconds):.2f} (asked: {ASKED_SECONDS:g}). All eight found in {all_found} "
-        f"of {draws} draws. Log-likelihood at least {ASKED_SCORE} in {asked} of {draws}, at least the true parameters' own "
+        f"of {draws} draws. Log-likelihood at least {ASKED_SCORE} in {asked} of {draws}, at least the truth's own "
         f"in {truth_reached} of {draws}; the latter varies from draw to draw and is itself below {ASKED_SCORE} in "
         f"{sum(r.score - r.above_truth < ASKED_SCORE for r in runs)}, so the difference to it says more."
     )
@@ -114,8 +114,8 @@ def comparison(truth: dict[str, Tensor], ours: list[Scored], options: argparse.N
     lines += [[name, "", s, "", score, "", found, "quoted, not re-measured"] for name, s, score, found in QUOTED]
     columns = ["method", "runs", "CPU s", "ratio to ours", "log-lik a row", "minus truth's", "found of 8", "remark"]
     note = (
-        "Medians over the runs, every method on the same draws, in the same run of this command. A ratio of times is no "
-        "ratio at equal quality where a method ends below ours. Numbers of epochs are this benchmark's choice, not "
+        "Medians over the runs, every method on the same draws, in the same run of the command. A ratio of times is "
+        "no ratio at equal quality where a method ends below ours. Numbers of epochs are this benchmark's choice, not "
         "tuned and not always to convergence (the recognition network's script defaults to 1000, for 9000 rows). "
         "Log-likelihoods are exact (enumeration) at every program's final parameters; tvo has no leak and gets its own "
         "bound 1e-7 as one. CPU seconds of training only: imports are not counted."
