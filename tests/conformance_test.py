@@ -233,8 +233,8 @@ def test_bounds_stay_below_the_evidence(model, method):
 
 @pytest.mark.parametrize(("model", "method"), PAIRS)
 def test_same_seed_same_result_and_no_side_effects(model, method):
-    if method in ("nuts", "exact"):
-        pytest.skip("covered by tests/methods_test.py at a size where it is cheap")
+    if method == "nuts":
+        pytest.skip("slow here: test_nuts_repeats_with_the_same_seed covers it")
     example = example_of(model)
     pyro.param("bystander", torch.tensor(1.0))
     torch.manual_seed(5)
@@ -262,8 +262,6 @@ def test_save_and_load(model, method, tmp_path):
 
 @pytest.mark.parametrize(("model", "method"), PAIRS)
 def test_missing_entries_work(model, method):
-    if method == "nuts":
-        pytest.skip("covered by tests/methods_test.py at a size where it is cheap")
     example = example_of(model)
     x = example.data.x.clone()
     x[torch.rand(x.shape) < 0.2] = float("nan")
