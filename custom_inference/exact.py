@@ -26,7 +26,7 @@ class Exact:
     given globals, for any program with finite locals. ``fit`` learns the globals with the codes summed out:
     globals_: "map" (exact EM where the model has closed-form steps, else AutoDelta), "normal" (AutoNormal), or
         "nuts".
-    generic: use Pyro's enumeration even where the model has closed-form steps (a check of those).
+    generic: use Pyro's enumeration, and AutoDelta for "map", even where the model has closed-form steps (a check).
     """
 
     globals_: str = "map"
@@ -55,7 +55,7 @@ class Exact:
         """Learn the globals with the local latents summed out."""
         methods: dict[str, Any] = {"normal": SVI(guide="normal"), "nuts": NUTS(), "map": EM()}
         method = methods[self.globals_]
-        if self.globals_ == "map" and not engines_of(model):
+        if self.globals_ == "map" and (self.generic or not engines_of(model)):
             method = SVI(guide="delta")
         settings = {"mask": mask, "seed": seed, "device": device, "dtype": dtype, "init": init, "progress": progress}
         fit = method.fit(model, data, **settings)
