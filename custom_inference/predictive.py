@@ -33,7 +33,8 @@ def sample_rows(model: Model, params: Mapping[str, Tensor], num_rows: int, *, se
 
 def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor) -> Tensor:
     """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
-    with default_dtype(local.dtype):
+    # The program also draws an x, which is not used: it must not be drawn from the caller's random state.
+    with isolated(0), default_dtype(local.dtype):
         program = pyro.condition(model, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(num_rows=len(local))
     site: Any = trace.nodes[model.observed_site]

@@ -42,7 +42,7 @@ class SVI:
         step sums over at most 2^20 (code, row, feature) triples where all rows would take more than 2^22.
     num_particles: samples per ELBO gradient where it is not exact.
     loss: a Pyro ELBO; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can be
-        summed, else TraceGraph_ELBO with a decaying baseline.
+        summed, else TraceGraph_ELBO.
     """
 
     guide: str | Guide | Callable[..., Any] = "mean_field"

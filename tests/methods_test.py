@@ -326,6 +326,17 @@ def test_alignment_undoes_a_permutation():
     assert few.similarity[2] == 0 and len(few.order) == 2
 
 
+def test_looking_at_a_fit_leaves_the_random_state_alone():
+    example = NOCA.example()
+    fit = ci.fit(example.model, example.data, progress=False)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    for look in (fit.reconstruct, lambda: fit.reconstruct(how="mean"), fit.predictive, fit.sample, fit.transform):
+        look()
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_bic_is_the_papers():
     example = NOCA.example()
     fit = ci.fit(example.model, example.data, progress=False)
