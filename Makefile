@@ -23,7 +23,7 @@ test: install-test
 
 lint: install-test
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean:
 	rm -rf $(VENV) noca_demo
