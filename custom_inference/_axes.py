@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 #: Perceptually uniform, and read the same with any kind of colour vision.
-COLORMAP = "cividis"
+COLORMAP, SIGNED = "cividis", "RdBu_r"
 INK, MUTED = "#00336f", "#9a9a9a"
 
 
@@ -49,21 +49,31 @@ def as_image(values: Array, place: Array) -> Array:
     return picture
 
 
+def colours(values: Array, top: float | None = None) -> dict[str, Any]:
+    """Colour map and its ends: 0 to ``top`` (1) for probabilities, 0 to the maximum, or symmetric about 0 if signed."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    if low < -1e-9:
+        return {"cmap": SIGNED, "vmin": -max(-low, high), "vmax": max(-low, high)}
+    if high > 1 + 1e-9:
+        return {"cmap": COLORMAP, "vmin": 0, "vmax": high}
+    return {"cmap": COLORMAP, "vmin": 0, "vmax": 1.0 if top is None else top}
+
+
 def gallery(pictures: Sequence[Array], captions: Sequence[Caption], title: str, bar: str) -> Figure:
-    """Pictures of probabilities in a grid, one scale for all."""
+    """Pictures in a grid, one scale for all."""
     columns = num_columns(len(pictures))
     rows = -(-len(pictures) // columns)
     height, width = pictures[0].shape
     ratio = float(np.clip(height / width, 0.4, 2.5))
     figure = new_figure(1.2 + max(1.35 * columns, 0.085 * len(title)), 0.9 + rows * (1.25 * ratio + 0.45))
     panels = figure.subplots(rows, columns, squeeze=False)
-    image = None
+    image, range_ = None, colours(np.stack([picture for picture in pictures]))
     for axes in panels.flat:
         axes.set_axis_off()
     for axes, picture, caption in zip(panels.flat, pictures, captions, strict=False):
         axes.set_axis_on()
         axes.set(xticks=[], yticks=[])
-        image = axes.imshow(picture, cmap=COLORMAP, vmin=0, vmax=1, interpolation="nearest")
+        image = axes.imshow(picture, **range_, interpolation="nearest")
         text = "\n".join(part for part in caption[:2] if part)
         axes.set_title(text, fontsize=8, color=MUTED if caption.muted else "black")
     if image is not None:
@@ -94,14 +104,14 @@ def num_columns(count: int) -> int:
 def heat_map(
     axes: Axes, values: Array, rows: Sequence[Any] | None, columns: Sequence[Any], *, top: float | None = None
 ) -> Any:
-    """Probabilities as an image with labelled axes; ``rows`` None leaves the rows without labels.
+    """Values as an image with labelled axes; ``rows`` None leaves the rows without labels.
 
-    top: the end of the colour scale; by default the next tenth above the largest value, because loadings of sparse
-        data stay far below 1.
+    top: the end of the colour scale of probabilities; by default the next tenth above the largest value, because
+        loadings of sparse data stay far below 1.
     """
     if top is None:
         top = float(np.clip(np.ceil(np.round(10 * np.nanmax(values), 6)) / 10, 0.1, 1.0))
-    image = axes.imshow(values, cmap=COLORMAP, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
+    image = axes.imshow(values, **colours(values, top), aspect="auto", interpolation="nearest")
     names = [shortened(c) for c in columns]
     upright = max(map(len, names)) * len(names) > 45
     axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0, fontsize=8)
@@ -118,10 +128,11 @@ def shortened(label: Any, length: int = 24) -> str:
 
 
 def strongest(loading: Array, top: int, *, total: int = 0) -> Array:
-    """The ``top`` strongest features of every row of the loading (K, D), grouped by the component they fit best.
+    """The ``top`` strongest features of every component (K, D), grouped by the component they fit best.
 
     Filled up to ``total`` features with the strongest of the others.
     """
+    loading = np.abs(loading)
     chosen = {j for row in loading for j in np.argsort(-row, kind="stable")[:top].tolist()}
     owner, strength = loading.argmax(0), loading.max(0)
     rest = (j for j in np.argsort(-strength, kind="stable").tolist() if j not in chosen)

@@ -12,6 +12,7 @@ import torch
 
 from custom_inference import evaluate
 from custom_inference._score import score
+from custom_inference.steps._protocol import POINT
 from ppl_models import Data, FileFormatError, ModelError
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
 
     names, coords = component_names(fit), fit.coords
     rows = pd.Index(coords["row"], name="row")
-    loading = pd.DataFrame(_array(fit.params["loading"]), names, coords["feature"])
-    loading.loc["leak"] = _array(fit.params["leak"])
+    model = fit.model
+    loading = pd.DataFrame(_array(fit.params[model.component_site]), names, coords["feature"])
+    if model.baseline_site is not None:
+        loading.loc[model.baseline_site] = _array(fit.params[model.baseline_site])
     return {
         "summary": _summary(fit, converted),
         "components": report(fit, top=top),
@@ -79,9 +82,9 @@ def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
     if fit.draws is not None:
         import arviz
 
-        return pd.DataFrame(arviz.summary(converted, var_names=list(fit.params)))
+        return pd.DataFrame(arviz.summary(converted, var_names=list(fit.globals)))
     values = {}
-    for site, value in fit.params.items():
+    for site, value in fit.globals.items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
         index = pd.MultiIndex.from_product(labels)
         for key, number in zip(index, _array(value).ravel(), strict=True):
@@ -109,7 +112,7 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     """What ``--json`` reports of a fit."""
     rows, bound = score(fit)
     total = float(rows.sum())
-    components, features = fit.params["loading"].shape
+    components, features = fit.params[fit.model.component_site].shape
     return {
         "method": fit.method,
         "status": fit.status,
@@ -123,10 +126,17 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
         "bound_name": fit.bound_name,
         "log_likelihood_per_row": total / len(fit.data),
         "log_likelihood_bound": bound,
-        "bic": evaluate.bic_score(total, components, features, len(fit.data)),
+        "bic": _bic(fit, total),
         "seconds": fit.details.get("seconds"),
         "components": [{"component": i, **line} for i, line in report(fit, top=top).to_dict("index").items()],
     }
+
+
+def _bic(fit: Fit, total: float) -> float:
+    """BIC from the score at hand; fits with point estimates of the locals have a likelihood of their own for it."""
+    if fit.bound_name == POINT:
+        return fit.bic()
+    return evaluate.criterion(total, evaluate.num_parameters(fit), len(fit.data), "bic")
 
 
 def write_json(path: Path | None, payload: dict[str, Any]) -> None:
@@ -165,7 +175,8 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     width = max(len(str(line["component"])) for line in summary["components"])
     for line in summary["components"]:
         off = "  (shut off)" if line["shut off"] else ""
-        print(f"{line['component']:<{width}}  prior {line['prior']:.3f}  {line['strongest']}{off}")
+        name = next(column for column in line if column != "component")
+        print(f"{line['component']:<{width}}  {name} {line[name]:.3f}  {line['strongest']}{off}")
     print(f"\nwritten to {out}/: fit.safetensors, posterior.nc, CSV tables and PNG figures")
 
 

@@ -128,20 +128,23 @@ def compare(
     source: Source,
     components: int,
     *,
-    methods: str,
+    methods: str | None,
     seed: int,
     rows: int | None,
     json: Path | None,
     progress: bool,
 ) -> None:
     """Print and write the table of :func:`custom_inference.compare`."""
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    chosen = [named_method(name) for name in names]
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    chosen = [named_method(name) for name in names or ()]
     data = source.read()
     if rows is not None and rows < len(data):
         picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:rows]
         data = data.rows(picked.sort().values)
     model = _model(model_name, data, components)
+    if names is None:
+        names = ["exact", *(name for name in methods_for(model) if name in engines_of(model))]
+        chosen = [named_method(name) for name in names]
     if json is not None and json.is_dir():
         raise FileFormatError(f"{json}: is a folder; --json takes a file")
     comparison = compare_methods(chosen, model, data, seed=seed, progress=progress)

@@ -55,6 +55,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "factorized": partial(VariationalEM, guide="factorized"),
     "mean_field": partial(VariationalEM, guide="mean_field"),
     "truncated": partial(VariationalEM, guide="truncated"),
+    "map": partial(VariationalEM, guide="map"),
+    "dirichlet": partial(VariationalEM, guide="dirichlet"),
+    "gaussian": partial(VariationalEM, guide="gaussian"),
     "svi": partial(SVI, guide="mean_field"),
     "svi_factorized": partial(SVI, guide="factorized"),
     "amortized": partial(SVI, guide="amortized"),
@@ -91,14 +94,21 @@ def with_settings(method: Any, settings: dict[str, Any]) -> Any:
     return replace(method, **settings) if settings else method  # pyright: ignore[reportArgumentType]
 
 
+def has_local_guides(model: Model) -> bool:
+    """Whether Pyro guides of the local latents exist: for binary codes and for continuous latents."""
+    return model.code_bits is not None or model.has_continuous_locals
+
+
 def methods_for(model: Model) -> list[str]:
-    """The names of the methods that apply to a model: it has the closed-form steps, or the binary codes, they need."""
+    """The names of the methods that apply to a model: it has the closed-form steps, or the latents, they need."""
     engines, names = engines_of(model), []
     for name, make in METHODS.items():
         method = make()
         guide = getattr(method, "guide", None)
-        if isinstance(method, SVI) and not method.sums_codes and model.code_bits is None:
-            continue  # the guides of local latents are for binary codes
+        if isinstance(method, SVI) and not method.sums_codes and not has_local_guides(model):
+            continue
+        if isinstance(method, Exact) and model.has_continuous_locals and "evidence" not in engines:
+            continue
         needs_steps = isinstance(method, VariationalEM) or guide == "factorized"
         if not needs_steps or (guide is not None and named_guide(guide).bound_name in engines):
             names.append(name)

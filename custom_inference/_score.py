@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from custom_inference import evaluate
-from custom_inference.engines import engines_of, is_feasible, scalable_bound
+from custom_inference.engines import bounds_of, engines_of, is_feasible, scalable_bound
 from ppl_models import CapacityError
 
 if TYPE_CHECKING:
@@ -20,14 +20,15 @@ def score(fit: Fit, params: dict[str, Tensor] | None = None) -> tuple[Tensor, st
     params: globals to score, by default the fit's own.
     """
     engines = engines_of(fit.model)
-    at = fit.params if params is None else params
+    at = fit.globals if params is None else params
     if not engines or is_feasible(fit.model):
         try:
             return evaluate.log_likelihood(fit.model, at, fit.data, seed=fit.seed), "evidence"
         except CapacityError:
             if not engines:
                 raise
-    if params is None and fit.local is not None:
+    if params is None and fit.local is not None and fit.bound_name in bounds_of(fit.model):
         return fit.local.bound, fit.bound_name
-    bound = fit.bound_name if fit.bound_name in engines and fit.bound_name != "evidence" else scalable_bound(fit.model)
+    named = fit.bound_name in bounds_of(fit.model) and fit.bound_name != "evidence"
+    bound = fit.bound_name if named else scalable_bound(fit.model)
     return evaluate.log_likelihood(fit.model, at, fit.data, bound=bound, seed=fit.seed), bound

@@ -76,7 +76,7 @@ def search(
         for attempt in range(restarts):
             bar.label(f"start {attempt + 1} of {restarts}")
             index = torch.randperm(len(rows), generator=generator)[:size]
-            part = single if size == len(rows) else single.select(index.to(rows.ones.device))
+            part = single if size == len(rows) else single.select(index.to(rows.like.device))
             params, stopped = _settled(steps, model, part, settings, generator, attempt, bar)
             bound = steps.e_step(params, single, generator=generator).bound
             scores.append(objective_of(model, params, bound) / len(rows))
@@ -89,7 +89,7 @@ def search(
                 break
     except KeyboardInterrupt:
         start = best if best is not None else steps.initial(model, single, generator)
-        return Found({k: v.to(rows.ones) for k, v in start.items()}, scores, agreeing, interrupted=True)
+        return Found({k: v.to(rows.like) for k, v in start.items()}, scores, agreeing, interrupted=True)
     assert best is not None
     bar.label("all rows")
     # Most of the remaining climb costs half in single precision; the caller finishes in its own.
@@ -100,8 +100,8 @@ def search(
     if settings.prune and not run.interrupted:
         best = steps.refine(model, single, best)
     if run.interrupted:
-        return Found({k: v.to(rows.ones) for k, v in best.items()}, scores, agreeing, interrupted=True)
-    return Found({k: v.to(rows.ones) for k, v in best.items()}, scores, agreeing)
+        return Found({k: v.to(rows.like) for k, v in best.items()}, scores, agreeing, interrupted=True)
+    return Found({k: v.to(rows.like) for k, v in best.items()}, scores, agreeing)
 
 
 def _settled(

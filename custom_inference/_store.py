@@ -16,14 +16,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from custom_inference.engines import Local, LocalSolver, steps_for
-from custom_inference.posterior import BernoulliPosterior, CodePosterior
+from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture
 from ppl_models import MODELS, Data, FileFormatError, Model, ModelError
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
 
 FORMAT = "ppl-models fit 1"
-_POSTERIORS = {"CodePosterior": CodePosterior, "BernoulliPosterior": BernoulliPosterior}
 
 
 def _prior_to_json(prior: Any) -> dict[str, Any]:
@@ -60,7 +59,8 @@ def _stores_local(fit: Fit) -> bool:
     if fit.local is None:
         return False
     posterior = fit.local.posterior
-    return not (isinstance(posterior, CodePosterior) and posterior.shared)
+    exact = (isinstance(posterior, CodePosterior) and posterior.shared) or isinstance(posterior, DirichletMixture)
+    return not exact
 
 
 def save(fit: Fit, path: Path) -> Path:
@@ -121,7 +121,7 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     if meta["local"] is not None:
         parts = _group(tensors, "local/")
         bound = parts.pop("bound")
-        local = Local(_POSTERIORS[meta["local"]](**parts), bound)
+        local = Local(POSTERIORS[meta["local"]](**parts), bound)
     return {
         "model": model,
         "params": params,

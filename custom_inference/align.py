@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from ppl_models import ModelError
+from ppl_models import MODELS, ModelError
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -57,20 +57,36 @@ def match_components(reference: Any, found: Any) -> Alignment:
     return Alignment(order=matched + rest, similarity=similarity)
 
 
-def align(found: Fit | dict[str, Tensor], to: Fit | dict[str, Tensor], *, site: str = "loading") -> Alignment:
-    """Match the components of one fit (or mapping of parameters) to those of another."""
+def align(
+    found: Fit | dict[str, Tensor], to: Fit | dict[str, Tensor], *, site: str | None = None
+) -> Alignment:
+    """Match the components of one fit (or mapping of parameters) to those of another.
 
-    def loading(of: Fit | dict[str, Tensor]) -> Tensor:
+    site: the (K, D) site to match by; by default the component site of whichever of the two is a fit, or else
+        the first site of that kind that both mappings have.
+    """
+    name = site or _component_site(found, to)
+
+    def components(of: Fit | dict[str, Tensor]) -> Tensor:
         params = of if isinstance(of, dict) else of.params
-        if site not in params:
-            raise ModelError(f"no site '{site}' to align by; there are: {', '.join(params)}")
-        return params[site]
+        if name not in params:
+            raise ModelError(f"no site '{name}' to align by; there are: {', '.join(params)}")
+        return params[name]
 
-    return match_components(loading(to), loading(found))
+    return match_components(components(to), components(found))
+
+
+def _component_site(*sides: Fit | dict[str, Tensor]) -> str:
+    for side in sides:
+        if not isinstance(side, dict):
+            return side.model.component_site
+    known = [kind.component_site for kind in MODELS.values()]
+    first, second = sides
+    return next((name for name in known if name in first and name in second), known[0])  # pyright: ignore[reportOperatorIssue]
 
 
 def align_draws(
-    draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str = "loading"
+    draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str
 ) -> dict[str, Tensor]:
     """Reorder the components of every (chain, draw) to match the mean of the first chain's last draws.
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference._score import score
-from custom_inference.engines import EXACT_UP_TO, is_feasible, solve_local
-from custom_inference.posterior import BernoulliPosterior, CodePosterior, LocalPosterior
+from custom_inference.engines import is_feasible, solve_local
+from custom_inference.steps._protocol import EXACT_UP_TO
 from ppl_models import MethodError
 
 if TYPE_CHECKING:
@@ -94,14 +94,16 @@ def _container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any
 def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[Any]]) -> xr.Dataset:
     site = fit.model.local_site
     if fit.draws is None:
-        values: dict[str, Any] = {s: _repeated(v, num_draws) for s, v in fit.params.items()}
+        values: dict[str, Any] = {s: _repeated(v, num_draws) for s, v in fit.globals.items()}
         kind = "point estimate"
         if num_rows:
-            part = _first_rows(fit.posterior, num_rows)
-            values[site] = part.sample(num_draws, seed=fit.seed)[None, :, :num_rows]
+            # Of these rows alone: drawing all of many rows takes memory.
+            values[site] = fit.posterior.rows(slice(0, num_rows)).sample(num_draws, seed=fit.seed)[None]
     else:
-        values, kind = dict(fit.draws), "draws"
-        if num_rows and _is_cheap(fit, num_rows):
+        values, kind = {s: v for s, v in fit.draws.items() if s != site}, "draws"
+        if site in fit.draws:
+            values |= {site: fit.draws[site][:, :, :num_rows]} if num_rows else {}
+        elif num_rows and _is_cheap(fit, num_rows):
             values[site] = _locals_of_draws(fit, num_rows)
     dataset = _dataset(values, fit.model.dims, labels)
     dataset.attrs["globals"] = kind
@@ -114,27 +116,18 @@ def _repeated(value: Any, num_draws: int) -> Array:
     return np.broadcast_to(array, (1, num_draws, *array.shape))
 
 
-def _first_rows(posterior: LocalPosterior, num_rows: int) -> LocalPosterior:
-    """The posterior of the first rows alone where its parts are known: drawing all of many rows takes memory."""
-    if isinstance(posterior, BernoulliPosterior):
-        return BernoulliPosterior(posterior.probs[:num_rows])
-    if isinstance(posterior, CodePosterior):
-        codes = posterior.codes if posterior.shared else posterior.codes[:num_rows]
-        return CodePosterior(codes, posterior.log_weight[:num_rows])
-    return posterior
-
-
 def _draws_of(fit: Fit) -> tuple[tuple[int, int], list[dict[str, Tensor]]]:
     """(chains, draws), and the globals of every draw in that order."""
     assert fit.draws is not None
     chains, length = next(iter(fit.draws.values())).shape[:2]
-    each = [{s: v[c, d] for s, v in fit.draws.items()} for c in range(chains) for d in range(length)]
+    draws = {s: fit.draws[s] for s in fit.model.global_sites}
+    each = [{s: v[c, d] for s, v in draws.items()} for c in range(chains) for d in range(length)]
     return (chains, length), each
 
 
 def _is_cheap(fit: Fit, num_rows: int) -> bool:
     (chains, length), _ = _draws_of(fit)
-    bits = fit.model.shapes.get("source_prior", (EXACT_UP_TO,))[0]
+    bits = EXACT_UP_TO if fit.model.code_bits is None else fit.model.code_bits
     work = chains * length * min(num_rows, len(fit.data)) * fit.data.num_features * 2.0**bits
     return is_feasible(fit.model) and work <= _CHEAP
 

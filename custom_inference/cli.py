@@ -148,8 +148,9 @@ def compare(
     file: DataFile,
     components: Components,
     methods: Annotated[
-        str, typer.Option(metavar="NAMES", help="methods, separated by commas")
-    ] = "exact,factorized,mean_field,truncated",
+        str | None,
+        typer.Option(metavar="NAMES", help="methods, separated by commas  [default: exact and every family of EM]"),
+    ] = None,
     seed: Seed = 0,
     rows: Annotated[int | None, typer.Option(min=1, help="use this many random rows")] = None,
     columns: Columns = None,

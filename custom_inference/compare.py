@@ -51,7 +51,8 @@ def compare(
     at: the globals: a fit, or a mapping site -> tensor; by default those of the default fit.
     Columns of ``table``: ``bound`` (sum over the rows of the method's bound), ``evidence`` (exact),
     ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
-    ``worst_marginal_error`` = max |q(s_ni = 1) - p(s_ni = 1 | x_n)|, ``seconds`` (wall time of the local inference).
+    ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
+    the local inference). Points have no bound (NaN) and an infinite divergence.
 
     Raises CapacityError where the exact posterior does not fit into memory.
     """

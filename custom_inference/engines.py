@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pyro
 import torch
+from pyro import poutine
 from torch import Tensor
 
 from custom_inference._enumerate import enumerated_log_joint
-from custom_inference.posterior import CodePosterior, LocalPosterior
-from custom_inference.steps import Steps
+from custom_inference.posterior import CodePosterior, ContinuousPosterior, LocalPosterior, PointPosterior
+from custom_inference.steps import EStep, Steps
+from custom_inference.steps._protocol import POINT
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
@@ -32,17 +35,21 @@ _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     },
 }
 
-#: Codes of up to this many bits are summed out exactly unless a bound is asked for.
-EXACT_UP_TO = 14
-#: The family that is used by default beyond.
+#: The family that is used by default where exact sums are not feasible.
 SCALABLE = "truncated"
+_ELBO_DRAWS = 200
 
 
 class Local(NamedTuple):
-    """A posterior over the locals of some rows, and its bound (N,) on log p(x_n | params)."""
+    """A posterior over the locals of some rows, and its bound (N,) on log p(x_n | params); NaN where it has none."""
 
     posterior: LocalPosterior
     bound: Tensor
+
+
+def register(kind: type[Model], engines: dict[str, Callable[[], Steps]]) -> None:
+    """Make a model's closed-form steps known: bound name -> steps ("evidence" where they are exact)."""
+    _ENGINES[kind] = {**_ENGINES.get(kind, {}), **engines}
 
 
 def engines_of(model: Model) -> Mapping[str, Callable[[], Steps]]:
@@ -61,6 +68,12 @@ def steps_for(model: Model, name: str, **settings: Any) -> Steps:
     if name not in engines:
         raise MethodError(unknown_name(f"bound of {type(model).__name__}", name, engines))
     return engines[name](**settings)
+
+
+def local_of(steps: Steps, params: dict[str, Tensor], rows: Any, step: EStep) -> Local:
+    """What an E step arrived at; points have no bound."""
+    bound = torch.full_like(step.bound, torch.nan) if steps.bound_name == POINT else step.bound
+    return Local(steps.posterior(params, rows, step), bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +95,33 @@ class LocalSolver:
             before = step.bound
             step = self.steps.e_step(params, rows, step.locals, generator=generator)
             still = still + 1 if float((step.bound - before).abs().max()) < self.tolerance else 0
-        return Local(self.steps.posterior(params, rows, step), step.bound)
+        return local_of(self.steps, params, rows, step)
 
 
 def is_feasible(model: Model) -> bool:
-    """Whether exact local posteriors are the default: codes of up to ``EXACT_UP_TO`` bits, locals of a few values."""
-    return model.code_bits is None or model.code_bits <= EXACT_UP_TO
+    """Whether exact local posteriors are the default: codes of few bits, locals of a few values, cheap integrals."""
+    engines = engines_of(model)
+    if engines:
+        return "evidence" in engines and engines["evidence"]().feasible(model)
+    return not model.has_continuous_locals
+
+
+def bounds_of(model: Model) -> list[str]:
+    """The names of the bounds on (or the exact) log p(x_n | params) that the model's engines give."""
+    return [name for name in engines_of(model) if name != POINT]
 
 
 def scalable_bound(model: Model) -> str:
-    """The family that is used by default where enumeration is not feasible: truncated, or the model's first other."""
-    names = [name for name in engines_of(model) if name != "evidence"]
+    """The family that is used by default where the exact sum is not feasible: truncated, or the model's first other."""
+    names = [name for name in bounds_of(model) if name != "evidence"]
     return SCALABLE if SCALABLE in names or not names else names[0]
 
 
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:
-    """The exact local posterior of any program with finite locals, by Pyro's parallel enumeration."""
+    """The exact local posterior of any program with finite locals, by Pyro's parallel enumeration.
+
+    Raises MethodError where a local has no finite support.
+    """
     values, table = enumerated_log_joint(model, params, data)
     codes = torch.cat([value.reshape(len(value), -1) for value in values.values()], -1)
     return Local(CodePosterior(codes.to(table), torch.log_softmax(table, -1)), table.logsumexp(-1))
@@ -112,19 +136,43 @@ def solve_local(
     fallback: LocalSolver | None = None,
     seed: int = 0,
 ) -> Local:
-    """The local posterior under the named family; by default exact where feasible, else the fallback's family."""
+    """The local posterior under the named family; by default exact where feasible, else the fallback's family.
+
+    A fallback that estimates the locals as points is the default wherever it is given: the globals were fitted with
+    those estimates.
+    """
     engines = engines_of(model)
     if not engines and bound in (None, "evidence"):
         return enumerate_local(model, params, data)
-    if bound is None and not is_feasible(model) and fallback is not None:
+    points = fallback is not None and fallback.steps.bound_name == POINT
+    if bound is None and fallback is not None and (points or not is_feasible(model)):
         return fallback.solve(params, data, seed=seed)
     name = bound or ("evidence" if is_feasible(model) else scalable_bound(model))
     return LocalSolver(steps=steps_for(model, name)).solve(params, data, seed=seed)
 
 
+def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
+    """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site."""
+    with pyro.get_param_store().scope():
+        program = pyro.condition(model, data={**params, model.local_site: local})
+        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+        trace.compute_log_prob()
+    nodes: Any = trace.nodes
+    return nodes[model.local_site]["log_prob"] + nodes[model.observed_site]["log_prob"]
+
+
 def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
-    """The ELBO of a given factorised posterior over the locals, per row (N,): a lower bound on the evidence."""
+    """The ELBO of a given posterior over the locals, per row (N,): a lower bound on the evidence.
+
+    Of a continuous posterior an unbiased estimate by ``_ELBO_DRAWS`` draws; NaN for a point, which has no ELBO.
+    """
     with torch.no_grad():
+        if isinstance(posterior, PointPosterior):
+            return torch.full_like(data.x[:, 0], torch.nan)
+        if isinstance(posterior, ContinuousPosterior):
+            draws = posterior.sample(_ELBO_DRAWS)
+            gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
+            return torch.stack(gains).mean(0)
         if "mean_field" in engines_of(model):
             steps = steps_for(model, "mean_field")
             return steps.bound(params, steps.rows(data), posterior.mean)  # pyright: ignore[reportAttributeAccessIssue]

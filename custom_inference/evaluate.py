@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.align import match_components
-from custom_inference.engines import engines_of, solve_local, steps_for
+from custom_inference.engines import bounds_of, engines_of, solve_local, steps_for
+from custom_inference.steps._protocol import POINT
 from ppl_models import CapacityError, Data, MethodError, Model
+from ppl_models._errors import unknown_name
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -20,6 +23,11 @@ def log_likelihood(
     model: Model, params: dict[str, Tensor], data: Data, *, bound: str | None = None, seed: int = 0
 ) -> Tensor:
     """log p(x_n | params), (N,): exact (``bound`` None or "evidence"), or the named lower bound."""
+    if bound == POINT:
+        raise MethodError(
+            f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}. The likelihood at point "
+            "estimates of the locals is plugin_log_likelihood"
+        )
     if bound not in (None, "evidence"):
         return solve_local(model, params, data, bound=bound, seed=seed).bound
     if not engines_of(model):
@@ -28,7 +36,7 @@ def log_likelihood(
     try:
         return steps.log_evidence(params, steps.rows(data))
     except CapacityError as error:
-        others = [repr(name) for name in engines_of(model) if name != "evidence"]
+        others = [repr(name) for name in bounds_of(model) if name != "evidence"]
         raise CapacityError(
             f"{error}. Lower bounds available: bound={' or bound='.join(others)}",
             needed_bytes=error.needed_bytes,
@@ -36,45 +44,45 @@ def log_likelihood(
         ) from None
 
 
-def bic_score(log_likelihood: float, num_components: int, num_features: int, num_rows: int) -> float:
-    """-log L + psi_K / 2 log N with psi_K = KD + K + D; the best K minimises it (000, section 4.2)."""
-    psi = num_components * num_features + num_components + num_features
-    return -log_likelihood + 0.5 * psi * float(torch.log(torch.tensor(float(num_rows))))
+def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: str) -> float:
+    """-L + psi / 2 log N ("bic": 000, section 4.2) or -L + psi ("aic": 001, eq. 27); the best model minimises it."""
+    if kind not in ("aic", "bic"):
+        raise MethodError(unknown_name("information criterion", kind, ("aic", "bic")))
+    return -log_likelihood + num_parameters * (0.5 * math.log(num_rows) if kind == "bic" else 1.0)
 
 
-def bic(fit: Fit, *, bound: str | None = None) -> float:
-    """BIC of a fitted component model, from the exact log-likelihood (or the named bound)."""
-    if "loading" not in fit.params:
-        raise MethodError(f"BIC is defined here for models with a loading matrix, not {type(fit.model).__name__}")
-    total = float(fit.log_likelihood(bound=bound).sum())
-    num_components, num_features = fit.params["loading"].shape
-    return bic_score(total, num_components, num_features, len(fit.data))
+def information_criterion(fit: Fit, kind: str, *, bound: str | None = None) -> float:
+    """AIC or BIC of a fit.
 
-
-def is_shut_off(params: dict[str, Tensor], *, prior_below: float = 0.005, links_below: float = 0.1) -> Tensor:
-    """Sources that explain nothing (000, sections 3.3 and 4.2), (K,) bool.
-
-    A source is shut off where its prior is below ``prior_below``, or where all its links sum to less than
-    ``links_below``: the expected number of features that its presence turns on.
+    L is the exact log-likelihood (or the named bound); for fits that estimate the locals as points it is the
+    likelihood at these, and their coordinates count as parameters, as in 001, eq. 27: psi = TK + (K - 1) N.
     """
-    prior, loading = params["source_prior"], params["loading"]
-    return (prior < prior_below) | (loading.sum(-1) < links_below)
+    if fit.bound_name == POINT and bound is None:
+        total = float(fit.plugin_log_likelihood().sum())
+    else:
+        total = float(fit.log_likelihood(bound=bound).sum())
+    return criterion(total, num_parameters(fit), len(fit.data), kind)
+
+
+def num_parameters(fit: Fit) -> int:
+    """Free parameters of a fit: of the globals, and of the rows' locals where these were estimated as points."""
+    return fit.model.num_parameters(len(fit.data) if fit.bound_name == POINT else 0)
 
 
 def component_report(fit: Fit, *, top: int = 5, **thresholds: float) -> pd.DataFrame:
-    """One line a component: prior, expected number of features turned on, strongest features, shut off or not."""
-    loading, prior = fit.params["loading"], fit.params["source_prior"]
-    names = fit.data.coords.get("feature", [str(j) for j in range(loading.shape[1])])
-    off = is_shut_off(fit.params, **thresholds)
+    """One line a component: what the model says of it, its strongest features, shut off or not."""
+    model, params = fit.model, fit.globals
+    values = params[model.component_site]
+    names = fit.data.coords.get("feature", [str(j) for j in range(values.shape[1])])
+    off, columns = model.shut_off(params, **thresholds), model.report_columns(fit.params)
     lines = []
-    for i in torch.argsort(prior * loading.sum(-1), descending=True).tolist():
-        strongest = torch.argsort(loading[i], descending=True)[:top].tolist()
+    for i in torch.argsort(model.prominence(fit.params), descending=True).tolist():
+        strongest = torch.argsort(values[i].abs(), descending=True)[:top].tolist()
         lines.append(
             {
                 "component": i,
-                "prior": round(float(prior[i]), 4),
-                "features on": round(float(loading[i].sum()), 2),
-                "strongest": ", ".join(f"{names[j]} {float(loading[i, j]):.2f}" for j in strongest),
+                **{name: round(float(column[i]), 4) for name, column in columns.items()},
+                "strongest": ", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest),
                 "shut off": bool(off[i]),
             }
         )

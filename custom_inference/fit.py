@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from custom_inference import _store, evaluate, predictive
-from custom_inference.engines import Local, LocalSolver, engines_of, solve_local
+from custom_inference.engines import Local, LocalSolver, bounds_of, solve_local
 from custom_inference.posterior import LocalPosterior
 from ppl_models import Data, Model
 
@@ -22,8 +22,10 @@ class Fit:
 
     model: the model that was fitted (its number of components may be smaller than a start's: see ``details``).
     params: global site -> tensor: the point estimate, or the posterior mean where ``draws`` holds a posterior.
+        Methods that estimate the locals as points (an aspect model's memberships) report these here too, (N, ...).
     elbo: (T,) objective per iteration: the bound summed over the rows plus the log prior of the globals.
-    bound_name: what the objective bounds with: "evidence" (exact), "factorized", "mean_field", "truncated", ...
+    bound_name: what the objective bounds with: "evidence" (exact), "factorized", "mean_field", "truncated", ...;
+        "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
     status: in plain language, how the fit ended and how many restarts agreed.
     draws: global site -> (chain, draw, ...) posterior draws, from methods that have them.
     details: what else the method has to report (JSON-able).
@@ -62,6 +64,11 @@ class Fit:
         return self.local.posterior
 
     @property
+    def globals(self) -> dict[str, Tensor]:
+        """The global sites among ``params``."""
+        return {site: self.params[site] for site in self.model.global_sites}
+
+    @property
     def coords(self) -> dict[str, list[Any]]:
         """Labels of the axes: those of the data, and numbers for the components."""
         names = {axis: size for site, axes in self.model.dims.items() for axis, size in self._axis_sizes(site, axes)}
@@ -78,12 +85,13 @@ class Fit:
         return self.model.prepare(x, mask=mask, dtype=like.dtype, device=like.device)
 
     def _solve(self, data: Data, bound: str | None) -> Local:
-        return solve_local(self.model, self.params, data, bound=bound, fallback=self.solver, seed=self.seed)
+        return solve_local(self.model, self.globals, data, bound=bound, fallback=self.solver, seed=self.seed)
 
     def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None) -> Local:
         """Posterior of the local latents of ``x`` (the training rows by default) and its bound on log p(x_n).
 
-        bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own.
+        bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own,
+            and the fit's own too where that estimates the locals as points ("map").
         """
         data = self.data if x is None else self._as_data(x, mask)
         return self._solve(data, bound)
@@ -101,7 +109,16 @@ class Fit:
         memory and the list of bounds; ``MethodError`` for an unknown bound.
         """
         data = self.data if x is None else self._as_data(x, mask)
-        return evaluate.log_likelihood(self.model, self.params, data, bound=bound, seed=self.seed)
+        return evaluate.log_likelihood(self.model, self.globals, data, bound=bound, seed=self.seed)
+
+    def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
+        """log p(x_n | s_n, params), (N,), at the means of the locals given x_n itself: no bound on log p(x_n).
+
+        For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
+        """
+        data = self.data if x is None else self._as_data(x, mask)
+        local = self.posterior.mean if x is None else self.local_posterior(data).posterior.mean
+        return predictive.conditional_log_likelihood(self.model, self.globals, data, local)
 
     @cached_property
     def evidence(self) -> Tensor:
@@ -111,11 +128,15 @@ class Fit:
     @property
     def bounds(self) -> list[str]:
         """The names that ``bound=`` takes."""
-        return list(engines_of(self.model))
+        return bounds_of(self.model)
 
     def bic(self) -> float:
-        """BIC = -log p(x | params) + psi / 2 log N, minimised over K (000, section 4.2)."""
-        return evaluate.bic(self)
+        """BIC = -L + psi / 2 log N, minimised over K (000, section 4.2); see :func:`evaluate.information_criterion`."""
+        return evaluate.information_criterion(self, "bic")
+
+    def aic(self) -> float:
+        """AIC = -L + psi, half of the usual one, minimised over K (001, eq. 27)."""
+        return evaluate.information_criterion(self, "aic")
 
     def report(self, **settings: Any) -> Any:
         """One line a component: prior, strongest features, and whether it is shut off."""
@@ -125,7 +146,7 @@ class Fit:
 
     def sample(self, num_rows: int = 1, *, seed: int = 0) -> dict[str, Tensor]:
         """New rows from the fitted model: local and observed site -> (num_rows, ...)."""
-        return predictive.sample_rows(self.model, self.params, num_rows, seed=seed)
+        return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed)
 
     def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
         """Posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
@@ -147,7 +168,7 @@ class Fit:
         return to_arviz(self, **settings)
 
     def plot(self, kind: str = "components", **settings: Any) -> Any:
-        """A figure: "components", "loading", "elbo" or "source"."""
+        """A figure: "components", "loading", "elbo" or "source"; see :func:`custom_inference.plots.plot`."""
         from custom_inference import plots
 
         return plots.plot(self, kind, **settings)

@@ -21,14 +21,15 @@ from custom_inference._progress import Progress
 from custom_inference.align import align_draws
 from custom_inference.engines import Local, engines_of, solve_local, steps_for
 from custom_inference.fit import Fit, check_init
-from custom_inference.vem import EM
+from custom_inference.vem import EM, VariationalEM
 from ppl_models import Data, MethodError, Model
-from ppl_models._data import check_for_fitting
 
 
 @dataclass(frozen=True, kw_only=True)
 class NUTS:
     """No-U-turn sampling of the globals given the data, all codes summed out: the gold standard on toy problems.
+
+    Continuous locals (memberships, scores) are sampled with the globals.
 
     num_samples, warmup: per chain. chains: run one after the other, each from its own jittered start.
     The starts are the maximum a posteriori of exact EM, so that chains begin in the same labelling; draws are
@@ -60,20 +61,21 @@ class NUTS:
     ) -> Fit:
         """Draw from the posterior of the globals. Ctrl-C returns the draws of the chains so far."""
         checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
-        check_for_fitting(checked, site=model.observed_site)
+        model.check_for_fitting(checked)
         begin = time.perf_counter()
         start = check_init(model, init)
-        if start is None:
-            start = _mode(model, checked, seed)
+        if start is None or model.has_continuous_locals:
+            start = _mode(model, checked, seed) | (start or {})
         with isolated(seed), default_dtype(dtype):
             chains, stats, outcome = self._sample(model, checked, start, progress)
-        draws = align_draws({site: torch.stack([c[site] for c in chains]) for site in model.global_sites}, model.dims)
+        draws = {site: torch.stack([c[site] for c in chains]) for site in chains[0]}
+        draws = align_draws(draws, model.dims, site=model.component_site)
         params = {site: value.mean((0, 1)) for site, value in draws.items()}
         return Fit(
             model=model,
             params=params,
             elbo=stats["lp"].flatten().double(),
-            bound_name="log joint (codes summed out)",
+            bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
             status=outcome,
             method=self.name,
             data=checked,
@@ -86,12 +88,15 @@ class NUTS:
     def _sample(
         self, model: Model, data: Data, start: dict[str, Tensor], progress: bool
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor], str]:
+        from custom_inference.svi import off_the_edges
+
         potential, transforms = log_joint_potential(model, data)
+        inside = off_the_edges(model, start, 1e-3)
         chains, energies, diverging = [], [], 0
         outcome = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps"
         try:
             for chain in range(self.chains):
-                unconstrained = {s: transforms[s](start[s].to(data.x).clamp(1e-3, 1 - 1e-3)) for s in start}
+                unconstrained = {s: transforms[s](v.to(data.x)) for s, v in inside.items()}
                 noisy = {s: v + self.jitter * torch.randn_like(v) for s, v in unconstrained.items()}
                 label = f"{self.name} chain {chain + 1} of {self.chains}"
                 draws, bad = self._chain(potential, noisy, label, progress)
@@ -133,8 +138,11 @@ class NUTS:
 def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     """-log p(globals, x) of unconstrained globals with the codes summed out, and the transforms to them.
 
-    With closed-form steps the evidence is theirs; otherwise Pyro enumerates the program.
+    With closed-form steps the evidence is theirs; otherwise Pyro enumerates the program. Continuous locals are not
+    summed out: they are arguments beside the globals.
     """
+    if model.has_continuous_locals:
+        return initialize_model(model, (data.x,), {"mask": data.mask})[1:3]
     transforms = {s: biject_to(model.prior(s, like=data.x).support).inv for s in model.global_sites}
     if "evidence" not in engines_of(model):
         middle = {s: t.inv(torch.zeros(t.forward_shape(model.shapes[s])).to(data.x)) for s, t in transforms.items()}
@@ -155,10 +163,16 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
 
 
 def _mode(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
-    """Maximum a posteriori by exact EM where that applies, else a draw from the prior."""
+    """Maximum a posteriori: by exact EM where codes are summed out, of continuous locals too by "map" steps.
+
+    By AutoDelta where the model or its priors have no closed-form steps.
+    """
+    method = VariationalEM(guide="map") if model.has_continuous_locals else EM()
     try:
-        return EM().fit(model, data, seed=seed, progress=False).params
+        found = method.fit(model, data, seed=seed, progress=False).params
     except MethodError:
         from custom_inference.svi import SVI
 
-        return SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False).params
+        found = SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False).params
+    sites = (*model.global_sites, *([model.local_site] if model.has_continuous_locals else []))
+    return {site: found[site] for site in sites}

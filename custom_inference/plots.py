@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 
 from custom_inference import _axes
 from custom_inference._axes import INK, MUTED, new_figure
-from custom_inference.evaluate import is_shut_off
 from ppl_models import MethodError
 from ppl_models._errors import unknown_name
 
@@ -27,8 +27,8 @@ Array = NDArray[Any]
 def plot(fit: Fit, kind: str = "components", **settings: Any) -> Figure:
     """A figure of a fit.
 
-    kind: "components" (what each source turns on), "loading" (the matrix, labelled), "elbo" (the objective by
-    iteration) or "source" (posterior means of the sources, rows by components).
+    kind: "components" (what each component does to the features), "loading" (the same as a labelled matrix), "elbo"
+    (the objective by iteration) or "source" (posterior means of the local latents, rows by components).
 
     Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
     """
@@ -43,25 +43,28 @@ def plot(fit: Fit, kind: str = "components", **settings: Any) -> Figure:
 def plot_components(
     fit: Fit, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None
 ) -> Figure:
-    """What each source turns on, its prior pi, and whether it is shut off; the leak comes last (000, Fig. 4).
+    """What each component does to the features, how much it is used, and whether it is shut off (000, Fig. 4).
 
-    Pictures where ``image_shape`` = (height, width) is given or the features are labelled r0c0, r0c1, ...;
-    otherwise a heat map of the ``top`` strongest features of every source.
+    A leak or bias comes last. Pictures where ``image_shape`` = (height, width) is given or the features are labelled
+    r0c0, r0c1, ...; otherwise a heat map of the ``top`` strongest features of every component.
     """
-    loading, leak, prior = _component_arrays(fit)
-    labels, off = component_names(fit), is_shut_off(fit.params).cpu().numpy()
-    title = title or f"{_family(fit)}: {len(loading)} component{'s' * (len(loading) > 1)} and the leak"
+    parts = _Components.of(fit)
+    count = len(parts.values)
+    beside = f" and the {parts.baseline_name}" if parts.baseline is not None else ""
+    title = title or f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
     features = fit.coords["feature"]
     place = _pixels(features, image_shape)
     if place is None:
-        return _strongest_features(loading, leak, prior, off, labels, features, top, title)
-    pictures = [_axes.as_image(row, place) for row in [*loading, leak]]
+        return _strongest_features(parts, features, top, title)
     captions = [
-        _axes.Caption(label, f"π = {p:.3f}" + (", shut off" if shut else ""), muted=bool(shut))
-        for label, p, shut in zip(labels, prior, off, strict=True)
+        _axes.Caption(label, use + (", shut off" if shut else ""), muted=bool(shut))
+        for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
-    captions.append(_axes.Caption("leak", ""))
-    return _axes.gallery(pictures, captions, title, "P(pixel on | source present)")
+    if parts.baseline is not None:
+        captions.append(_axes.Caption(parts.baseline_name, ""))
+    pictures = [_axes.as_image(row, place) for row in parts.matrix]
+    meaning = parts.meaning.replace("feature", "pixel")
+    return _axes.gallery(pictures, captions, title, meaning)
 
 
 def plot_pictures(
@@ -81,27 +84,18 @@ def plot_pictures(
     return _axes.gallery(images, [_axes.Caption(str(c), "") for c in captions], title, bar)
 
 
-def _strongest_features(
-    loading: Array,
-    leak: Array,
-    prior: Array,
-    off: Array,
-    labels: list[str],
-    features: list[Any],
-    top: int,
-    title: str,
-) -> Figure:
-    chosen = _axes.strongest(loading, max(1, min(top, 90 // len(loading))))
-    values = np.concatenate([loading, leak[None]])[:, chosen].T
+def _strongest_features(parts: _Components, features: list[Any], top: int, title: str) -> Figure:
+    chosen = _axes.strongest(parts.values, max(1, min(top, 90 // len(parts.values))))
+    values = parts.matrix[:, chosen].T
     figure = new_figure(2.8 + 0.42 * values.shape[1], 2.6 + 0.2 * len(chosen))
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.5, 0.24 * len(chosen))])
-    above.bar(range(len(prior)), prior, color=[MUTED if shut else INK for shut in off], width=0.7)
-    above.set_ylabel("π")
+    above.bar(range(len(parts.use)), parts.use, color=[MUTED if shut else INK for shut in parts.off], width=0.7)
+    above.set_ylabel(parts.use_name)
     above.spines[["top", "right"]].set_visible(False)
-    names = [f"{label} (off)" if shut else label for label, shut in zip(labels, off, strict=True)]
-    image = _axes.heat_map(axes, values, [features[j] for j in chosen], [*names, "leak"])
+    names = [f"{label} (off)" if shut else label for label, shut in zip(parts.labels, parts.off, strict=True)]
+    image = _axes.heat_map(axes, values, [features[j] for j in chosen], [*names, *parts.baseline_label])
     axes.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(features)})")
-    _axes.scale(figure, image, axes, "P(feature on | source present)")
+    _axes.scale(figure, image, axes, parts.meaning)
     figure.suptitle(title)
     return figure
 
@@ -110,28 +104,27 @@ def _strongest_features(
 
 
 def plot_loading(fit: Fit, *, max_features: int = 80, title: str | None = None) -> Figure:
-    """The loading matrix, components by features, with labels.
+    """The component site as a matrix, components by features, with labels.
 
     Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
     """
-    loading, leak, prior = _component_arrays(fit)
-    features, off = fit.coords["feature"], is_shut_off(fit.params).cpu().numpy()
-    chosen = np.arange(loading.shape[1])
+    parts, features = _Components.of(fit), fit.coords["feature"]
+    chosen = np.arange(parts.values.shape[1])
     shown = "feature"
     if len(chosen) > max_features:
-        chosen = _axes.strongest(loading, 1, total=max_features)
-        shown = f"feature (strongest {max_features} of {loading.shape[1]})"
-    values = np.concatenate([loading, leak[None]])[:, chosen]
+        chosen = _axes.strongest(parts.values, 1, total=max_features)
+        shown = f"feature (strongest {max_features} of {parts.values.shape[1]})"
+    values = parts.matrix[:, chosen]
     figure = new_figure(3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
     axes = figure.subplots()
     names = [
-        f"{label}  π = {p:.3f}" + (" (off)" if shut else "")
-        for label, p, shut in zip(component_names(fit), prior, off, strict=True)
+        f"{label}  {use}" + (" (off)" if shut else "")
+        for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
-    image = _axes.heat_map(axes, values, [*names, "leak"], [features[j] for j in chosen])
+    image = _axes.heat_map(axes, values, [*names, *parts.baseline_label], [features[j] for j in chosen])
     axes.set(xlabel=shown, ylabel="component")
-    _axes.scale(figure, image, axes, "P(feature on | source present)")
-    figure.suptitle(title or f"{_family(fit)}: loading")
+    _axes.scale(figure, image, axes, parts.meaning)
+    figure.suptitle(title or f"{_family(fit)}: {fit.model.component_site.replace('_', ' ')}")
     return figure
 
 
@@ -161,14 +154,14 @@ def plot_elbo(fit: Fit, *, title: str | None = None) -> Figure:
 
 
 def plot_source(fit: Fit, *, max_rows: int | None = None, title: str | None = None) -> Figure:
-    """Posterior means of the sources, rows by components.
+    """Posterior means of the local latents (sources, memberships, scores), rows by components.
 
     Rows with the same code lie together: they are ordered by the code, the most used source first.
     max_rows: show only this many, evenly spaced in that order.
     """
     mean = fit.posterior.mean.detach().cpu().numpy()
-    by_use = np.argsort(-mean.sum(0))
-    bits = mean[:, by_use] > 0.5
+    by_use = np.argsort(-np.abs(mean).sum(0))
+    bits = mean[:, by_use] > (0.5 if mean.min() >= 0 else 0.0)
     # lexsort takes its most significant key last; within a code, rows of similar certainty lie together.
     order = np.lexsort((-mean.sum(1), *(~bits).T[::-1]))
     if max_rows is not None and max_rows < len(order):
@@ -181,8 +174,8 @@ def plot_source(fit: Fit, *, max_rows: int | None = None, title: str | None = No
     image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel("row" if labelled else f"{len(order)} rows, ordered by their code")
-    _axes.scale(figure, image, axes, "P(source present | row)")
-    figure.suptitle(title or f"{_family(fit)}: sources of the rows")
+    _axes.scale(figure, image, axes, fit.model.local_meaning)
+    figure.suptitle(title or f"{_family(fit)}: {fit.model.local_site}s of the rows")
     return figure
 
 
@@ -229,13 +222,50 @@ def _bars(axes: Axes, names: list[str], values: Array) -> None:
 # ----- what the figures share -----------------------------------------------------------------------------
 
 
-def _component_arrays(fit: Fit) -> tuple[Array, Array, Array]:
-    """Loading (K, D), leak (D,) and source prior (K,)."""
-    missing = [site for site in ("loading", "leak", "source_prior") if site not in fit.params]
-    if missing:
-        raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
-    loading, leak, prior = (fit.params[s].detach().cpu().numpy() for s in ("loading", "leak", "source_prior"))
-    return loading, leak, prior
+@dataclass(frozen=True)
+class _Components:
+    """What the figures of components draw: values (K, D), the baseline beside them, and how much each is used (K,)."""
+
+    values: Array
+    baseline: Array | None
+    baseline_name: str
+    use: Array
+    use_name: str
+    off: Array
+    labels: list[str]
+    meaning: str
+
+    @classmethod
+    def of(cls, fit: Fit) -> _Components:
+        model, params = fit.model, {s: v.detach().cpu() for s, v in fit.params.items()}
+        missing = [s for s in (model.component_site, model.baseline_site) if s is not None and s not in params]
+        if missing:
+            raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
+        site = model.baseline_site
+        name, use = next(iter(model.report_columns(params).items()))
+        return cls(
+            values=params[model.component_site].numpy(),
+            baseline=None if site is None else params[site].numpy(),
+            baseline_name=site or "",
+            use=use.numpy(),
+            use_name="π" if name == "prior" else name,
+            off=model.shut_off(params).numpy(),
+            labels=component_names(fit),
+            meaning=model.component_meaning,
+        )
+
+    @property
+    def matrix(self) -> Array:
+        """The components, and the baseline as a last row."""
+        return self.values if self.baseline is None else np.concatenate([self.values, self.baseline[None]])
+
+    @property
+    def baseline_label(self) -> list[str]:
+        return [] if self.baseline is None else [self.baseline_name]
+
+    @property
+    def uses(self) -> list[str]:
+        return [f"{self.use_name} = {value:.3f}" for value in self.use]
 
 
 def component_names(fit: Fit) -> list[str]:

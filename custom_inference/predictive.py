@@ -11,7 +11,7 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference._isolation import default_dtype, isolated
-from ppl_models import MethodError, Model
+from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
 
 if TYPE_CHECKING:
@@ -31,34 +31,48 @@ def sample_rows(model: Model, params: Mapping[str, Tensor], num_rows: int, *, se
     return {site: nodes[site]["value"] for site in sites}
 
 
-def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor) -> Tensor:
-    """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
-    # The program also draws an x, which is not used: it must not be drawn from the caller's random state.
-    with isolated(0), default_dtype(local.dtype):
+def observed_site(model: Model, params: Mapping[str, Tensor], local: Tensor, *, seed: int = 0) -> Any:
+    """The program's observed site at given locals (N, ...): its distribution ``fn``, and a ``value`` drawn from it."""
+    with isolated(seed), default_dtype(local.dtype):
         program = pyro.condition(model, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(num_rows=len(local))
+    return trace.nodes[model.observed_site]
+
+
+def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor) -> Tensor:
+    """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
+    return observed_site(model, params, local)["fn"].mean
+
+
+def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
+    """log p(x_n | local latents, params), (N,), of the observed entries."""
+    with isolated(0), default_dtype(local.dtype):
+        program = pyro.condition(model, data={**params, model.local_site: local})
+        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+        trace.compute_log_prob()
     site: Any = trace.nodes[model.observed_site]
-    return site["fn"].mean
+    return site["log_prob"]
 
 
 def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> Tensor:
     """x copies drawn from p(x | s, params) with s from the fit's local posterior, (num_samples, N, D)."""
     source = fit.posterior.sample(num_samples, seed=seed)
-    generator = torch.Generator(device=source.device).manual_seed(seed)
-    mean = torch.stack([feature_mean(fit.model, fit.params, one) for one in source])
-    return torch.bernoulli(mean, generator=generator)
+    copies = [
+        observed_site(fit.model, fit.globals, one, seed=seed + i)["value"] for i, one in enumerate(source)
+    ]
+    return torch.stack(copies)
 
 
 def reconstruct(fit: Fit, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
-    """P(x_nj = 1) at the most probable code ("mode"), or averaged over the posterior of the code ("mean")."""
+    """E[x_nj] at the most probable locals ("mode"), or averaged over their posterior ("mean")."""
     if how not in ("mode", "mean"):
         raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
     posterior = fit.local_posterior(x, mask=mask).posterior
     if how == "mode":
-        return feature_mean(fit.model, fit.params, posterior.mode)
+        return feature_mean(fit.model, fit.globals, posterior.mode)
     # Averaging over draws covers every family of posteriors with one rule.
     draws = posterior.sample(200, seed=fit.seed)
-    return torch.stack([feature_mean(fit.model, fit.params, one) for one in draws]).mean(0)
+    return torch.stack([feature_mean(fit.model, fit.globals, one) for one in draws]).mean(0)
 
 
 def reconstruction_error(fit: Fit, x: Any = None, *, seed: int = 0) -> float:

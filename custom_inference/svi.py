@@ -13,6 +13,7 @@ from pyro.infer import SVI as PyroSVI
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
 from pyro.optim import ClippedAdam
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference._isolation import default_dtype, isolated
 from custom_inference._progress import Progress
@@ -21,9 +22,10 @@ from custom_inference.engines import Local, bound_of, solve_local
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import FactorizedBound, FactorizedNoisyOr, Guide
 from custom_inference.guides._protocol import ENUMERATE_UP_TO, LocalGuide, global_guide
+from custom_inference.posterior import PointPosterior
+from custom_inference.steps._protocol import POINT
 from custom_inference.vem import named_guide
 from ppl_models import Data, MethodError, Model
-from ppl_models._data import check_for_fitting
 
 #: Guides of the globals alone: the codes are summed out by enumeration.
 _GLOBAL_GUIDES = ("delta", "normal")
@@ -73,12 +75,18 @@ class SVI:
 
     @property
     def bound_name(self) -> str:
+        """What the objective bounds, for models whose locals can be summed out; see also ``_bound_name``."""
         if self.sums_codes:
             return "evidence" if self.guide == "delta" else "elbo (codes summed out)"
         if isinstance(self.guide, str | Guide):
             family = named_guide(self.guide)
             return family.bound_name if self.globals_ == "delta" else f"elbo ({family.bound_name})"
         return "elbo"
+
+    def _bound_name(self, model: Model) -> str:
+        if self.sums_codes and model.has_continuous_locals:
+            return POINT if self.guide == "delta" else "elbo"
+        return self.bound_name
 
     # ----- fitting ----------------------------------------------------------------------------------------
 
@@ -96,12 +104,12 @@ class SVI:
     ) -> Fit:
         """Fit globals and guide. ``init`` gives starting values of the globals (another fit, or a mapping)."""
         checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
-        check_for_fitting(checked, site=model.observed_site)
+        model.check_for_fitting(checked)
         begin = time.perf_counter()
         with isolated(seed), default_dtype(dtype):
             start = self._start(model, checked, init, seed)
             guide = self._guide(model, checked, self.globals_, start)
-            trace, outcome = self._optimise(model, guide, checked, progress, self._batch(model, checked))
+            trace, outcome = self._optimise(model, model, guide, checked, progress)
             fit = self._result(model, checked, guide, trace, outcome, seed)
         fit.details["seconds"] = round(time.perf_counter() - begin, 3)
         return fit
@@ -111,11 +119,11 @@ class SVI:
         given = check_init(model, init)
         if given is None:
             return initial_values(model, data, seed)
-        return _off_the_edges(model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
+        return off_the_edges(model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
 
     def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
-            return global_guide(model, str(self.guide), start).to(data.x.device)
+            return global_guide(model, str(self.guide), start, locals_=True).to(data.x.device)
         if isinstance(self.guide, str | Guide):
             return named_guide(self.guide).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return self.guide
@@ -129,26 +137,30 @@ class SVI:
         per_row = 2**model.code_bits * data.num_features
         return None if per_row * len(data) <= 2**22 else max(16, 2**20 // per_row)
 
-    def _loss(self, model: Any, guide: Any) -> Any:
+    def _loss(self, guide: Any, enumerates: bool) -> Any:
         if self.loss is not None:
             return self.loss
         if isinstance(guide, LocalGuide):
             if isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized":
                 return FactorizedBound()
+            if guide.model_spec.has_continuous_locals:
+                return Trace_ELBO(num_particles=self.num_particles)
             if guide.num_bits > ENUMERATE_UP_TO:
                 return TraceGraph_ELBO(num_particles=self.num_particles)
             guide.sum_codes = True
             return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
-        if self.sums_codes:
+        if enumerates:
             return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
         return Trace_ELBO(num_particles=self.num_particles)
 
     def _optimise(
-        self, program: Any, guide: Any, data: Data, progress: bool, batch_size: int | None
+        self, model: Model, program: Any, guide: Any, data: Data, progress: bool
     ) -> tuple[list[float], str]:
-        """Minimise the loss; returns the trace of the objective and how it ended."""
-        loss = self._loss(program, guide)
-        if self.sums_codes:
+        """Minimise the loss of a guide of the model's program; returns the objective's trace and how it ended."""
+        batch_size = self._batch(model, data)
+        enumerates = self.sums_codes and not model.has_continuous_locals
+        loss = self._loss(guide, enumerates)
+        if enumerates:
             program = config_enumerate(program, default="parallel")
         decay = 0.1 ** (1 / self.steps)
         optimizer = ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
@@ -179,11 +191,14 @@ class SVI:
         if isinstance(guide, LocalGuide):
             posterior = guide.posterior(data, params)
             local = Local(posterior, bound_of(model, params, data, posterior))
+        elif model.local_site in params:
+            point = PointPosterior(params[model.local_site])
+            local = Local(point, bound_of(model, params, data, point))
         return Fit(
             model=model,
             params=params,
             elbo=torch.tensor(trace, dtype=torch.float64),
-            bound_name=self.bound_name,
+            bound_name=self._bound_name(model),
             status=outcome,
             method=self.name,
             data=data,
@@ -201,10 +216,11 @@ class SVI:
         kind = self.globals_ if isinstance(guide, LocalGuide) else self.guide
         with torch.no_grad():
             if kind == "delta":
-                return {k: v.detach().clone() for k, v in inner.median().items() if k in model.shapes}, None
+                return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
             samples = [inner(data.x, mask=data.mask) for _ in range(500)]
-        draws = {site: torch.stack([s[site] for s in samples])[None].detach() for site in model.global_sites}
-        draws = align_draws(draws, model.dims)
+        sites = [site for site in model.dims if site in samples[0]]
+        draws = {site: torch.stack([s[site] for s in samples])[None].detach() for site in sites}
+        draws = align_draws(draws, model.dims, site=model.component_site)
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
     # ----- locals at given globals ------------------------------------------------------------------------
@@ -212,27 +228,32 @@ class SVI:
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """The guide's posterior over the locals at fixed globals (what ``compare`` compares)."""
         if self.sums_codes:
-            return solve_local(model, params, data, bound="evidence", seed=seed)
+            points = model.has_continuous_locals and self.guide == "delta"
+            return solve_local(model, params, data, bound=POINT if points else "evidence", seed=seed)
         if not isinstance(self.guide, str | Guide):
             raise MethodError("a custom Pyro guide has no posterior at given globals")
-        params = _off_the_edges(model, params, 1e-12)
+        params = off_the_edges(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
             guide = self._guide(model, data, params, None)
             program = pyro.condition(model, data=params)
-            self._optimise(program, guide, data, False, self._batch(model, data))
+            self._optimise(model, program, guide, data, False)
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
 
 
-def _off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> dict[str, Tensor]:
-    """Values of sites on an interval moved ``margin`` inside it, where unconstrained coordinates are finite."""
+def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> dict[str, Tensor]:
+    """Values moved ``margin`` inside the support of their priors, where unconstrained coordinates are finite."""
     inside = {}
     for site, value in params.items():
-        support = model.prior(site, like=value).support
+        support: Any = model.prior(site, like=value).support
         support = getattr(support, "base_constraint", support)
         low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-        if low is not None and high is not None:
-            value = value.clamp(float(low) + margin, float(high) - margin)
+        if support is constraints.simplex:
+            value = (value + margin) / (value + margin).sum(-1, keepdim=True)
+        if low is not None:
+            value = value.clamp(min=float(low) + margin)
+        if high is not None:
+            value = value.clamp(max=float(high) - margin)
         inside[site] = value
     return inside
 
@@ -249,4 +270,3 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
 
 
-__all__ = ["SVI", "initial_values"]

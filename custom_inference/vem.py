@@ -14,12 +14,11 @@ from custom_inference._loop import Run, run_em
 from custom_inference._progress import Progress
 from custom_inference._search import Search, search
 from custom_inference._stepwise import run_stepwise
-from custom_inference.engines import Local, LocalSolver
+from custom_inference.engines import Local, LocalSolver, local_of
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import GUIDES, Guide
 from custom_inference.steps import Steps
 from ppl_models import Data, MethodError, Model
-from ppl_models._data import check_for_fitting
 from ppl_models._errors import unknown_name
 
 
@@ -76,7 +75,7 @@ class VariationalEM:
     ) -> Fit:
         """Fit the model. With ``init`` the search is skipped and EM starts there."""
         checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
-        check_for_fitting(checked, site=model.observed_site)
+        model.check_for_fitting(checked)
         steps, start = self.steps(model), check_init(model, init)
         rows = steps.rows(checked)
         steps.check(model, rows)
@@ -92,7 +91,7 @@ class VariationalEM:
         generator = torch.Generator().manual_seed(seed)
         settings = {"max_iterations": self.max_iterations, "tolerance": self.tolerance, "progress": bar}
         if start is not None:
-            start = {site: value.to(rows.ones) for site, value in start.items()}
+            start = {site: value.to(rows.like) for site, value in start.items()}
         elif self.search is not None:
             found = search(steps, model, rows, self.search, generator, bar)
             details = {"start_scores": found.scores}
@@ -119,14 +118,14 @@ class VariationalEM:
     ) -> Fit:
         return Fit(
             model=model,
-            params=run.params,
+            params=run.params | steps.point_locals(run.step),
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=steps.bound_name,
             status=run.outcome,
             method=self.name,
             data=data,
             seed=seed,
-            local=Local(steps.posterior(run.params, rows, run.step), run.step.bound),
+            local=local_of(steps, run.params, rows, run.step),
             solver=LocalSolver(steps=named_guide(self.guide).local_steps(model)),
             details=details,
         )

@@ -163,10 +163,10 @@ def check_for_fitting(data: Data, *, site: str = "x") -> None:
                 f"site '{site}': {len(columns)} of {data.num_features} columns are always {value} "
                 f"(the first: {columns[0]!r}); they carry no information about the latent variables"
             )
-            warnings.warn(message, DataWarning, stacklevel=4)
+            warnings.warn(message, DataWarning, stacklevel=5)
     empty_rows = int(((data.x * observed).sum(1) == 0).sum())
     if empty_rows == len(data):
         raise DataError("every observed entry is 0", site=site, expected="at least one 1 to learn from")
     if 2 * empty_rows > len(data):
         message = f"site '{site}': {empty_rows} of {len(data)} rows are all zero; they mostly inform the leak"
-        warnings.warn(message, DataWarning, stacklevel=4)
+        warnings.warn(message, DataWarning, stacklevel=5)

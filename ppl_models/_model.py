@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
@@ -13,7 +14,7 @@ from pyro.distributions import Distribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models._data import Data
+from ppl_models._data import Data, check_for_fitting
 from ppl_models._errors import ModelError, unknown_name
 
 
@@ -31,7 +32,8 @@ class Model(abc.ABC):
     """A generative model. Subclasses are frozen, keyword-only dataclasses whose ``__call__`` is the Pyro model.
 
     priors: site name -> unexpanded distribution of one element of the site (or one that broadcasts to the
-    site's shape). Sites that are not named keep the default of ``default_priors``.
+    site's shape). Sites that are not named keep the default of ``default_priors``. A local site may be among them
+    (the Dirichlet of a membership): its distribution is that of one row.
     """
 
     priors: Mapping[str, Distribution] = field(default_factory=dict)
@@ -39,6 +41,13 @@ class Model(abc.ABC):
     #: Local latent site whose posterior ``Fit.transform`` reports, and the observed site.
     local_site: ClassVar[str]
     observed_site: ClassVar[str] = "x"
+    #: The (K, D) global site whose rows are the components: what is aligned, drawn and reported.
+    component_site: ClassVar[str] = "loading"
+    #: A (D,) global that is drawn beside the components (a leak, a bias), if there is one.
+    baseline_site: ClassVar[str | None] = None
+    #: What an entry of the component site, and a posterior mean of the local site, are: labels of colour scales.
+    component_meaning: ClassVar[str] = "value"
+    local_meaning: ClassVar[str] = "posterior mean"
     #: What one line of ``ppl models`` says.
     summary: ClassVar[str] = ""
 
@@ -54,7 +63,7 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def default_priors(self) -> dict[str, Distribution]:
-        """Site name -> default prior of one element; the keys are the model's global sites."""
+        """Site name -> default prior of one element: every global site, and local sites whose prior is free."""
 
     @property
     @abc.abstractmethod
@@ -92,7 +101,17 @@ class Model(abc.ABC):
 
     @property
     def global_sites(self) -> tuple[str, ...]:
-        return tuple(self.priors)
+        return tuple(self.shapes)
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of one row's local latent."""
+        return self.shapes[self.component_site][:1]
+
+    @property
+    def has_continuous_locals(self) -> bool:
+        """Whether the local latent has a density (a membership, a score) rather than finitely many values."""
+        return self.local_site in self.priors
 
     @property
     def code_bits(self) -> int | None:
@@ -104,11 +123,14 @@ class Model(abc.ABC):
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "priors"}
 
     def prior(self, site: str, *, like: Tensor | None = None) -> Any:
-        """The prior of a whole global site, on the dtype and device of ``like``."""
-        prior = _moved(self.priors[site], like)
+        """The prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``."""
+        prior, shape = _moved(self.priors[site], like), self._shape_of(site)
         # An element may itself be a vector, as with a Dirichlet: its axes are the site's last.
-        batch = self.shapes[site][: len(self.shapes[site]) - len(prior.event_shape)]
+        batch = shape[: len(shape) - len(prior.event_shape)]
         return prior.expand(batch).to_event(len(batch))
+
+    def _shape_of(self, site: str) -> tuple[int, ...]:
+        return self.local_shape if site == self.local_site else self.shapes[site]
 
     def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
         """The prior statements of the program: one ``pyro.sample`` a global site."""
@@ -120,6 +142,35 @@ class Model(abc.ABC):
         for site in self.global_sites:
             if not is_flat(self.priors[site]):
                 total = total + self.prior(site, like=params[site]).log_prob(params[site])
+        return total
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuse, or warn of, data that are valid but cannot be learned from; the default's rules are for 0/1 data."""
+        check_for_fitting(data, site=self.observed_site)
+
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """How much each component matters, (K,): what reports order the components by."""
+        return params[self.component_site].abs().sum(-1)
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What reports say of each component beside its strongest features: column name -> (K,)."""
+        return {"prominence": self.prominence(params)}
+
+    def shut_off(self, params: Mapping[str, Tensor], **thresholds: float) -> Tensor:
+        """Components that explain nothing, (K,) bool."""
+        return torch.zeros(self.shapes[self.component_site][0], dtype=torch.bool)
+
+    def num_parameters(self, num_rows: int) -> int:
+        """Free parameters, as AIC and BIC count them: the entries of the globals, one less for each simplex.
+
+        Models whose local latents are estimated as points add those of ``num_rows`` rows.
+        """
+        total = 0
+        for site, shape in self.shapes.items():
+            prior: Any = self.priors[site]
+            size, event = math.prod(shape), tuple(prior.event_shape)
+            simplex = prior.support is constraints.simplex
+            total += size - (size // event[-1] if simplex else 0)
         return total
 
     def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -138,7 +189,7 @@ class Model(abc.ABC):
         if not isinstance(prior, torch.distributions.Distribution):
             kind = type(prior).__name__
             raise ModelError(f"prior of '{site}' is a {kind}, expected a Pyro distribution such as dist.Beta(1., 9.)")
-        shape, event = self.shapes[site], tuple(prior.event_shape)
+        shape, event = self._shape_of(site), tuple(prior.event_shape)
         batch = shape[: max(0, len(shape) - len(event))]
         if batch + event != shape or not _broadcasts(tuple(prior.batch_shape), batch):
             raise ModelError(
@@ -169,7 +220,9 @@ def _moved(prior: Any, like: Tensor | None) -> Any:
 
 
 def is_flat(prior: Any) -> bool:
-    """Whether a prior is the uniform distribution on [0, 1], whose log density is 0 everywhere."""
+    """Whether a prior is uniform, on [0, 1] or on the simplex: it moves no maximum, and ``log_prior`` leaves it out."""
+    if isinstance(prior, torch.distributions.Dirichlet):
+        return bool((prior.concentration == 1).all())
     if isinstance(prior, torch.distributions.Beta):
         return bool((prior.concentration1 == 1).all() and (prior.concentration0 == 1).all())
     return isinstance(prior, torch.distributions.Uniform) and bool((prior.low == 0).all() and (prior.high == 1).all())

@@ -54,6 +54,10 @@ class NOCA(Model):
     num_features: int
 
     local_site: ClassVar[str] = "source"
+    component_site: ClassVar[str] = "loading"
+    baseline_site: ClassVar[str | None] = "leak"
+    component_meaning: ClassVar[str] = "P(feature on | source present)"
+    local_meaning: ClassVar[str] = "P(source present | row)"
     summary: ClassVar[str] = "noisy-or component analysis: x is the noisy OR of K binary sources and a leak"
 
     def __post_init__(self) -> None:
@@ -125,10 +129,20 @@ class NOCA(Model):
         """theta = -log(1 - p) of the loading and the leak (000, above eq. 3)."""
         return {site: theta_of(params[site]) for site in ("loading", "leak")}
 
-    @staticmethod
-    def num_free_parameters(num_components: int, num_features: int) -> int:
-        """psi_K = KD + K + D (000, section 2)."""
-        return num_components * num_features + num_components + num_features
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """Expected number of features that each source turns on in a row."""
+        return params["source_prior"] * params["loading"].sum(-1)
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"prior": params["source_prior"], "features on": params["loading"].sum(-1)}
+
+    def shut_off(self, params: Mapping[str, Tensor], *, prior_below: float = 0.005, links_below: float = 0.1) -> Tensor:
+        """Sources that explain nothing (000, sections 3.3 and 4.2), (K,) bool.
+
+        A source is shut off where its prior is below ``prior_below``, or where all its links sum to less than
+        ``links_below``: the expected number of features that its presence turns on.
+        """
+        return (params["source_prior"] < prior_below) | (params["loading"].sum(-1) < links_below)
 
     @classmethod
     def example(cls) -> Example:

@@ -25,7 +25,7 @@ from benchmarks.quality import _paper_figures as draw
 from benchmarks.quality._common import Known, quiet_and_single_threaded
 from custom_inference import Fit, fit, match_components, reconstruction_error
 from custom_inference.engines import steps_for
-from custom_inference.evaluate import bic_score, is_shut_off
+from custom_inference.evaluate import criterion
 from ppl_models import Data
 from ppl_models.datasets import image_patterns
 
@@ -168,8 +168,8 @@ def by_sources(sizes: Sequence[int], num_trials: int) -> Curves:
             result = learned(train, k, trial)
             score = train.exact(result.params)
             curves.add("likelihood", k, score)
-            curves.add("bic", k, bic_score(score * MODEL_ROWS, k, train.data.num_features, MODEL_ROWS))
-            curves.add("active", k, int((~is_shut_off(result.params)).sum()))
+            curves.add("bic", k, criterion(score * MODEL_ROWS, result.model.num_parameters(0), MODEL_ROWS, "bic"))
+            curves.add("active", k, int((~result.model.shut_off(result.params)).sum()))
             curves.add("found", k, train.found(result.params))
             curves.add("test error", k, reconstruction_error(result, test.data, seed=trial))
             curves.add("train error", k, reconstruction_error(result, seed=trial))

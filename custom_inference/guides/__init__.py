@@ -2,9 +2,10 @@
 
 from custom_inference.guides._protocol import Guide, LocalGuide
 from custom_inference.guides.amortized import Amortized
+from custom_inference.guides.closed_form import AllCodes, DirichletMembership, GaussianScore, PointEstimate
 from custom_inference.guides.factorized_noisy_or import FactorizedBound, FactorizedNoisyOr
 from custom_inference.guides.mean_field import MeanField
-from custom_inference.guides.truncated import AllCodes, Truncated
+from custom_inference.guides.truncated import Truncated
 
 #: By the names that ``guide="..."`` takes.
 GUIDES: dict[str, type[Guide]] = {
@@ -12,6 +13,9 @@ GUIDES: dict[str, type[Guide]] = {
     "factorized": FactorizedNoisyOr,
     "mean_field": MeanField,
     "truncated": Truncated,
+    "map": PointEstimate,
+    "dirichlet": DirichletMembership,
+    "gaussian": GaussianScore,
     "amortized": Amortized,
 }
 
@@ -19,10 +23,13 @@ __all__ = [
     "GUIDES",
     "AllCodes",
     "Amortized",
+    "DirichletMembership",
     "FactorizedBound",
     "FactorizedNoisyOr",
+    "GaussianScore",
     "Guide",
     "LocalGuide",
     "MeanField",
+    "PointEstimate",
     "Truncated",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pyro
+import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoNormal
@@ -14,7 +15,7 @@ from pyro.nn import PyroModule
 from torch import Tensor
 
 from custom_inference.engines import steps_for
-from custom_inference.posterior import BernoulliPosterior, LocalPosterior
+from custom_inference.posterior import BernoulliPosterior, DirichletPosterior, GaussianPosterior, LocalPosterior
 from custom_inference.steps import Steps
 from ppl_models import Data, MethodError, Model
 from ppl_models.distributions import BernoulliVector
@@ -60,8 +61,8 @@ class LocalGuide(PyroModule):
         self.fixed = None if isinstance(globals_, str) else dict(globals_)
         self.globals_guide = global_guide(model, globals_, init) if isinstance(globals_, str) else None
 
-    def source_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
-        """Q(s) of the rows in ``index``; ``x`` is the full matrix."""
+    def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
+        """Q of the local site of the rows in ``index``; ``x`` is the full matrix."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
@@ -72,7 +73,7 @@ class LocalGuide(PyroModule):
         with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1) as index:
             infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None
-            distribution = self.source_distribution(x, mask, index, params)
+            distribution = self.local_distribution(x, mask, index, params)
             pyro.sample(self.model_spec.local_site, distribution, infer=infer)
         return params
 
@@ -90,16 +91,25 @@ class LocalGuide(PyroModule):
         """Q of every row."""
         with torch.no_grad():
             every = torch.arange(len(data), device=data.x.device)
-            distribution = self.source_distribution(data.x, data.mask, every, params)
-        assert isinstance(distribution, BernoulliVector)
+            distribution = self.local_distribution(data.x, data.mask, every, params)
+        return posterior_of(distribution)
+
+
+def posterior_of(distribution: Any) -> LocalPosterior:
+    """The posterior object of a guide's distribution of the local site."""
+    if isinstance(distribution, BernoulliVector):
         return BernoulliPosterior(distribution.probs.detach())
+    if isinstance(distribution, dist.Dirichlet):
+        return DirichletPosterior(distribution.concentration.detach())
+    return GaussianPosterior(distribution.mean.detach(), torch.diag_embed(distribution.variance.detach()))
 
 
-def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None) -> Any:
-    """AutoDelta or AutoNormal over the global sites."""
+def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, *, locals_: bool = False) -> Any:
+    """AutoDelta or AutoNormal over the global sites, and with ``locals_`` over continuous local ones too."""
     kinds = {"delta": AutoDelta, "normal": AutoNormal}
     if kind not in kinds:
         raise MethodError(f"unknown guide for the globals {kind!r}; valid: {', '.join(kinds)}")
-    only_globals = poutine.block(model, expose=list(model.global_sites))
+    exposed = [*model.global_sites, *([model.local_site] if model.has_continuous_locals and locals_ else [])]
+    only_globals = poutine.block(model, expose=exposed)
     settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
     return kinds[kind](only_globals, **settings)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from custom_inference.guides._families import continuous_family
 from custom_inference.guides._protocol import Globals, Guide, LocalGuide
 from custom_inference.steps import Steps
 from ppl_models import Data, MethodError, Model
@@ -17,6 +18,8 @@ from ppl_models.distributions import BernoulliVector
 @dataclass(frozen=True, kw_only=True)
 class Amortized(Guide):
     """Q(s_n) = prod_i Bernoulli(encoder_i(x_n)): an encoder with one hidden layer, for SVI.
+
+    Of continuous latents the encoder gives the parameters of a Dirichlet (memberships) or of normals (scores).
 
     Missing entries reach the encoder as zeros beside an indicator of what was observed.
     """
@@ -40,12 +43,16 @@ class AmortizedGuide(LocalGuide):
         self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None, hidden: int
     ):
         super().__init__(model, data, globals_, init)
-        first, last = torch.nn.Linear(2 * data.num_features, hidden), torch.nn.Linear(hidden, self.num_bits)
+        self.family = continuous_family(model) if model.has_continuous_locals else None
+        outputs = self.family.num_outputs(model.local_shape[0]) if self.family else self.num_bits
+        first, last = torch.nn.Linear(2 * data.num_features, hidden), torch.nn.Linear(hidden, outputs)
         inner = first, torch.nn.Softplus(), last
         self.encoder = torch.nn.Sequential(*inner).to(data.x)
 
-    def source_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
+    def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
         observed = torch.ones_like(x[index]) if mask is None else mask[index].to(x)
         logits = self.encoder(torch.cat([x[index] * observed, observed], -1))
+        if self.family is not None:
+            return self.family.distribution(logits)
         # Kept off 0 and 1 so that no code has probability zero under the guide.
         return BernoulliVector(torch.sigmoid(logits).clamp(1e-6, 1 - 1e-6))

@@ -94,7 +94,7 @@ class FactorizedNoisyOrGuide(LocalGuide):
         start = torch.repeat_interleave(first - (count.cumsum(0) - count), count)
         return start + torch.arange(len(start), device=index.device)
 
-    def source_distribution(
+    def local_distribution(
         self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]
     ) -> FactorizedPosterior:
         rows = BinaryRows.of(Data(x=x[index], mask=None if mask is None else mask[index]))

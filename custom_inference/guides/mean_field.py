@@ -1,4 +1,4 @@
-"""Mean field: independent Bernoulli bits with free probabilities per row."""
+"""Mean field: the coordinates of each row's latent independent, each row with parameters of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyro.nn import PyroParam
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.guides._families import ContinuousFamily, continuous_family
 from custom_inference.guides._protocol import Globals, Guide, LocalGuide
 from ppl_models import Data, Model
 from ppl_models.distributions import BernoulliVector
@@ -17,10 +18,11 @@ from ppl_models.distributions import BernoulliVector
 
 @dataclass(frozen=True, kw_only=True)
 class MeanField(Guide):
-    """Q(s_n) = prod_i Bernoulli(lambda_ni).
+    """Of a binary code, Q(s_n) = prod_i Bernoulli(lambda_ni).
 
-    In VariationalEM by coordinate ascent, with E[log(1 - e^{-a})] evaluated to a known accuracy; in SVI with
-    lambda as constrained per-row parameters.
+    In VariationalEM by coordinate ascent, with E[log(1 - e^{-a})] of NOCA evaluated to a known accuracy; in SVI with
+    lambda as constrained per-row parameters. Continuous latents get, in SVI, a Dirichlet (memberships) or independent
+    normals (scores) a row.
     """
 
     bound_name: ClassVar[str] = "mean_field"
@@ -28,6 +30,8 @@ class MeanField(Guide):
     def bind(
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:
+        if model.has_continuous_locals:
+            return ContinuousMeanFieldGuide(model, data, globals_, init, continuous_family(model))
         return MeanFieldGuide(model, data, globals_, init)
 
 
@@ -39,5 +43,25 @@ class MeanFieldGuide(LocalGuide):
         start = 0.2 + 0.1 * torch.rand(len(data), self.num_bits).to(data.x)
         self.source_mean: Any = PyroParam(start, constraint=constraints.unit_interval)
 
-    def source_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
+    def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
         return BernoulliVector(self.source_mean[index])
+
+
+class ContinuousMeanFieldGuide(LocalGuide):
+    """The family's unconstrained parameters of every row, (N, P), as a Pyro parameter."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: Data,
+        globals_: Globals,
+        init: dict[str, Tensor] | None,
+        family: ContinuousFamily,
+    ):
+        super().__init__(model, data, globals_, init)
+        self.family = family
+        start = 0.1 * torch.randn(len(data), family.num_outputs(model.local_shape[0])).to(data.x)
+        self.local_parameters: Any = PyroParam(start)
+
+    def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
+        return self.family.distribution(self.local_parameters[index])

@@ -33,10 +33,3 @@ class Truncated(Guide):
 
     def local_steps(self, model: Model) -> Steps:
         return steps_for(model, self.bound_name, free=max(self.free, 6))
-
-
-@dataclass(frozen=True, kw_only=True)
-class AllCodes(Guide):
-    """Q = the exact posterior, by summing over all codes; what EM uses."""
-
-    bound_name: ClassVar[str] = "evidence"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,11 @@ from custom_inference.posterior import LocalPosterior
 from ppl_models import Data, Model
 
 Params = dict[str, Tensor]
+
+#: Codes of up to this many bits are summed out exactly unless a bound is asked for.
+EXACT_UP_TO = 14
+#: The name under which families are registered that estimate the locals as points: no bound on the evidence.
+POINT = "map"
 
 
 class EStep(NamedTuple):
@@ -36,9 +41,9 @@ class Steps(abc.ABC):
     """
 
     #: The name of the bound: "evidence" where it is exact.
-    bound_name: str
+    bound_name: ClassVar[str]
     #: Whether the statistics alone determine the M step (minibatches need that).
-    additive: bool = True
+    additive: ClassVar[bool] = True
 
     @property
     def patience(self) -> int:
@@ -47,7 +52,10 @@ class Steps(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, data: Data) -> Any:
-        """The data as the steps read them; has ``len``, ``select(index)``, ``to(dtype)`` and the tensor ``ones``."""
+        """The data as the steps read them.
+
+        Has ``len``, ``select(index)``, ``to(dtype)`` and ``like``, a tensor with the data's dtype and device.
+        """
 
     @abc.abstractmethod
     def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Params:
@@ -76,6 +84,18 @@ class Steps(abc.ABC):
     def log_evidence(self, params: Params, rows: Any) -> Tensor:
         """log p(x_n | params), (N,), for steps whose bound is exact."""
         return self.e_step(params, rows).bound
+
+    def point_locals(self, step: EStep) -> dict[str, Tensor]:
+        """Local sites that the family estimates as points, (N, ...): they are reported beside the globals."""
+        return {}
+
+    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+        """The nearest valid values to extrapolated ones (accelerated EM); by default they are taken as they are."""
+        return params, locals_
+
+    def feasible(self, model: Model) -> bool:
+        """Whether the steps are cheap enough to be a default at this size; for codes, up to ``EXACT_UP_TO`` bits."""
+        return model.code_bits is None or model.code_bits <= EXACT_UP_TO
 
     def check(self, model: Model, rows: Any) -> None:  # noqa: B027 - an empty default is meant
         """Refuse at once what cannot be run: too many codes, priors without closed-form updates."""

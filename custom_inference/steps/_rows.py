@@ -28,6 +28,10 @@ class BinaryRows:
     def __len__(self) -> int:
         return self.ones.shape[0]
 
+    @property
+    def like(self) -> Tensor:
+        return self.ones
+
     def select(self, index: Tensor | slice) -> BinaryRows:
         return BinaryRows(self.ones[index], None if self.mask is None else self.mask[index])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,8 +40,7 @@ class NocaExact(InformedStarts):
 
     inner_steps: int = 4
     max_bytes: float | None = None
-    bound_name: str = "evidence"
-    additive: bool = True
+    bound_name: ClassVar[str] = "evidence"
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,8 +86,8 @@ class NocaFactorized(InformedStarts):
 
     inner_steps: int = 5
     start: str = "codes"
-    bound_name: str = "factorized"
-    additive: bool = False
+    bound_name: ClassVar[str] = "factorized"
+    additive: ClassVar[bool] = False
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)

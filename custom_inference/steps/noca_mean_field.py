@@ -15,7 +15,7 @@ every coordinate has a closed-form maximum, and sweeps over the sources never lo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -82,8 +82,7 @@ class NocaMeanField(InformedStarts):
 
     sweeps: int = 2
     tolerance: float = 1e-7
-    bound_name: str = "mean_field"
-    additive: bool = True
+    bound_name: ClassVar[str] = "mean_field"
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)

@@ -16,7 +16,7 @@ Truncated posteriors: Luecke & Eggert, JMLR 11 (2010). M step: cause transmissio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -114,8 +114,7 @@ class NocaTruncated(InformedStarts):
     free: int = 6
     guard: bool = True
     refresh_every: int = 3
-    bound_name: str = "truncated"
-    additive: bool = True
+    bound_name: ClassVar[str] = "truncated"
 
     @property
     def patience(self) -> int:

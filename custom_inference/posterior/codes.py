@@ -1,41 +1,15 @@
-"""Posteriors over the local latents at given globals, in the two shapes that binary codes need."""
+"""Posteriors over finite local latents: binary codes, and choices as one-hot vectors."""
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from custom_inference.posterior._protocol import LocalPosterior
 from ppl_models import CapacityError
 from ppl_models.distributions import BernoulliVector, all_codes
-
-
-class LocalPosterior(abc.ABC):
-    """q(s_n) for every row n; rows are independent."""
-
-    @property
-    @abc.abstractmethod
-    def mean(self) -> Tensor:
-        """Posterior marginals P(s_ni = 1), (N, K)."""
-
-    @property
-    @abc.abstractmethod
-    def mode(self) -> Tensor:
-        """The most probable code of each row, (N, K)."""
-
-    @abc.abstractmethod
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        """Codes drawn independently per row, (num_samples, N, K)."""
-
-    @abc.abstractmethod
-    def log_prob(self, source: Tensor) -> Tensor:
-        """log q(s_n = source_n), (N,)."""
-
-    @abc.abstractmethod
-    def table(self) -> tuple[Tensor, Tensor]:
-        """All 2^K codes (C, K) and the log-probabilities (N, C); only for small K."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +51,9 @@ class CodePosterior(LocalPosterior):
         same = (self.codes.to(source) == source.unsqueeze(-2)).all(-1)
         return torch.where(same, self.log_weight, torch.full_like(self.log_weight, -torch.inf)).logsumexp(-1)
 
+    def rows(self, index: Tensor | slice) -> CodePosterior:
+        return CodePosterior(self.codes if self.shared else self.codes[index], self.log_weight[index])
+
     def table(self) -> tuple[Tensor, Tensor]:
         if self.shared:
             return self.codes, self.log_weight
@@ -110,6 +87,9 @@ class BernoulliPosterior(LocalPosterior):
     def log_prob(self, source: Tensor) -> Tensor:
         return BernoulliVector(self.probs, validate_args=False).log_prob(source)
 
+    def rows(self, index: Tensor | slice) -> BernoulliPosterior:
+        return BernoulliPosterior(self.probs[index])
+
     def table(self) -> tuple[Tensor, Tensor]:
         num_bits = self.probs.shape[1]
         if num_bits > 16:
@@ -122,12 +102,3 @@ class BernoulliPosterior(LocalPosterior):
         # Finite in place of log 0, which times a 0 of the code would be NaN; its exponential is 0 all the same.
         on, off = (torch.log(p).clamp_min(-800.0) for p in (self.probs, 1 - self.probs))
         return every, on @ every.T + off @ (1 - every).T
-
-
-def kullback_leibler(q: LocalPosterior, p: LocalPosterior) -> Tensor:
-    """KL(q || p) of each row, (N,), by summing over all codes in both tables."""
-    (codes, log_q), (_, log_p) = q.table(), p.table()
-    del codes
-    weight = log_q.exp()
-    difference = torch.where(weight > 0, log_q - log_p, torch.zeros_like(log_q))
-    return (weight * difference).sum(-1)

@@ -1,0 +1,38 @@
+"""Posteriors over the local latents at given globals, in the shapes that the models' latents need."""
+
+from custom_inference.posterior._divergence import kullback_leibler
+from custom_inference.posterior._protocol import LocalPosterior
+from custom_inference.posterior.codes import BernoulliPosterior, CodePosterior
+from custom_inference.posterior.continuous import (
+    ContinuousPosterior,
+    DirichletMixture,
+    DirichletPosterior,
+    GaussianPosterior,
+    PointPosterior,
+)
+
+#: By name: what a saved fit may hold.
+POSTERIORS: dict[str, type[LocalPosterior]] = {
+    kind.__name__: kind
+    for kind in (
+        BernoulliPosterior,
+        CodePosterior,
+        DirichletMixture,
+        DirichletPosterior,
+        GaussianPosterior,
+        PointPosterior,
+    )
+}
+
+__all__ = [
+    "POSTERIORS",
+    "BernoulliPosterior",
+    "CodePosterior",
+    "ContinuousPosterior",
+    "DirichletMixture",
+    "DirichletPosterior",
+    "GaussianPosterior",
+    "LocalPosterior",
+    "PointPosterior",
+    "kullback_leibler",
+]

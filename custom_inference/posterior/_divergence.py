@@ -1,0 +1,29 @@
+"""How far one posterior is from another."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from custom_inference.posterior._protocol import LocalPosterior
+from custom_inference.posterior.continuous import ContinuousPosterior, PointPosterior
+
+#: Draws for the divergence of continuous posteriors.
+DRAWS = 1000
+
+
+def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> Tensor:
+    """KL(q || p) of each row, (N,).
+
+    Over finite latents the exact sum over all values in both tables; over continuous ones the mean of
+    log q - log p over ``DRAWS`` draws from q, an estimate. Infinite for a point: it has no density.
+    """
+    if isinstance(q, PointPosterior):
+        return torch.full_like(q.value[:, 0], torch.inf)
+    if isinstance(q, ContinuousPosterior):
+        draws = q.sample(DRAWS, seed=seed)
+        return torch.stack([q.log_prob(one) - p.log_prob(one) for one in draws]).mean(0)
+    (_, log_q), (_, log_p) = q.table(), p.table()
+    weight = log_q.exp()
+    difference = torch.where(weight > 0, log_q - log_p, torch.zeros_like(log_q))
+    return (weight * difference).sum(-1)

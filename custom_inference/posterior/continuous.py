@@ -1,0 +1,151 @@
+"""Posteriors over local latents with a density: memberships on the simplex and real-valued scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from custom_inference.posterior._protocol import LocalPosterior
+from ppl_models import MethodError
+
+
+class ContinuousPosterior(LocalPosterior):
+    """q(s_n) of every row n with a density; there is no table of values."""
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        raise MethodError("a continuous latent has no table of values; use sample and log_prob")
+
+
+@dataclass(frozen=True)
+class PointPosterior(ContinuousPosterior):
+    """All mass on one value a row (N, K): what joint point estimates (maximum a posteriori) come with."""
+
+    value: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.value
+
+    @property
+    def mode(self) -> Tensor:
+        return self.value
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        return self.value.expand(num_samples, *self.value.shape)
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        """Infinite at the point (a density), -inf elsewhere."""
+        at = (local == self.value).all(-1)
+        return torch.where(at, torch.inf, -torch.inf).to(self.value)
+
+    def rows(self, index: Tensor | slice) -> PointPosterior:
+        return PointPosterior(self.value[index])
+
+
+@dataclass(frozen=True)
+class DirichletPosterior(ContinuousPosterior):
+    """q(s_n) = Dirichlet(concentration_n), (N, K)."""
+
+    concentration: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def mode(self) -> Tensor:
+        return dirichlet_mode(self.concentration)
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        return sample_dirichlet(self.concentration.expand(num_samples, *self.concentration.shape), seed)
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        return dist.Dirichlet(self.concentration, validate_args=False).log_prob(_inside(local))
+
+    def rows(self, index: Tensor | slice) -> DirichletPosterior:
+        return DirichletPosterior(self.concentration[index])
+
+
+@dataclass(frozen=True)
+class DirichletMixture(ContinuousPosterior):
+    """q(s_n) = sum_m w_nm Dirichlet(concentration_m): log_weight (N, M) normalised, concentration (M, K) shared.
+
+    The exact posterior of a membership under an aspect model has this form.
+    """
+
+    log_weight: Tensor
+    concentration: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.log_weight.exp() @ DirichletPosterior(self.concentration).mean
+
+    @property
+    def mode(self) -> Tensor:
+        """The mode of the heaviest component: a good point of high density, not the exact maximum."""
+        return dirichlet_mode(self.concentration)[self.log_weight.argmax(-1)]
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator(device=self.log_weight.device).manual_seed(seed)
+        slot = torch.multinomial(self.log_weight.exp(), num_samples, replacement=True, generator=generator)
+        return sample_dirichlet(self.concentration[slot.T], seed)
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        each = dist.Dirichlet(self.concentration, validate_args=False).log_prob(_inside(local)[..., None, :])
+        return (self.log_weight + each).logsumexp(-1)
+
+    def rows(self, index: Tensor | slice) -> DirichletMixture:
+        return DirichletMixture(self.log_weight[index], self.concentration)
+
+
+@dataclass(frozen=True)
+class GaussianPosterior(ContinuousPosterior):
+    """q(s_n) = Normal(mean_n, covariance_n): mean (N, K), covariance (N, K, K)."""
+
+    location: Tensor
+    covariance: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.location
+
+    @property
+    def mode(self) -> Tensor:
+        return self.location
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator(device=self.location.device).manual_seed(seed)
+        shape = (num_samples, *self.location.shape)
+        noise = torch.randn(shape, generator=generator, dtype=self.location.dtype, device=self.location.device)
+        root = torch.linalg.cholesky(self.covariance)
+        return self.location + (root @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        normal = dist.MultivariateNormal(self.location, covariance_matrix=self.covariance, validate_args=False)
+        return normal.log_prob(local)
+
+    def rows(self, index: Tensor | slice) -> GaussianPosterior:
+        return GaussianPosterior(self.location[index], self.covariance[index])
+
+
+def dirichlet_mode(concentration: Tensor) -> Tensor:
+    """(alpha - 1) / sum(alpha - 1) with what is below 1 at the edge; the mean where every alpha is at most 1."""
+    above = (concentration - 1).clamp_min(0)
+    total = above.sum(-1, keepdim=True)
+    mean = concentration / concentration.sum(-1, keepdim=True)
+    return torch.where(total > 0, above / total.clamp_min(torch.finfo(above.dtype).tiny), mean)
+
+
+def sample_dirichlet(concentration: Tensor, seed: int) -> Tensor:
+    """One draw for every row of concentrations (..., K), from its own random state."""
+    with torch.random.fork_rng(devices=[] if concentration.device.type == "cpu" else [concentration.device]):
+        torch.manual_seed(seed)
+        return dist.Dirichlet(concentration, validate_args=False).sample()
+
+
+def _inside(local: Tensor) -> Tensor:
+    """Off the faces of the simplex, where a density may be 0 or infinite and its logarithm is not a number."""
+    return local.clamp_min(torch.finfo(local.dtype).tiny)
