@@ -15,6 +15,7 @@ from torch.distributions import constraints
 
 from ppl_models._data import Data
 from ppl_models._errors import ModelError, unknown_name
+from ppl_models.distributions import Flat
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 def _moved(prior: Any, like: Tensor | None) -> Any:
     """The distribution with its parameters on the dtype and device of ``like``."""
+    if isinstance(prior, Flat):
+        return Flat(_moved(prior.proposal, like))
     names = getattr(prior, "arg_constraints", {})
     if like is None or not names:
         return prior
@@ -169,7 +172,9 @@ def _moved(prior: Any, like: Tensor | None) -> Any:
 
 
 def is_flat(prior: Any) -> bool:
-    """Whether a prior is the uniform distribution on [0, 1], whose log density is 0 everywhere."""
+    """Whether a prior's log density is 0 everywhere: ``Flat``, or the uniform distribution on [0, 1]."""
+    if isinstance(prior, Flat):
+        return True
     if isinstance(prior, torch.distributions.Beta):
         return bool((prior.concentration1 == 1).all() and (prior.concentration0 == 1).all())
     return isinstance(prior, torch.distributions.Uniform) and bool((prior.low == 0).all() and (prior.high == 1).all())

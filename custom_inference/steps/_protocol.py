@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,9 +36,9 @@ class Steps(abc.ABC):
     """
 
     #: The name of the bound: "evidence" where it is exact.
-    bound_name: str
+    bound_name: ClassVar[str]
     #: Whether the statistics alone determine the M step (minibatches need that).
-    additive: bool = True
+    additive: ClassVar[bool] = True
 
     @property
     def patience(self) -> int:

@@ -16,15 +16,16 @@ Truncated posteriors: Luecke & Eggert, JMLR 11 (2010). M step: cause transmissio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from custom_inference.posterior import CodePosterior, LocalPosterior
+from custom_inference.steps._beta import FLOOR, prior_mode
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, prior_mode, thetas, transmission_priors, transmission_update
+from custom_inference.steps.noca_common import thetas, transmission_priors, transmission_update
 from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 from ppl_models.distributions import all_codes
@@ -114,8 +115,7 @@ class NocaTruncated(InformedStarts):
     free: int = 6
     guard: bool = True
     refresh_every: int = 3
-    bound_name: str = "truncated"
-    additive: bool = True
+    bound_name: ClassVar[str] = "truncated"
 
     @property
     def patience(self) -> int:
