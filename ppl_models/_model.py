@@ -16,6 +16,7 @@ from torch.distributions import constraints
 
 from ppl_models._data import Data, check_for_fitting
 from ppl_models._errors import ModelError, unknown_name
+from ppl_models.distributions import Flat
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,8 @@ def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 def _moved(prior: Any, like: Tensor | None) -> Any:
     """The distribution with its parameters on the dtype and device of ``like``."""
+    if isinstance(prior, Flat):
+        return Flat(_moved(prior.proposal, like))
     names = getattr(prior, "arg_constraints", {})
     if like is None or not names:
         return prior
@@ -220,7 +223,9 @@ def _moved(prior: Any, like: Tensor | None) -> Any:
 
 
 def is_flat(prior: Any) -> bool:
-    """Whether a prior is uniform, on [0, 1] or on the simplex: it moves no maximum, and ``log_prior`` leaves it out."""
+    """Whether a prior moves no maximum: ``Flat``, or uniform on [0, 1] or on the simplex; ``log_prior`` leaves it out."""
+    if isinstance(prior, Flat):
+        return True
     if isinstance(prior, torch.distributions.Dirichlet):
         return bool((prior.concentration == 1).all())
     if isinstance(prior, torch.distributions.Beta):

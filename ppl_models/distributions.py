@@ -170,3 +170,51 @@ class NoisyOr(TorchDistribution):
             self._validate_sample(value)
         shape = torch.broadcast_shapes(self.batch_shape, value.shape)
         return torch.where(value > 0.5, log1mexp(self._activation), -self._activation).expand(shape)
+
+
+class Flat(TorchDistribution):
+    """An improper flat prior: log density 0 everywhere on the support of ``proposal``.
+
+    With it the posterior mode is the maximum-likelihood estimate. An improper prior cannot be drawn from, yet a
+    program has to generate: draws (of the program run forwards, of initial values) come from ``proposal``, which has
+    no other influence.
+
+    Parameters
+    ----------
+    proposal: a proper distribution, which gives support, shapes and draws.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+
+    def __init__(self, proposal: Any, validate_args: bool | None = None):
+        self.proposal = proposal
+        super().__init__(proposal.batch_shape, proposal.event_shape, validate_args=validate_args)
+
+    @property
+    def support(self) -> Any:
+        return self.proposal.support
+
+    @property
+    def has_rsample(self) -> bool:
+        return self.proposal.has_rsample
+
+    @property
+    def mean(self) -> Tensor:
+        """The proposal's: where samplers and optimisers may begin."""
+        return self.proposal.mean
+
+    def expand(self, batch_shape, _instance=None):
+        del _instance
+        return type(self)(self.proposal.expand(batch_shape), validate_args=self._validate_args)
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        return self.proposal.sample(sample_shape)
+
+    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        return self.proposal.rsample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        shape = torch.broadcast_shapes(value.shape[: value.ndim - len(self.event_shape)], self.batch_shape)
+        return value.new_zeros(shape)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from custom_inference.steps._protocol import Params
 from ppl_models import MethodError, Model
 from ppl_models._model import is_flat
+
+#: Probabilities are kept this far from 0 and 1 (leak > 0 is needed wherever log(1 - e^{-theta_0}) is divided by).
+FLOOR = 1e-6
 
 
 def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,6 +44,13 @@ def beta_mode(on: Tensor, total: Tensor, prior: tuple[Tensor, Tensor], *, floor:
     count = total + a + b - 2
     mode = (on + a - 1) / count.clamp(min=torch.finfo(on.dtype).tiny)
     return mode.clamp(floor, 1 - floor)
+
+
+def prior_mode(model: Model, params: Params, source_total: Tensor, num_rows: int) -> Tensor:
+    """pi_i = (sum_n E[s_ni] + a - 1) / (N + a + b - 2) (000, Fig. 2, and 003, with a Beta prior)."""
+    like = params["source_prior"]
+    total = torch.full_like(like, num_rows)
+    return beta_mode(source_total, total, beta_parameters(model, "source_prior", like), floor=FLOOR)
 
 
 def logit_jitter(

@@ -1,9 +1,11 @@
-"""Binary rows the way the closed-form steps read them."""
+"""Rows the way the closed-form steps read them: binary ones, and real-valued ones."""
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -14,8 +16,89 @@ from ppl_models import Data
 BLOCK_ROWS = 256
 
 
+class Rows(abc.ABC):
+    """Rows with an optional mask of observed entries."""
+
+    mask: Tensor | None
+
+    @property
+    @abc.abstractmethod
+    def like(self) -> Tensor:
+        """The (N, D) matrix of the data, for its dtype and device."""
+
+    @abc.abstractmethod
+    def select(self, index: Tensor | slice) -> Self:
+        """The chosen rows."""
+
+    def __len__(self) -> int:
+        return self.like.shape[0]
+
+    def parts(self, size: int = BLOCK_ROWS) -> list[tuple[slice, Self]]:
+        """The rows in consecutive blocks of ``size``, each with where it lies; themselves where one is enough.
+
+        The blocks of the default size are kept, with all that is cached in them.
+        """
+        return self._default_parts if size == BLOCK_ROWS else self._cut(size)
+
+    def _cut(self, size: int) -> list[tuple[slice, Self]]:
+        if len(self) <= size:
+            return [(slice(0, len(self)), self)]
+        blocks = [slice(start, start + size) for start in range(0, len(self), size)]
+        return [(block, self.select(block)) for block in blocks]
+
+    @cached_property
+    def _default_parts(self) -> list[tuple[slice, Self]]:
+        return self._cut(BLOCK_ROWS)
+
+    @cached_property
+    def observed(self) -> Tensor | None:
+        """The mask as numbers; None where everything is observed."""
+        return None if self.mask is None else self.mask.to(self.like)
+
+    @cached_property
+    def observed_count(self) -> Tensor:
+        """Observed entries of each feature, (D,)."""
+        if self.observed is None:
+            return torch.full_like(self.like[0], len(self))
+        return self.observed.sum(0)
+
+    def observed_sum(self, row_values: Tensor) -> Tensor:
+        """sum_n m_nj v_nk -> (K, D)."""
+        if self.observed is None:
+            return row_values.sum(0)[:, None].expand(-1, self.like.shape[1])
+        return row_values.T @ self.observed
+
+
 @dataclass(frozen=True)
-class BinaryRows:
+class RealRows(Rows):
+    """x (N, D), 0 where an entry is missing."""
+
+    x: Tensor
+    mask: Tensor | None = None
+
+    @classmethod
+    def of(cls, data: Data) -> RealRows:
+        # Not a product with the mask: that would keep a NaN or an infinite fill value.
+        return cls(data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0), data.mask)
+
+    @property
+    def like(self) -> Tensor:
+        return self.x
+
+    def select(self, index: Tensor | slice) -> RealRows:
+        return RealRows(self.x[index], None if self.mask is None else self.mask[index])
+
+    def to(self, dtype: torch.dtype) -> RealRows:
+        return RealRows(self.x.to(dtype), self.mask)
+
+    @cached_property
+    def square(self) -> Tensor:
+        """sum_n m_nj x_nj^2, (D,)."""
+        return self.x.square().sum(0)
+
+
+@dataclass(frozen=True)
+class BinaryRows(Rows):
     """ones = x * observed and zeros = (1 - x) * observed, both (N, D): a missing entry is in neither."""
 
     ones: Tensor
@@ -25,8 +108,9 @@ class BinaryRows:
     def of(cls, data: Data) -> BinaryRows:
         return cls(data.x if data.mask is None else data.x * data.mask, data.mask)
 
-    def __len__(self) -> int:
-        return self.ones.shape[0]
+    @property
+    def like(self) -> Tensor:
+        return self.ones
 
     @property
     def like(self) -> Tensor:
@@ -41,13 +125,6 @@ class BinaryRows:
     @cached_property
     def zeros(self) -> Tensor:
         return (1 - self.ones) if self.mask is None else self.mask.to(self.ones) - self.ones
-
-    @cached_property
-    def parts(self) -> list[BinaryRows]:
-        """The rows in consecutive blocks; themselves where one is enough."""
-        if len(self) <= BLOCK_ROWS:
-            return [self]
-        return [self.select(slice(start, start + BLOCK_ROWS)) for start in range(0, len(self), BLOCK_ROWS)]
 
     @cached_property
     def nonzero(self) -> tuple[Tensor, Tensor]:
@@ -71,16 +148,3 @@ class BinaryRows:
             index[row, torch.arange(len(row), device=index.device) - start[row]] = column
             found.append((rows, index))
         return found
-
-    @cached_property
-    def observed_count(self) -> Tensor:
-        """Observed entries of each feature, (D,)."""
-        if self.mask is None:
-            return torch.full_like(self.ones[0], len(self))
-        return self.mask.to(self.ones).sum(0)
-
-    def observed_sum(self, row_values: Tensor) -> Tensor:
-        """sum_n m_nj v_nk -> (K, D)."""
-        if self.mask is None:
-            return row_values.sum(0)[:, None].expand(-1, self.ones.shape[1])
-        return row_values.T @ self.mask.to(self.ones)

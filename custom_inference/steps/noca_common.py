@@ -11,14 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from custom_inference.steps._beta import beta_mode, beta_parameters, logit_jitter
-from custom_inference.steps._protocol import Params
+from custom_inference.steps._beta import FLOOR, beta_mode, beta_parameters, logit_jitter, prior_mode
+from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from ppl_models import Model
 from ppl_models.distributions import theta_of
-
-#: Probabilities are kept this far from 0 and 1 (leak > 0 is needed wherever log(1 - e^{-theta_0}) is divided by).
-FLOOR = 1e-6
 
 
 def random_start(model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
@@ -33,13 +30,6 @@ def random_start(model: Model, rows: BinaryRows, generator: torch.Generator) -> 
         "loading": loading,
         "leak": (0.3 * rate).clamp(1e-3, 0.5),
     }
-
-
-def prior_mode(model: Model, params: Params, source_total: Tensor, num_rows: int) -> Tensor:
-    """pi_i = (sum_n E[s_ni] + a - 1) / (N + a + b - 2) (000, Fig. 2, with a Beta prior)."""
-    like = params["source_prior"]
-    total = torch.full_like(like, num_rows)
-    return beta_mode(source_total, total, beta_parameters(model, "source_prior", like), floor=FLOOR)
 
 
 Priors = dict[str, tuple[Tensor, Tensor]]
@@ -57,6 +47,29 @@ def transmission_update(
     loading = beta_mode(sent, present, priors["loading"], floor=FLOOR)
     leak = beta_mode(sent_leak, observed, priors["leak"], floor=FLOOR)
     return {"loading": loading, "leak": leak}
+
+
+def transmission_statistics(
+    params: Params, rows: BinaryRows, mean: Tensor, sent: Tensor, sent_leak: Tensor
+) -> dict[str, Tensor]:
+    """What ``transmission_m_step`` needs: sent (K, D) and sent_leak (D,) are sums of E_q[s_i / P(x_j = 1 | s)]."""
+    return {
+        "sent": sent * params["loading"],
+        "sent_leak": sent_leak * params["leak"],
+        "present": rows.observed_sum(mean),
+        "observed": rows.observed_count,
+        "source": mean.sum(0),
+        "rows": mean.new_tensor(len(rows)),
+    }
+
+
+def transmission_m_step(model: Model, params: Params, step: EStep) -> Params:
+    """The M step from ``transmission_statistics``."""
+    s = step.statistics
+    counts = {name: s[name] for name in ("sent", "sent_leak", "present", "observed")}
+    update = transmission_update(transmission_priors(model, params), **counts)
+    prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
+    return {**params, **update, "source_prior": prior}
 
 
 def any_size(model: Model) -> Model:

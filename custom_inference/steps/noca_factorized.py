@@ -23,13 +23,13 @@ from torch import Tensor
 
 from custom_inference._roots import decreasing_root
 from custom_inference.posterior import BernoulliPosterior, LocalPosterior
-from custom_inference.steps._beta import beta_parameters
+from custom_inference.steps._beta import FLOOR, beta_parameters, prior_mode
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, prior_mode, thetas
+from custom_inference.steps.noca_common import thetas
 from custom_inference.steps.noca_propose import InformedStarts
 from custom_inference.steps.noca_truncated import likely_codes
-from ppl_models import Data, Model
+from ppl_models import Model
 from ppl_models.distributions import log1mexp
 
 
@@ -89,9 +89,6 @@ class NocaFactorized(InformedStarts):
     bound_name: ClassVar[str] = "factorized"
     additive: ClassVar[bool] = False
 
-    def rows(self, data: Data) -> BinaryRows:
-        return BinaryRows.of(data)
-
     def first_q(self, params: Params, rows: BinaryRows) -> Tensor:
         """q in proportion to lambda_i theta_ij / (theta_ij + theta_0j), (E, K), lambda as ``start`` says.
 
@@ -132,7 +129,7 @@ class NocaFactorized(InformedStarts):
         generator: torch.Generator | None = None,
     ) -> EStep:
         outcomes, first = [], 0
-        for part in rows.parts:  # rows are independent given the globals, and a block's arrays stay in cache
+        for _, part in rows.parts():  # rows are independent given the globals, and a block's arrays stay in cache
             last = first + len(part.nonzero[0])
             q = self.first_q(params, part) if not locals_ else locals_["q"][first:last]
             outcomes.append(self._alternate(params, part, q, temperature))

@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from custom_inference.steps._beta import FLOOR
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, any_size
+from custom_inference.steps.noca_common import any_size
 from custom_inference.steps.noca_exact import NocaExact
 from ppl_models import Model
 

@@ -24,10 +24,10 @@ from custom_inference._exponential_sum import ExponentialSum, exponential_sum
 from custom_inference.posterior import BernoulliPosterior, LocalPosterior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import prior_mode, thetas, transmission_priors, transmission_update
+from custom_inference.steps.noca_common import thetas, transmission_m_step, transmission_statistics
 from custom_inference.steps.noca_propose import InformedStarts
 from custom_inference.steps.noca_truncated import likely_codes
-from ppl_models import Data, Model
+from ppl_models import Model
 
 #: Entries of the (ones, nodes) work arrays per block of rows: four of them stay in cache, where the passes are cheap.
 _BLOCK_ENTRIES = 2**18
@@ -84,14 +84,6 @@ class NocaMeanField(InformedStarts):
     tolerance: float = 1e-7
     bound_name: ClassVar[str] = "mean_field"
 
-    def rows(self, data: Data) -> BinaryRows:
-        return BinaryRows.of(data)
-
-    def _blocks(self, rows: BinaryRows, num_nodes: int) -> list[slice]:
-        per_row = max(1, int(rows.ones.sum() / len(rows))) * num_nodes
-        size = max(1, _BLOCK_ENTRIES // per_row)
-        return [slice(start, start + size) for start in range(0, len(rows), size)]
-
     def e_step(
         self,
         params: Params,
@@ -106,8 +98,7 @@ class NocaMeanField(InformedStarts):
         start = locals_["mean"] if locals_ else likely_codes(params, rows)
         total: dict[str, Tensor] = {}
         means, bounds = [], []
-        for block in self._blocks(rows, len(nodes.sum.weights)):
-            part = rows.select(block)
+        for block, part in rows.parts(_block_rows(rows, nodes)):
             mean = _clipped(start[block].clone())
             work = _Work.of(part, mean, nodes)
             for _ in range(self.sweeps):
@@ -147,10 +138,9 @@ class NocaMeanField(InformedStarts):
     def bound(self, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
         """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
         nodes = _Nodes.of(params, self.tolerance)
-        parts = self._blocks(rows, len(nodes.sum.weights))
         bounds = []
-        for block in parts:
-            part, at = rows.select(block), mean[block]
+        for block, part in rows.parts(_block_rows(rows, nodes)):
+            at = mean[block]
             bounds.append(self._bound(params, part, at, nodes, _Work.of(part, at, nodes)))
         return torch.cat(bounds)
 
@@ -167,24 +157,18 @@ class NocaMeanField(InformedStarts):
             given.addcmul_(given, fall, value=-1)
             sent[i].index_add_(0, column, mean[:, i].index_select(0, row) * (1 + given @ slope))
         sent_leak = torch.zeros_like(params["leak"]).index_add(0, column, 1 + product @ slope)
-        return {
-            "sent": sent * params["loading"],
-            "sent_leak": sent_leak * params["leak"],
-            "present": rows.observed_sum(mean),
-            "observed": rows.observed_count,
-            "source": mean.sum(0),
-            "rows": mean.new_tensor(len(rows)),
-        }
+        return transmission_statistics(params, rows, mean, sent, sent_leak)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
-        s = step.statistics
-        counts = {name: s[name] for name in ("sent", "sent_leak", "present", "observed")}
-        update = transmission_update(transmission_priors(model, params), **counts)
-        prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
-        return {**params, **update, "source_prior": prior}
+        return transmission_m_step(model, params, step)
 
     def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
+
+
+def _block_rows(rows: BinaryRows, nodes: _Nodes) -> int:
+    per_row = max(1, int(rows.ones.sum() / len(rows))) * len(nodes.sum.weights)
+    return max(1, _BLOCK_ENTRIES // per_row)
 
 
 def _clipped(mean: Tensor) -> Tensor:

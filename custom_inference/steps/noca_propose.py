@@ -9,7 +9,7 @@ from custom_inference.steps._beta import beta_parameters
 from custom_inference.steps._protocol import Params, Steps
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import random_start
-from ppl_models import Model
+from ppl_models import Data, Model
 
 #: The starts, in turn: growth under this held leak (dense patterns want more, weak and sparse ones less), or
 #: split-and-prune (None).
@@ -19,12 +19,16 @@ GROW_UP_TO = 12
 
 
 class InformedStarts(Steps):
-    """``check``, ``initial``, ``propose`` and ``search_size`` of every NOCA engine."""
+    """``rows``, ``check``, ``initial``, ``propose`` and ``search_size`` of every NOCA engine."""
+
+    def rows(self, data: Data) -> BinaryRows:
+        return BinaryRows.of(data)
 
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Beta (or flat): the M steps are closed-form for those only."""
         for site, shape in model.shapes.items():
             beta_parameters(model, site, rows.ones.new_zeros(shape))
+        super().check(model, rows)
 
     def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
         """Random loadings around the data's mean rate: the plain start."""

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.posterior import CodePosterior, LocalPosterior
+from custom_inference.steps._beta import FLOOR, prior_mode
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
-from custom_inference.steps.noca_common import FLOOR, prior_mode, thetas, transmission_priors, transmission_update
+from custom_inference.steps.noca_common import thetas, transmission_priors, transmission_update
 from custom_inference.steps.noca_propose import InformedStarts
 from ppl_models import Data, Model
 from ppl_models.distributions import all_codes

@@ -2,5 +2,15 @@
 
 from ppl_models.datasets._files import read_matrix
 from ppl_models.datasets._images import Generated, image_patterns, overlapping_boxes, sample_noca
+from ppl_models.datasets._real import bars, mixed_images, sample_cvq
 
-__all__ = ["Generated", "image_patterns", "overlapping_boxes", "read_matrix", "sample_noca"]
+__all__ = [
+    "Generated",
+    "bars",
+    "image_patterns",
+    "mixed_images",
+    "overlapping_boxes",
+    "read_matrix",
+    "sample_cvq",
+    "sample_noca",
+]

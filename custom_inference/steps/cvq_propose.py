@@ -1,0 +1,43 @@
+"""What every CVQ engine shares: rows, checks, starts and the M step."""
+
+from __future__ import annotations
+
+import torch
+
+from custom_inference.steps import cvq_common
+from custom_inference.steps._beta import logit_jitter
+from custom_inference.steps._protocol import EStep, Params, Steps
+from custom_inference.steps._rows import RealRows
+from ppl_models import Data, Model
+
+
+class CvqSteps(Steps):
+    """``rows``, ``check``, ``initial``, ``propose``, ``m_step`` of every CVQ engine."""
+
+    def rows(self, data: Data) -> RealRows:
+        return RealRows.of(data)
+
+    def check(self, model: Model, rows: RealRows) -> None:
+        """Raises MethodError for priors without closed-form updates."""
+        cvq_common.check_priors(model, rows.like)
+        super().check(model, rows)
+
+    def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
+        """The plain start: weights are faded random rows, sigma is the data's root mean square."""
+        return random_start(model, rows, generator)
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
+        return cvq_common.m_step(model, params, step.statistics)
+
+
+def random_start(model: Model, rows: RealRows, generator: torch.Generator) -> Params:
+    num_bits = model.shapes["source_prior"][0]
+    like = rows.like
+    spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
+    pick = torch.randint(len(rows), (num_bits,), generator=generator).to(like.device)
+    noise = torch.randn(num_bits, like.shape[1], generator=generator, dtype=torch.float64).to(like)
+    return {
+        "source_prior": logit_jitter(min(0.3, 2.0 / num_bits), (num_bits,), 0.1, generator, like),
+        "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
+        "scale": spread.expand(model.shapes["scale"]).clone(),
+    }

@@ -1,0 +1,207 @@
+"""Cooperative vector quantizer (CVQ), also known as binary sparse coding.
+
+Source 003: Hauskrecht, slides on variational approximations, "Cooperative Vector Quantizer (CVQ)".
+
+    s_i   ~ Bernoulli(pi_i)                                            i = 1..K
+    x | s ~ Normal(sum_i s_i w_i, sigma^2 I)                           x in R^D
+
+so that, with the printed normalisation corrected (the slides have 2^{-d/2} sigma^{-d/2} and Sigma = sigma I),
+
+    p(x, s) = (2 pi sigma^2)^{-D/2} exp[-(x - s W)'(x - s W) / (2 sigma^2)] prod_i pi_i^{s_i} (1 - pi_i)^{1 - s_i}.
+
+There is no constant term: centre the data, or leave a source for it (its prior goes to 1).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models._data import Data, as_matrix
+from ppl_models._errors import DataError, DataWarning, ModelError
+from ppl_models._model import Example, Model, require_unit_interval
+from ppl_models.distributions import BernoulliVector, Flat
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CVQ(Model):
+    """Cooperative vector quantizer: real-valued rows, each the sum of the weights of its active binary sources.
+
+    Sites
+    -----
+    source_prior: pi (K,), P(s_i = 1); prior flat on [0, 1] by default.
+    weight: w (K, D), what source i adds to feature j; improper flat by default.
+    scale: sigma, the standard deviation of the noise: (), or (D,) with ``per_feature_scale``; improper flat in
+        sigma by default.
+    source: s (N, K), one event vector a row.
+    x: (N, D), observed.
+
+    The flat defaults give maximum likelihood. ``Flat`` distributions can be drawn from, so the program runs forwards:
+    weights from Normal(0, 1), sigma from LogNormal(-1, 0.5). Closed-form steps take Beta, Normal, and LogNormal or
+    InverseGamma priors: ``model.with_priors(weight=dist.Normal(0., 2.), scale=dist.InverseGamma(3., 1.))``. The prior
+    of ``scale`` is one on sigma, not on sigma^2.
+
+    Raises
+    ------
+    ModelError: K or D below 1, an unknown prior name, a prior of ``source_prior`` with mass outside [0, 1] or of
+        ``scale`` with mass below 0.
+    """
+
+    num_components: int
+    num_features: int
+    per_feature_scale: bool = False
+
+    local_site: ClassVar[str] = "source"
+    component_site: ClassVar[str] = "weight"
+    summary: ClassVar[str] = "cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise"
+
+    def __post_init__(self) -> None:
+        for name in ("num_components", "num_features"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        if not isinstance(self.per_feature_scale, bool):
+            raise ModelError(f"per_feature_scale = {self.per_feature_scale!r}, expected True or False")
+        super().__post_init__()
+        require_unit_interval(self, "source_prior")
+        _require_positive(self, "scale")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {
+            "source_prior": dist.Beta(1.0, 1.0),
+            "weight": Flat(dist.Normal(0.0, 1.0)),
+            "scale": Flat(dist.LogNormal(-1.0, 0.5)),
+        }
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        k, d = self.num_components, self.num_features
+        return {"source_prior": (k,), "weight": (k, d), "scale": (d,) if self.per_feature_scale else ()}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "source_prior": ("component",),
+            "weight": ("component", "feature"),
+            "scale": ("feature",) if self.per_feature_scale else (),
+            "source": ("row", "component"),
+            "x": ("row", "feature"),
+        }
+
+    @property
+    def code_bits(self) -> int:
+        return self.num_components
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of one row's code."""
+        return (self.num_components,)
+
+    def prominence(self, params: dict[str, Tensor]) -> Tensor:
+        """What each source adds to the expected square of a row, pi_i |w_i|^2, (K,)."""
+        return params["source_prior"] * params["weight"].square().sum(-1)
+
+    def num_parameters(self, num_rows: int) -> int:
+        """Free parameters: K + KD + 1, or K + KD + D with a scale for every feature."""
+        del num_rows
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        site = self.sample_globals(like=x)
+        total = num_rows if x is None else x.shape[0]
+        scale = site["scale"] if self.per_feature_scale else site["scale"].unsqueeze(-1)
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            source = pyro.sample("source", BernoulliVector(site["source_prior"]))
+            mean = (source.unsqueeze(-2) @ site["weight"]).squeeze(-2)
+            likelihood = dist.Normal(mean, scale.expand(mean.shape))
+            if mask is not None:
+                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
+            rows = x if x is None or batch_size is None else x[index]
+            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """Any real-valued matrix; NaN, or ``mask`` False, is missing. Raises DataError for infinite entries."""
+        checked = as_matrix(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+        infinite = ~torch.isfinite(checked.x)
+        if bool(infinite.any()):
+            row, column = (int(i) for i in infinite.nonzero()[0])
+            name = checked.coords.get("feature", range(checked.num_features))[column]
+            problem = f"{int(infinite.sum())} infinite entries (the first in row {row}, column {name!r})"
+            raise DataError(problem, site="x", expected="finite numbers, or NaN for missing")
+        return checked
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Columns without any entry are refused, and constant ones where every feature has its own scale.
+
+        There the likelihood is unbounded: the scale of a constant feature goes to 0. With one shared scale they only
+        carry no information, which is warned of.
+        """
+        observed = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+        names = data.coords.get("feature", list(range(data.num_features)))
+        empty = (observed.sum(0) == 0).nonzero().flatten().tolist()
+        if empty:
+            problem = f"{len(empty)} column(s) without any observed entry (the first: {names[empty[0]]!r})"
+            raise DataError(problem, site="x", axis="feature", expected="at least one observed entry; drop the column")
+        low = data.x.masked_fill(~observed, torch.inf).amin(0)
+        high = data.x.masked_fill(~observed, -torch.inf).amax(0)
+        constant = (low == high).nonzero().flatten().tolist()
+        if not constant or len(data) == 1:
+            return
+        problem = f"{len(constant)} of {data.num_features} columns are constant (the first: {names[constant[0]]!r})"
+        if len(constant) == data.num_features:
+            raise DataError(problem, site="x", axis="feature", expected="at least one column that varies")
+        if self.per_feature_scale:
+            problem += ", and with a scale for every feature the likelihood is unbounded as theirs goes to 0"
+            raise DataError(problem, site="x", axis="feature", expected="columns that vary, or per_feature_scale=False")
+        message = f"site 'x': {problem}; they carry no information about the sources and lower the shared scale"
+        warnings.warn(message, DataWarning, stacklevel=4)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> CVQ:
+        return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three overlapping sources over six features, sixty rows."""
+        generator = torch.Generator().manual_seed(11)
+        weight = torch.tensor(
+            [[0.9, 0.8, 0.1, 0.1, 0.05, 0.1], [0.1, 0.6, 0.9, 0.7, 0.1, 0.05], [0.05, 0.1, 0.1, 0.5, 0.9, 0.95]]
+        ).to(torch.get_default_dtype())
+        truth = {
+            "source_prior": torch.tensor([0.3, 0.4, 0.25]).to(weight),
+            "weight": weight,
+            "scale": torch.tensor(0.2).to(weight),
+        }
+        source = torch.bernoulli(truth["source_prior"].expand(60, 3), generator=generator)
+        x = source @ weight + truth["scale"] * torch.randn(60, 6, generator=generator).to(weight)
+        return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth={**truth, "source": source})
+
+
+def _require_positive(model: Model, site: str) -> None:
+    """Refuse a prior with mass below 0."""
+    support = getattr(model.priors[site], "support", None)
+    if isinstance(support, constraints.independent):
+        support = support.base_constraint
+    lower = getattr(support, "lower_bound", None)
+    if lower is None or not bool((torch.as_tensor(lower) >= 0).all()):
+        name = type(model.priors[site]).__name__
+        raise ModelError(f"'{site}' is a standard deviation; the prior {name} has support {support}, not (0, inf)")
