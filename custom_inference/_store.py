@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import tempfile
@@ -18,6 +19,7 @@ from torch import Tensor
 from custom_inference.engines import Local, LocalSolver, steps_for
 from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture
 from ppl_models import MODELS, Data, FileFormatError, Model, ModelError
+from ppl_models.distributions import Flat
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -26,12 +28,19 @@ FORMAT = "ppl-models fit 1"
 
 
 def _prior_to_json(prior: Any) -> dict[str, Any]:
-    names = [n for n in prior.arg_constraints if n in vars(prior) or n in ("concentration1", "concentration0")]
+    if isinstance(prior, Flat):
+        return {"flat": _prior_to_json(prior.proposal)}
+    accepted = inspect.signature(type(prior).__init__).parameters
+    names = [n for n in prior.arg_constraints if n in accepted]
+    if {"probs", "logits"} <= set(names):  # either will do, not both
+        names.remove("probs" if "logits" in vars(prior) else "logits")
     arguments = {n: torch.as_tensor(getattr(prior, n)).tolist() for n in names}
     return {"distribution": type(prior).__name__, "arguments": arguments}
 
 
 def _prior_from_json(entry: dict[str, Any], dtype: torch.dtype) -> Any:
+    if "flat" in entry:
+        return Flat(_prior_from_json(entry["flat"], dtype))
     kind = getattr(dist, entry["distribution"], None)
     if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
         raise FileFormatError(f"prior of unknown distribution {entry['distribution']!r}")

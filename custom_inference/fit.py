@@ -112,12 +112,12 @@ class Fit:
         return evaluate.log_likelihood(self.model, self.globals, data, bound=bound, seed=self.seed)
 
     def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
-        """log p(x_n | s_n, params), (N,), at the means of the locals given x_n itself: no bound on log p(x_n).
+        """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
 
         For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
         """
         data = self.data if x is None else self._as_data(x, mask)
-        local = self.posterior.mean if x is None else self.local_posterior(data).posterior.mean
+        local = self.posterior.mode if x is None else self.local_posterior(data).posterior.mode
         return predictive.conditional_log_likelihood(self.model, self.globals, data, local)
 
     @cached_property

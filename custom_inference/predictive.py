@@ -49,9 +49,8 @@ def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data:
     with isolated(0), default_dtype(local.dtype):
         program = pyro.condition(model, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
-        trace.compute_log_prob()
     site: Any = trace.nodes[model.observed_site]
-    return site["log_prob"]
+    return site["fn"].log_prob(data.x)
 
 
 def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> Tensor:

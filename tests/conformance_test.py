@@ -8,14 +8,18 @@ import pickle
 
 import numpy as np
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
 from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoDelta
+from torch.distributions import constraints
 
 import custom_inference as ci
+from custom_inference._methods import has_local_guides
 from custom_inference.engines import LocalSolver, engines_of, steps_for
+from custom_inference.posterior import GaussianPosterior, PointPosterior
 from custom_inference.svi import initial_values
 from custom_inference.vem import named_guide
 from ppl_models import MODELS, CapacityError, Data, MethodError, ModelError
@@ -34,18 +38,39 @@ METHODS = {
     "svi_delta": ci.SVI(guide="delta", steps=60),
     "svi_normal": ci.SVI(guide="normal", steps=60),
     "svi_batch": ci.SVI(steps=60, batch_size=20),
+    "map": ci.VariationalEM(guide="map", max_iterations=40),
+    "dirichlet": ci.VariationalEM(guide="dirichlet", max_iterations=40),
+    "gaussian": ci.VariationalEM(guide="gaussian", max_iterations=40),
     "nuts": ci.NUTS(num_samples=20, warmup=20, chains=2),
 }
 
 
 def applies(model: str, method: str) -> bool:
-    """Closed-form steps where the model has them, guides of binary codes where its locals are such codes."""
+    """Closed-form steps where the model has them, guides of its locals where these are codes or continuous."""
     instance, settings = MODELS[model].example().model, METHODS[method]
     if isinstance(settings, ci.VariationalEM) or getattr(settings, "guide", None) == "factorized":
         return named_guide(settings.guide).bound_name in engines_of(instance)
     if isinstance(settings, ci.SVI) and not settings.sums_codes:
-        return instance.code_bits is not None
+        return has_local_guides(instance) and not (settings.batch_size and instance.has_continuous_locals)
     return True
+
+
+def swapped_priors(model) -> tuple[dict, dict]:
+    """Informative priors by the support of each site: for the model, and as the NumPy references spell them."""
+    priors, spelled = {}, {}
+    for site in model.priors:
+        support = model.prior(site).support
+        support = getattr(support, "base_constraint", support)
+        if support is constraints.simplex:
+            size = model.priors[site].event_shape[-1]
+            priors[site], spelled[site] = dist.Dirichlet(torch.full((size,), 2.5)), ("dirichlet", 2.5)
+        elif support is constraints.real:
+            priors[site], spelled[site] = dist.Normal(0.3, 1.5), ("normal", 0.3, 1.5)
+        elif getattr(support, "upper_bound", None) == 1:
+            priors[site], spelled[site] = dist.Beta(2.0, 3.0), (2.0, 3.0)
+        else:
+            priors[site], spelled[site] = dist.LogNormal(-0.5, 0.7), ("lognormal", -0.5, 0.7)
+    return priors, spelled
 
 
 PAIRS = [(model, method) for model in MODELS for method in METHODS if applies(model, method)]
@@ -85,10 +110,11 @@ def test_example_has_model_data_and_truth(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_log_joint_is_the_references(name):
-    """The Pyro program against NumPy written from the math, with and without a mask, with Beta priors."""
+    """The Pyro program against NumPy written from the math, with and without a mask, with informative priors."""
     reference = importlib.import_module(f"tests.references.{name}")
     example = example_of(name)
-    model = example.model.with_priors(**{s: pyro.distributions.Beta(2.0, 3.0) for s in example.model.global_sites})
+    priors, spelled = swapped_priors(example.model)
+    model = example.model.with_priors(**priors)
     truth = {site: example.truth[site] for site in (*model.global_sites, model.local_site)}
     params = {site: truth[site].numpy() for site in model.global_sites}
     for mask in (None, torch.rand(example.data.x.shape) > 0.3):
@@ -98,7 +124,7 @@ def test_log_joint_is_the_references(name):
             example.data.x.numpy(),
             truth[model.local_site].numpy(),
             None if mask is None else mask.numpy(),
-            dict.fromkeys(model.global_sites, (2.0, 3.0)),
+            spelled,
         )
         assert np.isclose(float(trace.log_prob_sum()), expected, rtol=1e-12)
 
@@ -109,7 +135,7 @@ def test_fill_value_of_missing_entries_does_not_matter(name):
     mask = torch.rand(example.data.x.shape) > 0.3
     program = pyro.condition(example.model, data=example.truth)
     values = []
-    for fill in (0.0, 1.0):
+    for fill in (0.0, 1.0):  # what any model of the suite may observe
         x = torch.where(mask, example.data.x, torch.full_like(example.data.x, fill))
         values.append(float(poutine.trace(program).get_trace(x, mask=mask).log_prob_sum()))
     assert values[0] == values[1]
@@ -165,7 +191,8 @@ def test_components_are_exchangeable(name):
     assert np.isclose(*joint, rtol=1e-12)
     for p in (before, after):
         p.pop(example.model.local_site)
-    evidence = [ci.Exact(generic=True).local_posterior(example.model, p, example.data).bound for p in (before, after)]
+    exact = ci.Exact(generic=not example.model.has_continuous_locals)  # a density cannot be enumerated
+    evidence = [exact.local_posterior(example.model, p, example.data).bound for p in (before, after)]
     assert torch.allclose(*evidence, atol=1e-10)
 
 
@@ -186,12 +213,12 @@ def test_pyros_own_tools_take_the_instance(name):
 def test_priors_are_checked(name):
     model = example_of(name).model
     with pytest.raises(ModelError, match="unknown site .*valid: "):
-        model.with_priors(nonsense=pyro.distributions.Beta(1.0, 1.0))
+        model.with_priors(nonsense=dist.Beta(1.0, 1.0))
     site = model.global_sites[0]
     with pytest.raises(ModelError, match="expected a Pyro distribution"):
         model.with_priors(**{site: 0.5})
     with pytest.raises(ModelError, match="broadcasts to"):
-        model.with_priors(**{site: pyro.distributions.Beta(torch.ones(97), torch.ones(97))})
+        model.with_priors(**{site: dist.Beta(torch.ones(97), torch.ones(97))})
     assert model.with_priors() is not model
 
 
@@ -201,21 +228,26 @@ def test_priors_are_checked(name):
 @pytest.mark.parametrize(("model", "method"), PAIRS)
 def test_a_fit_keeps_its_promises(model, method):
     fit, example = fitted(model, method), example_of(model)
-    shapes = example.model.shapes
+    model_, rows = example.model, len(example.data)
+    shapes = model_.shapes
+    if model_.has_continuous_locals and model_.local_site in fit.params:
+        shapes = {**shapes, model_.local_site: (rows, *model_.local_shape)}
     assert {site: tuple(value.shape) for site, value in fit.params.items()} == shapes
     assert all(torch.isfinite(value).all() and value.dtype == torch.float64 for value in fit.params.values())
     assert fit.elbo.ndim == 1 and torch.isfinite(fit.elbo).all() and fit.status and fit.bound_name
-    rows = len(example.data)
     mean = fit.posterior.mean
-    assert mean.shape == example.truth[example.model.local_site].shape == (rows, mean.shape[1])
-    assert ((mean >= 0) & (mean <= 1)).all()
+    assert mean.shape == example.truth[model_.local_site].shape == (rows, *model_.local_shape)
+    assert torch.isfinite(mean).all()
+    if model_.code_bits is not None or not isinstance(fit.posterior, GaussianPosterior | PointPosterior):
+        assert ((mean >= 0) & (mean <= 1)).all()
     assert fit.transform(example.data.x[:4]).shape == (4, mean.shape[1])
     assert fit.posterior.sample(5).shape == (5, *mean.shape) and fit.posterior.mode.shape == mean.shape
-    assert torch.isfinite(fit.posterior.log_prob(fit.posterior.mode)).all()
+    assert (fit.posterior.log_prob(fit.posterior.mode) > -torch.inf).all()
     assert fit.sample(7)[example.model.observed_site].shape == (7, example.data.num_features)
     assert fit.predictive(2).shape == (2, *example.data.x.shape)
     assert fit.reconstruct().shape == example.data.x.shape and fit.reconstruct(how="mean").shape == example.data.x.shape
-    assert len(fit.report()) == mean.shape[1] and np.isfinite(fit.bic())
+    assert len(fit.report()) == mean.shape[1] and np.isfinite(fit.bic()) and np.isfinite(fit.aic())
+    assert torch.isfinite(fit.plugin_log_likelihood()).all()
     assert "Fit of" in repr(fit)
 
 
@@ -226,7 +258,10 @@ def test_bounds_stay_below_the_evidence(model, method):
     for bound in fit.bounds:
         assert (fit.log_likelihood(bound=bound) <= evidence + 1e-8).all(), bound
     if fit.local is not None:
-        assert (fit.local.bound <= evidence + 1e-8).all()
+        # Points have no bound; the ELBO of a sampled continuous guide is an estimate, exact only in its mean.
+        assert isinstance(fit.posterior, PointPosterior) == bool(torch.isnan(fit.local.bound).all())
+        slack = 0.1 if example_of(model).model.has_continuous_locals and method.startswith("svi") else 1e-8
+        assert not (fit.local.bound > evidence + slack).any()
     with pytest.raises(MethodError, match="valid: "):
         fit.log_likelihood(bound="nonsense")
 
@@ -276,17 +311,23 @@ def test_every_family_at_the_truth_against_the_exact_posterior(name):
     methods = [m for key, m in METHODS.items() if applies(name, key) and not isinstance(m, ci.NUTS)]
     table = ci.compare(methods, example.model, example.data, at=globals_of(example)).table
     assert list(table.columns) == ["bound", "evidence", "gap_per_row", "kl_per_row", "worst_marginal_error", "seconds"]
-    assert table["evidence"].nunique() == 1 and (table["gap_per_row"] > -1e-8).all()
+    assert table["evidence"].nunique() == 1
+    points = table["bound"].isna()
+    assert (table["kl_per_row"][points] == np.inf).all()
+    # Divergences of continuous posteriors, and the bounds of sampled guides, are estimates by draws.
+    slack = 0.05 if example.model.has_continuous_locals else 1e-6
+    bounded = table[~points]
+    assert (bounded["gap_per_row"] > (-slack if example.model.has_continuous_locals else -1e-8)).all()
     # KL(q || p) is the gap of q's own ELBO, so no bound is tighter than its KL.
-    assert (table["gap_per_row"] - table["kl_per_row"] > -1e-6).all()
-    assert table.loc["Exact", "gap_per_row"] == 0 and table["worst_marginal_error"].between(0, 1).all()
+    assert (bounded["gap_per_row"] - bounded["kl_per_row"] > -slack).all()
+    assert table.loc["Exact", "gap_per_row"] == 0 and (table["worst_marginal_error"] >= 0).all()
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
     example = example_of(name)
-    if "evidence" not in engines_of(example.model):
-        pytest.skip(f"{name} has no enumerating steps")
+    if example.model.code_bits is None:
+        pytest.skip(f"{name} has no codes to enumerate")
     fit = fitted(name, "em")
     steps = steps_for(fit.model, "evidence", max_bytes=1000.0)
     with pytest.raises(CapacityError, match=r"GiB, .* are allowed; up to \d+ sources would fit"):
@@ -294,8 +335,9 @@ def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
     large = MODELS[name](num_components=40, num_features=60)
     x = torch.bernoulli(torch.full((10, 60), 0.3))
     params = initial_values(large, Data(x=x), 0)
-    big = ci.Fit(model=large, params=params, elbo=torch.zeros(1), bound_name="truncated", status="", method="",
+    big = ci.Fit(model=large, params=params, elbo=torch.zeros(1), bound_name="mean_field", status="", method="",
                  data=Data(x=x), seed=0)
-    with pytest.raises(CapacityError, match=r"Lower bounds available: bound='factorized'"):
+    others = [bound for bound in big.bounds if bound != "evidence"]
+    with pytest.raises(CapacityError, match=f"Lower bounds available: bound='{others[0]}'"):
         big.log_likelihood()
-    assert big.log_likelihood(bound="truncated").shape == (10,) and big.transform().shape == (10, 40)
+    assert big.log_likelihood(bound=others[-1]).shape == (10,) and big.transform().shape == (10, 40)
