@@ -58,6 +58,14 @@ class CvqMeanField(CvqSteps):
         return BernoulliPosterior(step.locals["mean"])
 
 
+def statistics_of(params: Params, rows: RealRows, mean: Tensor) -> dict[str, Tensor]:
+    """The statistics of an E step that ended at lambda = ``mean`` (N, K)."""
+    statistics: dict[str, Tensor] = {}
+    for block, part, _ in quadratics(params, rows):
+        statistics = added(statistics, moments(part, mean[block]))
+    return statistics
+
+
 def swept(form: Quadratic, start: Tensor, sweeps: int) -> Tensor:
     """lambda (B, K) after ``sweeps`` passes over the sources."""
     # Sources are rows here: each update reads and writes contiguous memory.
