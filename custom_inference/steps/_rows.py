@@ -112,10 +112,6 @@ class BinaryRows(Rows):
     def like(self) -> Tensor:
         return self.ones
 
-    @property
-    def like(self) -> Tensor:
-        return self.ones
-
     def select(self, index: Tensor | slice) -> BinaryRows:
         return BinaryRows(self.ones[index], None if self.mask is None else self.mask[index])
 
