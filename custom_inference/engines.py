@@ -21,6 +21,7 @@ from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
+from custom_inference.steps.cvq_truncated import CvqTruncated
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
@@ -29,7 +30,7 @@ from ppl_models import CVQ, NOCA, Data, MethodError, Model
 from ppl_models._errors import unknown_name
 
 _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
-    CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField},
+    CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     NOCA: {
         "evidence": NocaExact,
         "factorized": NocaFactorized,

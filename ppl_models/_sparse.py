@@ -20,7 +20,7 @@ def from_scipy(matrix: scipy.sparse.spmatrix, *, dtype: torch.dtype, device=None
     csr.sum_duplicates()
     csr.eliminate_zeros()
     crow, column, values = (torch.as_tensor(np.asarray(part)) for part in (csr.indptr, csr.indices, csr.data))
-    return tensor(crow.long(), column.long(), values.to(dtype), size=csr.shape).to(device=device)
+    return tensor(crow.long(), column.long(), values.to(dtype), size=tuple(matrix.shape)).to(device=device)  # pyright: ignore[reportArgumentType]
 
 
 def tensor(crow: Tensor, column: Tensor, values: Tensor, *, size: tuple[int, int]) -> Tensor:
