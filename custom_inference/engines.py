@@ -21,15 +21,17 @@ from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
+from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
-from ppl_models import CVQ, NOCA, Data, MethodError, Model
+from ppl_models import CVQ, NOCA, Data, MethodError, MixtureOfBernoullis, Model
 from ppl_models._errors import unknown_name
 
 _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField},
+    MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
     NOCA: {
         "evidence": NocaExact,
         "factorized": NocaFactorized,
