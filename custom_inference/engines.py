@@ -22,15 +22,20 @@ from custom_inference.steps._protocol import POINT
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
 from custom_inference.steps.cvq_truncated import CvqTruncated
+from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
+from custom_inference.steps.logistic_quadrature import LogisticQuadrature
+from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
-from ppl_models import CVQ, NOCA, Data, MethodError, Model
+from ppl_models import CVQ, NOCA, Data, MethodError, MixtureOfBernoullis, Model
 from ppl_models._errors import unknown_name
 
 _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
+    MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
+    LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
     NOCA: {
         "evidence": NocaExact,
         "factorized": NocaFactorized,
@@ -71,7 +76,7 @@ def steps_for(model: Model, name: str, **settings: Any) -> Steps:
         raise MethodError(f"{type(model).__name__} has no closed-form steps; use Exact, SVI or NUTS")
     if name not in engines:
         raise MethodError(unknown_name(f"bound of {type(model).__name__}", name, engines))
-    return engines[name](**settings)
+    return engines[name](**settings).for_model(model)
 
 
 def local_of(steps: Steps, params: dict[str, Tensor], rows: Any, step: EStep) -> Local:

@@ -13,10 +13,17 @@ from ppl_models._errors import (
 )
 from ppl_models._model import Example, Model
 from ppl_models.cvq import CVQ
+from ppl_models.logistic_pca import LogisticPCA
+from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
 from ppl_models.noca import NOCA
 
 #: Every model of the suite by name: the command line and the conformance tests read this.
-MODELS: dict[str, type[Model]] = {"cvq": CVQ, "noca": NOCA}
+MODELS: dict[str, type[Model]] = {
+    "cvq": CVQ,
+    "logistic_pca": LogisticPCA,
+    "mixture_of_bernoullis": MixtureOfBernoullis,
+    "noca": NOCA,
+}
 
 __all__ = [
     "CVQ",
@@ -28,7 +35,9 @@ __all__ = [
     "DataWarning",
     "Example",
     "FileFormatError",
+    "LogisticPCA",
     "MethodError",
+    "MixtureOfBernoullis",
     "Model",
     "ModelError",
     "PPLError",

@@ -45,6 +45,10 @@ class Steps(abc.ABC):
     #: Whether the statistics alone determine the M step (minibatches need that).
     additive: ClassVar[bool] = True
 
+    def for_model(self, model: Model) -> Steps:
+        """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""
+        return self
+
     @property
     def patience(self) -> int:
         """For how many E steps in a row the bound must stand still before it counts as settled."""

@@ -1,0 +1,148 @@
+"""Logistic PCA: binary rows whose log-odds are linear in a few Gaussian scores.
+
+The baseline of sources 000 (section 5) and 001 (section 3, eq. 25). Schein, Saul & Ungar, *A generalized linear model
+for principal component analysis of binary data* (AISTATS 2003); Collins, Dasgupta & Schapire, *A generalization of
+principal component analysis to the exponential family* (NIPS 2002), which is the same for every exponential family;
+Tipping, *Probabilistic visualisation of high-dimensional binary data* (NIPS 1999), who integrates the scores out.
+
+    s_n        ~ Normal(0, I_K)                                                   n = 1..N
+    theta_nt   = b_t + sum_k s_nk w_kt                                            t = 1..D
+    x_nt | s_n ~ Bernoulli(sigmoid(theta_nt)),   log p(x | theta) = x theta - log(1 + e^theta)
+
+Nothing changes if the scores are turned by an orthogonal matrix and the weights with them: only the space that the
+weights span and their lengths in it are identified. Fits by closed-form steps are turned so that the rows of the weight
+are orthogonal, the longest first, and the largest entry of each is positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models._data import Data, as_binary
+from ppl_models._errors import ModelError
+from ppl_models._model import Example, Model
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogisticPCA(Model):
+    """Logistic PCA: the log-odds of x are a bias plus scores times weights.
+
+    Sites
+    -----
+    weight: w (K, D); Normal(0, 3) by default.
+    bias: b (D,), the log-odds at score 0; Normal(0, 10) by default.
+    score: s (N, K), one event vector a row; Normal(0, 1) by default. Its prior can be exchanged like those of globals.
+    x: (N, D), observed.
+
+    The default priors are wide for log-odds, yet proper: with flat ones the likelihood has no maximum whenever a
+    feature is constant or the scores separate its ones from its zeros, and the estimates run off to infinity. Under
+    point estimates of scores and weights ("map") the two Normal priors together are a penalty on the nuclear norm of
+    S W, 1 / (scale of s * scale of w) times it, so that only the product of the scales matters.
+
+    Raises
+    ------
+    ModelError: K or D below 1, K > D (the weights would not be identified), an unknown prior name.
+    """
+
+    num_components: int
+    num_features: int
+
+    local_site: ClassVar[str] = "score"
+    component_site: ClassVar[str] = "weight"
+    summary: ClassVar[str] = "logistic PCA: the log-odds of x are linear in K Gaussian scores"
+
+    def __post_init__(self) -> None:
+        for name in ("num_components", "num_features"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        if self.num_components > self.num_features:
+            raise ModelError(
+                f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
+                "the weights span no more than D dimensions; expected K <= D"
+            )
+        super().__post_init__()
+
+    def default_priors(self) -> dict[str, Any]:
+        return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        k, d = self.num_components, self.num_features
+        return {"weight": (k, d), "bias": (d,)}
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        return (self.num_components,)
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "weight": ("component", "feature"),
+            "bias": ("feature",),
+            "score": ("row", "component"),
+            "x": ("row", "feature"),
+        }
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        site = self.sample_globals(like=x)
+        total = num_rows if x is None else x.shape[0]
+        prior = self.prior("score", like=site["bias"])
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            score = pyro.sample("score", prior)
+            likelihood = dist.Bernoulli(logits=site["bias"] + score @ site["weight"])
+            if mask is not None:
+                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
+            rows = x if x is None or batch_size is None else x[index]
+            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> LogisticPCA:
+        return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The length of each component's weights, (K,): the standard deviation of its part of the log-odds."""
+        return params["weight"].norm(dim=-1)
+
+    def num_parameters(self, num_rows: int, *, point_locals: bool = False) -> int:
+        """KD + D - K (K - 1) / 2: weights and biases less the rotations.
+
+        point_locals: the scores were estimated as points and count too: D + K (N + D) - K^2, as any invertible matrix
+            can then be moved from the scores to the weights.
+        """
+        k, d = self.num_components, self.num_features
+        return d + k * (num_rows + d) - k**2 if point_locals else k * d + d - k * (k - 1) // 2
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two components over seven features, eighty rows."""
+        generator = torch.Generator().manual_seed(13)
+        truth = {
+            "weight": torch.tensor([[2.5, 2.0, -2.0, -2.5, 0.5, 0.0, 1.0], [0.5, -0.5, 0.5, -0.5, 2.0, -1.5, -1.0]]),
+            "bias": torch.tensor([0.0, -0.5, 0.5, 0.0, -1.0, 0.5, 0.0]),
+            "score": torch.randn((80, 2), generator=generator),
+        }
+        log_odds = truth["bias"] + truth["score"] @ truth["weight"]
+        x = torch.bernoulli(torch.sigmoid(log_odds), generator=generator)
+        return Example(model=cls(num_components=2, num_features=7), data=Data(x=x), truth=truth)

@@ -1,0 +1,143 @@
+"""Mixture of Bernoullis: every row belongs to one of K classes, each with its own probabilities of the features.
+
+The baseline of source 001 (Bingham, Kaban & Fortelius, *The aspect Bernoulli model*, section 3), where a row has one
+class, and not a mixture of them as in the aspect Bernoulli model.
+
+    z_n        ~ OneHotCategorical(pi)                                            n = 1..N
+    x_nt | z_n ~ Bernoulli(sum_k z_nk p_kt)                                       t = 1..D
+    p(x_n)     = sum_k pi_k prod_t p_kt^x_nt (1 - p_kt)^(1 - x_nt)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models._data import Data, as_binary
+from ppl_models._errors import ModelError
+from ppl_models._model import Example, Model, require_unit_interval
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MixtureOfBernoullis(Model):
+    """Mixture of Bernoullis: binary rows from K classes.
+
+    Sites
+    -----
+    mixing_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    probability: p (K, D), P(x_nt = 1 | class k); flat on [0, 1] by default.
+    component: z (N, K), one-hot.
+    x: (N, D), observed.
+
+    With the flat default priors EM gives maximum likelihood, under which a feature that no row of a class shows has
+    probability 0 there; ``model.with_priors(probability=dist.Beta(1.1, 1.1))`` keeps off the edges.
+
+    Raises
+    ------
+    ModelError: K or D below 1, an unknown prior name, a prior of ``probability`` with mass outside [0, 1], a prior of
+        ``mixing_proportion`` that is not over the simplex of K classes.
+    """
+
+    num_components: int
+    num_features: int
+
+    local_site: ClassVar[str] = "component"
+    component_site: ClassVar[str] = "probability"
+    summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
+
+    def __post_init__(self) -> None:
+        for name in ("num_components", "num_features"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        super().__post_init__()
+        require_unit_interval(self, "probability")
+        require_simplex(self, "mixing_proportion")
+
+    def default_priors(self) -> dict[str, Any]:
+        flat = dist.Dirichlet(torch.ones(self.num_components))
+        return {"mixing_proportion": flat, "probability": dist.Beta(1.0, 1.0)}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"mixing_proportion": (self.num_components,), "probability": (self.num_components, self.num_features)}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "mixing_proportion": ("component",),
+            "probability": ("component", "feature"),
+            "component": ("row", "component"),
+            "x": ("row", "feature"),
+        }
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        site = self.sample_globals(like=x)
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            component = pyro.sample("component", dist.OneHotCategorical(site["mixing_proportion"]))
+            likelihood = dist.Bernoulli(component @ site["probability"])
+            if mask is not None:
+                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
+            rows = x if x is None or batch_size is None else x[index]
+            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> MixtureOfBernoullis:
+        return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        return (self.num_components,)
+
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The share of the rows that each class draws, (K,)."""
+        return params["mixing_proportion"]
+
+    def num_parameters(self, num_rows: int) -> int:
+        """KD + K - 1, whatever the number of rows."""
+        return self.num_components * self.num_features + self.num_components - 1
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three classes over six features, eighty rows."""
+        generator = torch.Generator().manual_seed(11)
+        proportion = torch.tensor([0.5, 0.3, 0.2])
+        probability = torch.tensor(
+            [[0.9, 0.85, 0.8, 0.1, 0.1, 0.15], [0.1, 0.1, 0.2, 0.8, 0.9, 0.9], [0.8, 0.2, 0.1, 0.1, 0.15, 0.9]]
+        )
+        chosen = torch.multinomial(proportion, 80, replacement=True, generator=generator)
+        component = torch.eye(3)[chosen]
+        x = torch.bernoulli(component @ probability, generator=generator)
+        truth = {"mixing_proportion": proportion, "probability": probability, "component": component}
+        return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth=truth)
+
+
+def require_simplex(model: Model, site: str) -> None:
+    """Refuse priors over anything but the simplex for a site that is a vector of proportions."""
+    prior, size = model.priors[site], model.shapes[site][-1]
+    on_simplex = isinstance(getattr(prior, "support", None), type(constraints.simplex))
+    if not on_simplex or tuple(getattr(prior, "event_shape", ())) != (size,):
+        name = type(prior).__name__
+        raise ModelError(f"'{site}' is a point of the simplex of {size}; expected a Dirichlet or the like, not {name}")
