@@ -1,0 +1,222 @@
+"""Brute-force references for logistic PCA (Bernoulli exponential-family PCA; baseline of source 001, eq. 25).
+
+Written from the mathematics alone (Schein et al. 2003; Jaakkola & Jordan 2000 for the bound). No project code.
+
+    s_n ~ Normal(0, I_K)                                               score           (N, K)
+    theta_nt = b_t + sum_k s_nk w_kt                                   params["bias"] (D,), params["weight"] (K, D)
+    x_nt | s_n ~ Bernoulli(sigmoid(theta_nt)):  log p = x theta - log(1 + e^theta)
+
+``mask`` (N, D) is True where an entry was observed; an unobserved entry drops out of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.integrate import nquad
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from tests.references._shared import Array, Params, Prior, log_density, log_priors, observed
+
+
+def _filled(x: ArrayLike, seen: Array) -> Array:
+    return np.where(seen, np.asarray(x, dtype=np.float64), 0.0)
+
+
+def log_likelihood(params: Params, x: ArrayLike, score: ArrayLike, mask: ArrayLike | None = None) -> Array:
+    """log p(x_n | s_n), (N,)."""
+    seen = observed(x, mask)
+    theta = np.asarray(params["bias"]) + np.asarray(score, dtype=np.float64) @ np.asarray(params["weight"])
+    return np.where(seen, _filled(x, seen) * theta - np.logaddexp(0.0, theta), 0.0).sum(1)
+
+
+def log_joint(
+    params: Params,
+    x: ArrayLike,
+    score: ArrayLike,
+    mask: ArrayLike | None = None,
+    priors: Mapping[str, Prior] | None = None,
+) -> float:
+    """log p(globals) + sum_n log N(s_n; 0, I) + sum_n log p(x_n | s_n); ``priors["score"]`` = ("normal", m, sd)."""
+    priors = dict(priors or {})
+    local = log_density(score, priors.pop("score", ("normal", 0.0, 1.0)))
+    return local + float(log_likelihood(params, x, score, mask).sum()) + log_priors(params, priors)
+
+
+def log_evidence_quadrature(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+    """log p(x_n) = log int p(x_n | s) N(s; 0, I) ds, (N,), K = 1 or 2, by scipy's adaptive quadrature.
+
+    The box is 9 to either side of the mode of p(x_n, s): log p(x_n, s) is concave with a Hessian below -I, so
+    outside it falls short of the peak by more than 9^2 / 2 = 40 nats.
+    """
+    x, seen = np.asarray(x, dtype=np.float64), observed(x, mask)
+    weight, bias = (np.asarray(params[site], dtype=np.float64) for site in ("weight", "bias"))
+    size, values = len(weight), []
+    for n in range(len(x)):
+        row, w, b = x[n, seen[n]], weight[:, seen[n]], bias[seen[n]]
+
+        def height(s: Array, row=row, w=w, b=b) -> float:
+            theta = b + s @ w
+            gauss = -0.5 * float(s @ s) - 0.5 * size * np.log(2 * np.pi)
+            return float((row * theta - np.logaddexp(0.0, theta)).sum()) + gauss
+
+        mode = minimize(lambda s, height=height: -height(s), np.zeros(size), options={"gtol": 1e-7}).x
+        peak = height(mode)
+        limits = [(m - 9.0, m + 9.0) for m in mode]
+        options = [{"epsabs": 1e-10, "epsrel": 1e-9, "limit": 60, "points": [m]} for m in mode]
+        area = nquad(lambda *s, h=height, p=peak: np.exp(h(np.array(s)) - p), limits, opts=options)[0]
+        values.append(peak + np.log(area))
+    return np.array(values)
+
+
+def _hermite_grid(size: int, points: int) -> tuple[Array, Array]:
+    """(nodes (points^K, K), log weights) of the Gauss-Hermite product rule for N(0, I)."""
+    node, weight = np.polynomial.hermite_e.hermegauss(points)
+    grid = np.stack(np.meshgrid(*[node] * size, indexing="ij"), -1).reshape(-1, size)
+    with np.errstate(divide="ignore"):
+        log_weight = np.log(weight / weight.sum())
+    return grid, np.stack(np.meshgrid(*[log_weight] * size, indexing="ij"), -1).reshape(-1, size).sum(1)
+
+
+def _hermite_table(params: Params, x: ArrayLike, mask: ArrayLike | None, points: int) -> tuple[Array, Array]:
+    grid, log_weight = _hermite_grid(np.shape(params["weight"])[0], points)
+    seen, x = observed(x, mask), np.asarray(x)
+    table = []
+    for row, keep in zip(x, seen, strict=True):
+        rows, keeps = np.repeat(row[None], len(grid), 0), np.repeat(keep[None], len(grid), 0)
+        table.append(log_likelihood(params, rows, grid, keeps))
+    return grid, np.stack(table) + log_weight
+
+
+def log_evidence_hermite(params: Params, x: ArrayLike, mask: ArrayLike | None = None, points: int = 80) -> Array:
+    """The same by a Gauss-Hermite product rule: fast, and precise for moderate weights (K <= 3)."""
+    return np.asarray(logsumexp(_hermite_table(params, x, mask, points)[1], axis=1))
+
+
+def posterior_moments_hermite(
+    params: Params, x: ArrayLike, mask: ArrayLike | None = None, points: int = 80
+) -> tuple[Array, Array]:
+    """(E[s_n | x_n] (N, K), Cov (N, K, K)) by the same rule."""
+    grid, table = _hermite_table(params, x, mask, points)
+    weight = np.exp(table - np.asarray(logsumexp(table, axis=1, keepdims=True)))
+    mean = weight @ grid
+    return mean, np.einsum("ng,gi,gk->nik", weight, grid, grid) - np.einsum("ni,nk->nik", mean, mean)
+
+
+# ----- the Jaakkola-Jordan bound ------------------------------------------------------------------------------------
+
+
+def curvature(xi: ArrayLike) -> Array:
+    """lambda(xi) = tanh(xi / 2) / (4 xi), 1/8 at 0."""
+    xi = np.abs(np.asarray(xi, dtype=np.float64))
+    small = xi < 1e-4
+    safe = np.where(small, 1.0, xi)
+    return np.where(small, 0.125 - xi**2 / 96, np.tanh(safe / 2) / (4 * safe))
+
+
+def theta_moments(params: Params, mean: ArrayLike, covariance: ArrayLike) -> tuple[Array, Array]:
+    """(E[theta_nt], E[theta_nt^2]), each (N, D), under q(s_n) = N(m_n, C_n)."""
+    weight = np.asarray(params["weight"], dtype=np.float64)
+    first = np.asarray(params["bias"]) + np.asarray(mean) @ weight
+    return first, first**2 + np.einsum("kt,nkl,lt->nt", weight, np.asarray(covariance), weight)
+
+
+def gaussian_kl(mean: ArrayLike, covariance: ArrayLike) -> Array:
+    """KL(N(m_n, C_n) || N(0, I)), (N,)."""
+    mean, covariance = np.asarray(mean, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
+    trace = np.trace(covariance, axis1=1, axis2=2)
+    return 0.5 * (trace + (mean**2).sum(1) - mean.shape[1] - np.linalg.slogdet(covariance)[1])
+
+
+def jaakkola_bound(
+    params: Params, x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, xi: ArrayLike, mask: ArrayLike | None = None
+) -> Array:
+    """Lower bound on log p(x_n) for given q(s_n) = N(m_n, C_n) and xi (N, D), (N,)::
+
+    log p(x | theta) >= x theta - theta/2 + log sigmoid(xi) - xi/2 - lambda(xi) (theta^2 - xi^2)
+    bound = sum_{t seen} E_q[that] - KL(q || N(0, I))
+    """
+    seen, xi = observed(x, mask), np.asarray(xi, dtype=np.float64)
+    first, second = theta_moments(params, mean, covariance)
+    entry = (_filled(x, seen) - 0.5) * first - np.logaddexp(0.0, -xi) - xi / 2 - curvature(xi) * (second - xi**2)
+    return np.where(seen, entry, 0.0).sum(1) - gaussian_kl(mean, covariance)
+
+
+def elbo_of_gaussian(
+    params: Params, x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, mask: ArrayLike | None = None
+) -> Array:
+    """ELBO of the same q without Jaakkola's second bound, (N,): theta_nt is Gaussian, so one-dimensional
+    Gauss-Hermite quadrature gives E_q[log(1 + e^theta)]."""
+    seen = observed(x, mask)
+    first, second = theta_moments(params, mean, covariance)
+    node, weight = np.polynomial.hermite_e.hermegauss(60)
+    points = first[..., None] + np.sqrt(np.maximum(second - first**2, 0.0))[..., None] * node
+    softplus = np.logaddexp(0.0, points) @ (weight / weight.sum())
+    entry = _filled(x, seen) * first - softplus
+    return np.where(seen, entry, 0.0).sum(1) - gaussian_kl(mean, covariance)
+
+
+def best_xi(params: Params, mean: ArrayLike, covariance: ArrayLike) -> Array:
+    """The xi that maximises the bound at given q: xi_nt^2 = E_q[theta_nt^2], (N, D)."""
+    return np.sqrt(theta_moments(params, mean, covariance)[1])
+
+
+def best_gaussian(
+    params: Params, x: ArrayLike, xi: ArrayLike, mask: ArrayLike | None = None
+) -> tuple[Array, Array]:
+    """The q(s_n) = N(m_n, C_n) that maximises the bound at given xi, among all distributions::
+
+    C^-1 = I + 2 sum_{t seen} lambda(xi_t) w_t w_t';  C^-1 m = sum_{t seen} (x_t - 1/2 - 2 lambda(xi_t) b_t) w_t
+    """
+    seen, weight = observed(x, mask), np.asarray(params["weight"], dtype=np.float64)
+    x, rate = _filled(x, seen), np.where(seen, curvature(xi), 0.0)
+    means, covariances = [], []
+    for n in range(len(x)):
+        precision = np.eye(len(weight)) + 2 * (weight * rate[n]) @ weight.T
+        right = weight @ np.where(seen[n], x[n] - 0.5 - 2 * rate[n] * np.asarray(params["bias"]), 0.0)
+        covariances.append(np.linalg.inv(precision))
+        means.append(covariances[-1] @ right)
+    return np.array(means), np.array(covariances)
+
+
+def best_loadings(
+    x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, xi: ArrayLike, mask: ArrayLike | None = None
+) -> dict[str, Array]:
+    """The weight and bias that maximise the summed bound at given q and xi: with s~ = (s, 1), for each feature
+    [2 sum_{n seen} lambda(xi_nt) <s~ s~'>] (w_t, b_t) = sum_{n seen} (x_nt - 1/2) <s~>."""
+    seen, mean = observed(x, mask), np.asarray(mean, dtype=np.float64)
+    x, rate = _filled(x, seen), np.where(seen, curvature(xi), 0.0)
+    extended = np.concatenate([mean, np.ones((len(mean), 1))], axis=1)
+    pair = np.einsum("ni,nk->nik", extended, extended)
+    pair[:, :-1, :-1] += np.asarray(covariance)
+    left = 2 * np.einsum("nt,nik->tik", rate, pair)
+    right = np.einsum("nt,ni->ti", np.where(seen, x - 0.5, 0.0), extended)
+    solution = np.linalg.solve(left, right[..., None])[..., 0]
+    return {"weight": solution[:, :-1].T, "bias": solution[:, -1]}
+
+
+def best_jaakkola(
+    params: Params, x: ArrayLike, mask: ArrayLike | None = None, sweeps: int = 1000
+) -> tuple[Array, Array, Array, Array]:
+    """Alternate xi and q from xi = 1: (mean, covariance, xi, bound)."""
+    xi = np.ones(np.shape(x))
+    for _ in range(sweeps):
+        before = xi
+        mean, covariance = best_gaussian(params, x, xi, mask)
+        xi = best_xi(params, mean, covariance)
+        if np.abs(xi - before).max(initial=0.0) < 1e-13:
+            break
+    return mean, covariance, xi, jaakkola_bound(params, x, mean, covariance, xi, mask)
+
+
+def empirical_bayes_log_likelihood(params: Params, train_score: ArrayLike, x_test: ArrayLike, mask=None) -> Array:
+    """Eq. 25, one value a test row, (N_test,): log (1/N_train) sum_n p(x_test | s_n)."""
+    x_test, seen = np.asarray(x_test), observed(x_test, mask)
+    size, values = len(np.asarray(train_score)), []
+    for n in range(len(x_test)):
+        rows, keep = np.repeat(x_test[n : n + 1], size, 0), np.repeat(seen[n : n + 1], size, 0)
+        values.append(logsumexp(log_likelihood(params, rows, train_score, keep)) - np.log(size))
+    return np.array(values)
