@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from custom_inference._methods import named_method, with_settings
-from custom_inference.engines import engines_of
+from custom_inference.engines import engines_of, scalable_bound
 from custom_inference.fit import Fit
 from custom_inference.svi import SVI
 from custom_inference.vem import EM, VariationalEM
@@ -15,16 +15,27 @@ from ppl_models import Data, Model
 
 #: Exact EM is the default up to codes of this many bits.
 EXACT_EM_UP_TO = 10
+#: Families for continuous locals, the first that a model has being its default: scores are integrated out (logistic
+#: PCA), memberships estimated as points, as their paper does and as phantoms need (aspect Bernoulli).
+PREFERRED = ("gaussian", "map")
 
 
 def default_method(model: Model, data: Data) -> Any:
-    """Exact EM where enumeration is cheap, truncated posteriors beyond, both with search; AutoDelta with the codes
-    summed out for models without closed-form steps."""
-    if not engines_of(model):
+    """The best-known method for a model and a size.
+
+    Binary codes: exact EM where enumeration is cheap, the family for large codes beyond. Choices of a class: exact EM.
+    Continuous locals: the family that ``PREFERRED`` names. All with search; AutoDelta with the codes summed out for
+    models without closed-form steps.
+    """
+    del data  # no default depends on the data so far
+    engines = engines_of(model)
+    if not engines:
         return SVI(guide="delta")
+    if model.has_continuous_locals:
+        return VariationalEM(guide=next(name for name in PREFERRED if name in engines))
     if model.code_bits is None or model.code_bits <= EXACT_EM_UP_TO:
         return EM()
-    return VariationalEM(guide="truncated")
+    return VariationalEM(guide=scalable_bound(model))
 
 
 def fit(

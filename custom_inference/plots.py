@@ -87,7 +87,7 @@ def plot_pictures(
 def _strongest_features(parts: _Components, features: list[Any], top: int, title: str) -> Figure:
     chosen = _axes.strongest(parts.values, max(1, min(top, 90 // len(parts.values))))
     values = parts.matrix[:, chosen].T
-    figure = new_figure(2.8 + 0.42 * values.shape[1], 2.6 + 0.2 * len(chosen))
+    figure = new_figure(max(2.8 + 0.42 * values.shape[1], 0.095 * len(title)), 2.6 + 0.2 * len(chosen))
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.5, 0.24 * len(chosen))])
     above.bar(range(len(parts.use)), parts.use, color=[MUTED if shut else INK for shut in parts.off], width=0.7)
     above.set_ylabel(parts.use_name)
@@ -167,15 +167,17 @@ def plot_source(fit: Fit, *, max_rows: int | None = None, title: str | None = No
     if max_rows is not None and max_rows < len(order):
         order = order[np.linspace(0, len(order) - 1, max_rows).round().astype(int)]
     labelled = len(order) <= 60
-    figure = new_figure(2.6 + 0.34 * mean.shape[1], 2.4 + 0.19 * len(order) if labelled else 7.0)
+    title = title or f"{_family(fit)}: {fit.model.local_site}s of the rows"
+    width = max(2.6 + 0.34 * mean.shape[1], 0.095 * len(title))
+    figure = new_figure(width, 2.4 + 0.19 * len(order) if labelled else 7.0)
     axes = figure.subplots()
     rows = [fit.coords["row"][n] for n in order] if labelled else None
     labels = component_names(fit)
     image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
-    axes.set_ylabel("row" if labelled else f"{len(order)} rows, ordered by their code")
+    axes.set_ylabel("row" if labelled else f"{len(order)} rows, ordered by their {fit.model.local_site}s")
     _axes.scale(figure, image, axes, fit.model.local_meaning)
-    figure.suptitle(title or f"{_family(fit)}: {fit.model.local_site}s of the rows")
+    figure.suptitle(title)
     return figure
 
 
