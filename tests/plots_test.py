@@ -185,7 +185,7 @@ def test_rows_with_the_same_code_lie_together():
 
 def test_many_rows_are_counted_rather_than_labelled():
     axes = plots.plot(make_fit(num_rows=500), "source").axes[0]
-    assert axes.get_ylabel() == "500 rows, ordered by their code"
+    assert axes.get_ylabel() == "500 rows, ordered by their sources"
     assert plots.plot(make_fit(num_rows=500), "source", max_rows=30).axes[0].images[0].get_array().shape == (30, 3)
 
 
