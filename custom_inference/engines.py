@@ -28,7 +28,7 @@ from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
-from ppl_models import CVQ, NOCA, Data, MethodError, MixtureOfBernoullis, Model
+from ppl_models import CVQ, NOCA, Data, LogisticPCA, MethodError, MixtureOfBernoullis, Model
 from ppl_models._errors import unknown_name
 
 _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {

@@ -91,13 +91,16 @@ def _hermite_table(params: Params, x: ArrayLike, mask: ArrayLike | None, points:
     return grid, np.stack(table) + log_weight
 
 
-def log_evidence_hermite(params: Params, x: ArrayLike, mask: ArrayLike | None = None, points: int = 80) -> Array:
-    """The same by a Gauss-Hermite product rule: fast, and precise for moderate weights (K <= 3)."""
+def log_evidence_hermite(params: Params, x: ArrayLike, mask: ArrayLike | None = None, points: int = 200) -> Array:
+    """The same by a Gauss-Hermite product rule on the prior, K = 1 or 2: fast, and precise for moderate weights.
+
+    Against adaptive quadrature (K = 1, six features): 1e-13 with weights of about 1.5, but 3e-6 with weights of 3.
+    """
     return np.asarray(logsumexp(_hermite_table(params, x, mask, points)[1], axis=1))
 
 
 def posterior_moments_hermite(
-    params: Params, x: ArrayLike, mask: ArrayLike | None = None, points: int = 80
+    params: Params, x: ArrayLike, mask: ArrayLike | None = None, points: int = 200
 ) -> tuple[Array, Array]:
     """(E[s_n | x_n] (N, K), Cov (N, K, K)) by the same rule."""
     grid, table = _hermite_table(params, x, mask, points)
