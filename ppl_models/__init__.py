@@ -12,16 +12,19 @@ from ppl_models._errors import (
     PPLError,
 )
 from ppl_models._model import Example, Model
+from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
 from ppl_models.cvq import CVQ
 from ppl_models.noca import NOCA
 
 #: Every model of the suite by name: the command line and the conformance tests read this.
-MODELS: dict[str, type[Model]] = {"cvq": CVQ, "noca": NOCA}
+MODELS: dict[str, type[Model]] = {"aspect_bernoulli": AspectBernoulli, "cvq": CVQ, "noca": NOCA}
 
 __all__ = [
     "CVQ",
     "MODELS",
     "NOCA",
+    "AspectBernoulli",
+    "AspectBernoulliIndicator",
     "CapacityError",
     "Data",
     "DataError",
