@@ -1,0 +1,78 @@
+"""Brute-force references for the mixture of Bernoullis (source 001, section 2.2 and eq. 26). No project code.
+
+    c_n ~ Categorical(pi), one-hot     params["mixing_proportion"]  (K,)
+    x_nt | c_n = k ~ Bernoulli(p_kt)   params["probability"]        (K, D)
+
+``mask`` (N, D) is True where an entry was observed; an unobserved entry drops out of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp, xlog1py, xlogy
+
+from tests.references._shared import Array, Params, Prior, log_priors, observed
+
+
+def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+    """log pi_k + sum_t log p(x_nt | k), (N, K)."""
+    seen, x = observed(x, mask), np.asarray(x, dtype=np.float64)
+    proportion, probability = (np.asarray(params[s], dtype=np.float64) for s in ("mixing_proportion", "probability"))
+    table = np.empty((len(x), len(proportion)))
+    for k, p in enumerate(probability):
+        filled = np.where(seen, x, 0.0)
+        with np.errstate(divide="ignore"):
+            entry = xlogy(filled, p) + xlog1py(1.0 - filled, -p)
+            table[:, k] = np.log(proportion[k]) + np.where(seen, entry, 0.0).sum(1)
+    return table
+
+
+def log_joint(
+    params: Params,
+    x: ArrayLike,
+    component: ArrayLike,
+    mask: ArrayLike | None = None,
+    priors: Mapping[str, Prior] | None = None,
+) -> float:
+    """log p(globals) + sum_n log pi_{c_n} + sum_n log p(x_n | c_n); ``component`` one-hot (N, K)."""
+    chosen = np.asarray(component).argmax(1)
+    table = log_joint_table(params, x, mask)
+    return float(table[np.arange(len(chosen)), chosen].sum()) + log_priors(params, priors)
+
+
+def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+    """log p(x_n) = log sum_k pi_k prod_t p(x_nt | k), (N,) (eq. 26)."""
+    return np.asarray(logsumexp(log_joint_table(params, x, mask), axis=1))
+
+
+def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+    """P(c_n = k | x_n), (N, K)."""
+    table = log_joint_table(params, x, mask)
+    return np.exp(table - np.asarray(logsumexp(table, axis=1, keepdims=True)))
+
+
+def expected_log_joint(params: Params, x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None) -> float:
+    """EM's objective sum_n sum_k r_nk log p(x_n, k)."""
+    return float((np.asarray(weights) * log_joint_table(params, x, mask)).sum())
+
+
+def m_step(
+    x: ArrayLike,
+    weights: ArrayLike,
+    mask: ArrayLike | None = None,
+    concentration: ArrayLike = 1.0,
+    beta: tuple[float, float] = (1.0, 1.0),
+) -> dict[str, Array]:
+    """The maximiser of the expected log joint + log prior for responsibilities r (N, K)::
+
+    pi_k = (sum_n r_nk + alpha_k - 1) / (the same summed over k)
+    p_kt = (sum_{n seen} r_nk x_nt + a - 1) / (sum_{n seen} r_nk + a + b - 2)
+    """
+    seen, r = observed(x, mask), np.asarray(weights, dtype=np.float64)
+    x = np.where(seen, np.asarray(x, dtype=np.float64), 0.0)
+    share = r.sum(0) + np.asarray(concentration) - 1.0
+    present, total = r.T @ x + beta[0] - 1.0, r.T @ seen.astype(float) + sum(beta) - 2.0
+    return {"mixing_proportion": share / share.sum(), "probability": present / total}
