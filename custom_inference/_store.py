@@ -18,7 +18,7 @@ from torch import Tensor
 
 from custom_inference.engines import Local, LocalSolver, steps_for
 from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture
-from ppl_models import MODELS, Data, FileFormatError, Model, ModelError
+from ppl_models import MODELS, Data, FileFormatError, Model, ModelError, _sparse
 from ppl_models.distributions import Flat
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _tensors(fit: Fit) -> dict[str, Tensor]:
     tensors = {f"params/{k}": v for k, v in fit.params.items()}
     tensors |= {f"draws/{k}": v for k, v in (fit.draws or {}).items()}
     tensors |= {f"stats/{k}": v for k, v in fit.sample_stats.items()}
-    tensors |= {"elbo": fit.elbo, "data/x": fit.data.x}
+    tensors |= {"elbo": fit.elbo} | _data_tensors(fit.data.x)
     if fit.data.mask is not None:
         tensors["data/mask"] = fit.data.mask
     if _stores_local(fit):
@@ -61,6 +61,21 @@ def _tensors(fit: Fit) -> dict[str, Tensor]:
         tensors |= {f"local/{f.name}": getattr(posterior, f.name) for f in fields(posterior)}  # pyright: ignore[reportArgumentType]
         tensors["local/bound"] = fit.local.bound
     return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+
+
+def _data_tensors(x: Tensor) -> dict[str, Tensor]:
+    """Sparse rows by their parts: the format has no sparse tensors."""
+    if not _sparse.is_sparse(x):
+        return {"data/x": x}
+    size = torch.tensor(x.shape)
+    return {"data/crow": x.crow_indices(), "data/column": x.col_indices(), "data/values": x.values(), "data/size": size}
+
+
+def _data_x(tensors: dict[str, Tensor]) -> Tensor:
+    if "data/x" in tensors:
+        return tensors["data/x"]
+    crow, column, values, size = (tensors[f"data/{part}"] for part in ("crow", "column", "values", "size"))
+    return _sparse.tensor(crow, column, values, size=(int(size[0]), int(size[1])))
 
 
 def _stores_local(fit: Fit) -> bool:
@@ -135,7 +150,7 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         "model": model,
         "params": params,
         "elbo": tensors["elbo"],
-        "data": Data(x=tensors["data/x"], mask=tensors.get("data/mask"), coords=meta["coords"]),
+        "data": Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=meta["coords"]),
         "local": local,
         "solver": LocalSolver(steps=steps_for(model, meta["solver"])) if meta["solver"] else None,
         "draws": _group(tensors, "draws/") or None,

@@ -26,6 +26,8 @@ Array = NDArray[Any]
 
 #: Local posteriors of every draw of the globals are computed where that takes at most this many products.
 _CHEAP = 2e10
+#: Sparse data of up to this many entries are made dense for the group ``observed_data``.
+_DENSE_UP_TO = 20_000_000
 
 
 def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: int = 200) -> Any:
@@ -42,7 +44,8 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     sample_stats: the sampler's own, if it has any.
     log_likelihood: ``x`` (chain, draw, row), log p(x_n | globals) with the local latents summed out; attribute
         ``bound`` names what stands in for it where the sum is not feasible.
-    observed_data: ``x`` (row, feature), NaN where missing; constant_data: ``mask``, True where observed.
+    observed_data: ``x`` (row, feature), NaN where missing; left out where x is sparse and too large to be made dense.
+    constant_data: ``mask``, True where observed.
     """
     if num_draws < 1 or max_rows < 1:
         raise MethodError(f"num_draws = {num_draws}, max_rows = {max_rows}; expected at least 1 of each")
@@ -53,8 +56,10 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     groups["log_likelihood"] = _log_likelihood(fit, num_draws, labels)
     observed, mask = fit.model.observed_site, fit.data.mask
     axes = fit.model.dims[observed]
-    x = fit.data.x if mask is None else fit.data.x.masked_fill(~mask, torch.nan)
-    groups["observed_data"] = _dataset({observed: x}, {observed: axes}, labels, leading=())
+    if not fit.data.is_sparse or fit.data.x.numel() <= _DENSE_UP_TO:
+        x = fit.data.dense().x
+        x = x if mask is None else x.masked_fill(~mask, torch.nan)
+        groups["observed_data"] = _dataset({observed: x}, {observed: axes}, labels, leading=())
     if mask is not None:
         groups["constant_data"] = _dataset({"mask": mask}, {"mask": axes}, labels, leading=())
     attributes = {

@@ -21,6 +21,7 @@ from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
+from custom_inference.steps.cvq_truncated import CvqTruncated
 from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
 from custom_inference.steps.logistic_quadrature import LogisticQuadrature
 from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
@@ -32,7 +33,7 @@ from ppl_models import CVQ, NOCA, Data, LogisticPCA, MethodError, MixtureOfBerno
 from ppl_models._errors import unknown_name
 
 _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
-    CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField},
+    CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
     NOCA: {
@@ -130,7 +131,7 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
 
     Raises MethodError where a local has no finite support.
     """
-    values, table = enumerated_log_joint(model, params, data)
+    values, table = enumerated_log_joint(model, params, data.dense())
     codes = torch.cat([value.reshape(len(value), -1) for value in values.values()], -1)
     return Local(CodePosterior(codes.to(table), torch.log_softmax(table, -1)), table.logsumexp(-1))
 
@@ -160,7 +161,7 @@ def solve_local(
 
 
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
-    """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site."""
+    """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; x dense."""
     with pyro.get_param_store().scope():
         program = pyro.condition(model, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
@@ -176,7 +177,7 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
     """
     with torch.no_grad():
         if isinstance(posterior, PointPosterior):
-            return torch.full_like(data.x[:, 0], torch.nan)
+            return torch.full_like(posterior.value[:, 0], torch.nan)
         if isinstance(posterior, ContinuousPosterior):
             draws = posterior.sample(_ELBO_DRAWS)
             gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]

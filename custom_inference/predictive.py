@@ -17,6 +17,9 @@ from ppl_models._errors import unknown_name
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
 
+#: Rows a block: sparse data are made dense no further.
+_BLOCK_ROWS = 4096
+
 
 def sample_rows(model: Model, params: Mapping[str, Tensor], num_rows: int, *, seed: int = 0) -> dict[str, Tensor]:
     """Run the model forward at ``params``: local and observed site -> (num_rows, ...)."""
@@ -45,12 +48,17 @@ def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor) -> T
 
 
 def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
-    """log p(x_n | local latents, params), (N,), of the observed entries."""
-    with isolated(0), default_dtype(local.dtype):
-        program = pyro.condition(model, data={**params, model.local_site: local})
-        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
-    site: Any = trace.nodes[model.observed_site]
-    return site["fn"].log_prob(data.x)
+    """log p(x_n | local latents, params), (N,), of the observed entries; in blocks of rows."""
+    found = []
+    for start in range(0, len(data), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        part = data.rows(block).dense()
+        with isolated(0), default_dtype(local.dtype):
+            program = pyro.condition(model, data={**params, model.local_site: local[block]})
+            trace = poutine.trace(program).get_trace(part.x, mask=part.mask)
+        site: Any = trace.nodes[model.observed_site]
+        found.append(site["fn"].log_prob(part.x))
+    return torch.cat(found)
 
 
 def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> Tensor:
@@ -76,7 +84,7 @@ def reconstruct(fit: Fit, x: Any = None, *, mask: Any = None, how: str = "mode")
 
 def reconstruction_error(fit: Fit, x: Any = None, *, seed: int = 0) -> float:
     """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
-    data = fit.data if x is None else fit._as_data(x, None)
+    data = (fit.data if x is None else fit._as_data(x, None)).dense()
     generator = torch.Generator(device=data.x.device).manual_seed(seed)
     copy = torch.bernoulli(reconstruct(fit, x), generator=generator)
     differs = (copy != data.x).to(copy)

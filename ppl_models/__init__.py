@@ -1,7 +1,7 @@
 """Generative models of discrete data with latent variables, each a Pyro program."""
 
 from ppl_models import datasets, distributions
-from ppl_models._data import Data, as_binary, as_matrix
+from ppl_models._data import Data, as_binary, as_counts, as_matrix
 from ppl_models._errors import (
     CapacityError,
     DataError,
@@ -46,6 +46,7 @@ __all__ = [
     "ModelError",
     "PPLError",
     "as_binary",
+    "as_counts",
     "as_matrix",
     "datasets",
     "distributions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from ppl_models import _sparse
 from ppl_models._errors import DataError, DataWarning
 
 
@@ -21,7 +22,8 @@ from ppl_models._errors import DataError, DataWarning
 class Data:
     """Validated rows.
 
-    x: (N, D) tensor; missing entries are filled with 0, which nothing may depend on.
+    x: (N, D) tensor; missing entries are filled with 0, which nothing may depend on. Sparse (torch's CSR layout) for
+        models that read it so, where it came from a scipy sparse matrix without missing entries.
     mask: (N, D) bool, True where observed; ``None`` where everything is observed.
     coords: axis name -> labels, for the axes that came with labels.
     """
@@ -37,6 +39,14 @@ class Data:
     def num_features(self) -> int:
         return self.x.shape[1]
 
+    @property
+    def is_sparse(self) -> bool:
+        return _sparse.is_sparse(self.x)
+
+    def dense(self) -> Data:
+        """The same data with a dense ``x``."""
+        return replace(self, x=self.x.to_dense()) if self.is_sparse else self
+
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Data:
         mask = None if self.mask is None else self.mask.to(device=device)
         return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask)
@@ -48,7 +58,7 @@ class Data:
             chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()]
             coords["row"] = [coords["row"][i] for i in chosen.tolist()]
         mask = None if self.mask is None else self.mask[index]
-        return Data(x=self.x[index], mask=mask, coords=coords)
+        return Data(x=_sparse.select_rows(self.x, index), mask=mask, coords=coords)
 
 
 def _labels(index: Sequence[Hashable]) -> list[Any] | None:
@@ -75,8 +85,6 @@ def _unpack(data: Any, site: str) -> tuple[np.ndarray | Tensor, dict[str, list[A
             if dim in data.coords
         }
         return np.asarray(data.values), {k: v for k, v in labels.items() if v is not None}
-    if scipy.sparse.issparse(data):
-        return data.toarray(), {}
     try:
         return np.asarray(data), {}
     except ValueError as error:
@@ -91,12 +99,25 @@ def as_matrix(
     num_features: int | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
+    keep_sparse: bool = False,
 ) -> Data:
-    """Any two-dimensional numeric container -> :class:`Data`. NaN means missing, and so does ``mask == False``."""
+    """Any two-dimensional numeric container -> :class:`Data`. NaN means missing, and so does ``mask == False``.
+
+    keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
+        are made dense all the same.
+    """
     if isinstance(data, Data):
         if mask is not None:
             raise DataError("a mask was given beside data that already carry theirs", site=site)
-        checked = data
+        checked = data if keep_sparse else data.dense()
+    elif scipy.sparse.issparse(data):
+        if data.dtype.kind not in "buif":
+            raise DataError(f"entries of type {data.dtype}", site=site, expected="numbers")
+        tensor = _sparse.from_scipy(data, dtype=dtype or torch.get_default_dtype())
+        if not keep_sparse or mask is not None or bool(torch.isnan(tensor.values()).any()):
+            tensor = tensor.to_dense()
+        checked = Data(x=tensor)
+        checked = checked if checked.is_sparse else _apply_mask(checked, mask, site)
     else:
         values, coords = _unpack(data, site)
         if isinstance(values, np.ndarray) and values.dtype.kind not in "buif":
@@ -132,30 +153,61 @@ def _apply_mask(data: Data, mask: Any, site: str) -> Data:
 
 def as_binary(data: Any, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but 0, 1 and missing."""
-    site = settings.get("site", "x")
     checked = as_matrix(data, **settings)
-    wrong = (checked.x != 0) & (checked.x != 1)
-    if bool(wrong.any()):
-        row, column = (int(i) for i in wrong.nonzero()[0])
-        name = checked.coords.get("feature", range(checked.num_features))[column]
-        problem = (
-            f"{int(wrong.sum())} of {wrong.numel()} entries are neither 0 nor 1 "
-            f"(the first: {checked.x[row, column].item():g} in row {row}, column {name!r})"
-        )
-        raise DataError(problem, site=site, expected="0, 1, or NaN for missing; binarise first, e.g. x > threshold")
+    _refuse(
+        lambda x: (x != 0) & (x != 1),
+        checked,
+        site=settings.get("site", "x"),
+        what="are neither 0 nor 1",
+        expected="0, 1, or NaN for missing; binarise first, e.g. x > threshold",
+    )
     return checked
+
+
+def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing everything but whole numbers from 0 to ``total_count``, and missing."""
+    checked = as_matrix(data, **settings)
+    _refuse(
+        lambda x: (x < 0) | (x > total_count) | (x != x.round()),
+        checked,
+        site=settings.get("site", "x"),
+        what=f"are not whole numbers from 0 to {total_count}",
+        expected=f"counts of total_count = {total_count} draws an entry, or NaN for missing",
+    )
+    return checked
+
+
+def _refuse(wrong: Callable[[Tensor], Tensor], data: Data, *, site: str, what: str, expected: str) -> None:
+    """Raise DataError if any entry is wrong, naming the first; of a sparse x only the stored entries can be."""
+    found = wrong(data.x.values() if data.is_sparse else data.x)
+    if not bool(found.any()):
+        return
+    first = found.nonzero()[0]
+    if data.is_sparse:
+        position = int(first[0])
+        row = int(torch.searchsorted(data.x.crow_indices(), position, right=True)) - 1
+        column, value = int(data.x.col_indices()[position]), data.x.values()[position]
+    else:
+        row, column = (int(i) for i in first)
+        value = data.x[row, column]
+    name = data.coords.get("feature", range(data.num_features))[column]
+    problem = (
+        f"{int(found.sum())} of {data.x.shape[0] * data.x.shape[1]} entries {what} "
+        f"(the first: {value.item():g} in row {row}, column {name!r})"
+    )
+    raise DataError(problem, site=site, expected=expected)
 
 
 def check_for_fitting(data: Data, *, site: str = "x") -> None:
     """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
-    observed = data.mask if data.mask is not None else torch.ones_like(data.x, dtype=torch.bool)
     names = data.coords.get("feature", list(range(data.num_features)))
-    count = observed.sum(0)
+    x = data.x if data.mask is None else data.x * data.mask
+    total = _sparse.column_sums(x)
+    count = torch.full_like(total, len(data)) if data.mask is None else data.mask.sum(0)
     if bool((count == 0).any()):
         empty = [names[i] for i in (count == 0).nonzero().flatten().tolist()]
         problem = f"{len(empty)} column(s) without any observed entry (the first: {empty[0]!r})"
         raise DataError(problem, site=site, axis="feature", expected="at least one observed entry; drop the column")
-    total = (data.x * observed).sum(0)
     for value, constant in ((0, total == 0), (1, total == count)):
         columns = [names[i] for i in constant.nonzero().flatten().tolist()]
         if columns and len(data) > 1:
@@ -164,7 +216,7 @@ def check_for_fitting(data: Data, *, site: str = "x") -> None:
                 f"(the first: {columns[0]!r}); they carry no information about the latent variables"
             )
             warnings.warn(message, DataWarning, stacklevel=5)
-    empty_rows = int(((data.x * observed).sum(1) == 0).sum())
+    empty_rows = int((_sparse.row_sums(x) == 0).sum())
     if empty_rows == len(data):
         raise DataError("every observed entry is 0", site=site, expected="at least one 1 to learn from")
     if 2 * empty_rows > len(data):

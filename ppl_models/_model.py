@@ -223,7 +223,7 @@ def _moved(prior: Any, like: Tensor | None) -> Any:
 
 
 def is_flat(prior: Any) -> bool:
-    """Whether a prior moves no maximum: ``Flat``, or uniform on [0, 1] or the simplex; ``log_prior`` leaves it out."""
+    """Whether a prior moves no maximum (``Flat``, uniform on [0, 1] or on the simplex): ``log_prior`` leaves it out."""
     if isinstance(prior, Flat):
         return True
     if isinstance(prior, torch.distributions.Dirichlet):

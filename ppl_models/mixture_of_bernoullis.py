@@ -33,7 +33,7 @@ class MixtureOfBernoullis(Model):
     -----
     mixing_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
     probability: p (K, D), P(x_nt = 1 | class k); flat on [0, 1] by default.
-    component: z (N, K), one-hot.
+    assignment: z (N, K), one-hot.
     x: (N, D), observed.
 
     With the flat default priors EM gives maximum likelihood, under which a feature that no row of a class shows has
@@ -48,7 +48,7 @@ class MixtureOfBernoullis(Model):
     num_components: int
     num_features: int
 
-    local_site: ClassVar[str] = "component"
+    local_site: ClassVar[str] = "assignment"
     component_site: ClassVar[str] = "probability"
     summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
 
@@ -74,7 +74,7 @@ class MixtureOfBernoullis(Model):
         return {
             "mixing_proportion": ("component",),
             "probability": ("component", "feature"),
-            "component": ("row", "component"),
+            "assignment": ("row", "component"),
             "x": ("row", "feature"),
         }
 
@@ -93,8 +93,8 @@ class MixtureOfBernoullis(Model):
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
-            component = pyro.sample("component", dist.OneHotCategorical(site["mixing_proportion"]))
-            likelihood = dist.Bernoulli(component @ site["probability"])
+            assignment = pyro.sample("assignment", dist.OneHotCategorical(site["mixing_proportion"]))
+            likelihood = dist.Bernoulli(assignment @ site["probability"])
             if mask is not None:
                 likelihood = likelihood.mask(mask if batch_size is None else mask[index])
             rows = x if x is None or batch_size is None else x[index]
@@ -128,9 +128,9 @@ class MixtureOfBernoullis(Model):
             [[0.9, 0.85, 0.8, 0.1, 0.1, 0.15], [0.1, 0.1, 0.2, 0.8, 0.9, 0.9], [0.8, 0.2, 0.1, 0.1, 0.15, 0.9]]
         )
         chosen = torch.multinomial(proportion, 80, replacement=True, generator=generator)
-        component = torch.eye(3)[chosen]
-        x = torch.bernoulli(component @ probability, generator=generator)
-        truth = {"mixing_proportion": proportion, "probability": probability, "component": component}
+        assignment = torch.eye(3)[chosen]
+        x = torch.bernoulli(assignment @ probability, generator=generator)
+        truth = {"mixing_proportion": proportion, "probability": probability, "assignment": assignment}
         return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth=truth)
 
 

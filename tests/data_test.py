@@ -11,7 +11,18 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from ppl_models import NOCA, DataError, DataWarning, FileFormatError, as_binary, datasets
+from ppl_models import (
+    NOCA,
+    Data,
+    DataError,
+    DataWarning,
+    FileFormatError,
+    _sparse,
+    as_binary,
+    as_counts,
+    as_matrix,
+    datasets,
+)
 from ppl_models._data import check_for_fitting
 
 X = np.array([[1, 0, 1], [0, 1, 0]])
@@ -129,3 +140,45 @@ def test_real_files(real_data):
     assert names.x.shape == (1740, 201) and "hinton" in names.coords["feature"]
     genera = datasets.read_matrix(real_data / "now_mammals" / "now_miocene.npz")
     assert genera.x.shape == (351, 104) and {"row", "feature"} <= set(genera.coords)
+
+
+# ----- sparse rows ------------------------------------------------------------------------------------------------
+
+
+def _sparse_example() -> tuple[np.ndarray, Data]:
+    dense = (np.random.default_rng(3).random((30, 7)) < 0.2).astype(float)
+    dense[4] = 0  # an empty row in the middle
+    return dense, as_matrix(scipy.sparse.csr_matrix(dense), keep_sparse=True)
+
+
+def test_sparse_rows_stay_sparse_and_mean_the_same():
+    dense, data = _sparse_example()
+    assert data.is_sparse and not as_matrix(scipy.sparse.csr_matrix(dense)).is_sparse
+    assert np.array_equal(data.dense().x, dense) and len(data) == 30 and data.num_features == 7
+    for index in (slice(3, 9), torch.tensor([5, 0, 4])):
+        part = data.rows(index)
+        assert part.is_sparse and np.array_equal(part.dense().x, dense[index])
+    assert np.array_equal(_sparse.dense_rows(data.x, 2, 11), dense[2:11])
+    assert np.array_equal(_sparse.column_sums(data.x), dense.sum(0))
+    assert np.array_equal(_sparse.row_sums(data.x), dense.sum(1))
+    assert data.to(dtype=torch.float32).x.dtype == torch.float32
+
+
+def test_sparse_rows_with_missing_entries_are_made_dense():
+    dense, _ = _sparse_example()
+    data = as_matrix(scipy.sparse.csr_matrix(dense), mask=dense < 2, keep_sparse=True)
+    assert not data.is_sparse and data.mask is None  # nothing was missing after all
+    dense[0, 0] = np.nan
+    data = as_matrix(scipy.sparse.csr_matrix(dense), keep_sparse=True)
+    assert not data.is_sparse and data.mask is not None and int((~data.mask).sum()) == 1
+
+
+def test_bad_sparse_entries_are_named():
+    matrix = scipy.sparse.csr_matrix(np.array([[0, 1, 0], [0, 0, 0], [1, 0, 3]]))
+    with pytest.raises(DataError, match=r"1 of 9 entries are neither 0 nor 1 \(the first: 3 in row 2, column 2\)"):
+        as_binary(matrix, keep_sparse=True)
+    assert as_counts(matrix, 3, keep_sparse=True).is_sparse
+    with pytest.raises(DataError, match="not whole numbers from 0 to 2"):
+        as_counts(matrix, 2)
+    with pytest.raises(DataError, match="not whole numbers from 0 to 2"):
+        as_counts([[0.5, 1.0]], 2)

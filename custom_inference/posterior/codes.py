@@ -30,7 +30,8 @@ class CodePosterior(LocalPosterior):
     @property
     def mean(self) -> Tensor:
         weight, codes = self.log_weight.exp(), self.codes.to(self.log_weight)
-        return weight @ codes if self.shared else torch.einsum("ns,nsk->nk", weight, codes)
+        mean = weight @ codes if self.shared else torch.einsum("ns,nsk->nk", weight, codes)
+        return mean.clamp(max=1.0)  # the weights sum to 1 but for rounding
 
     def _pick(self, slot: Tensor) -> Tensor:
         """Codes in the slots (..., N) of each row -> (..., N, K)."""

@@ -56,11 +56,13 @@ class Quadratic:
 
 
 def quadratics(
-    params: Params, rows: RealRows, temperature: float = 1.0
+    params: Params, rows: RealRows, temperature: float = 1.0, *, block_rows: int | None = None
 ) -> Iterator[tuple[slice, RealRows, Quadratic]]:
-    """The log joint in blocks of rows: one block where nothing is missing. The likelihood is tempered."""
+    """The log joint in blocks of rows, by default as large as memory allows. The likelihood is tempered."""
     num_bits = len(params["source_prior"])
-    size = len(rows) if rows.mask is None else max(1, _BLOCK_ENTRIES // num_bits**2)
+    size = block_rows or len(rows)
+    if rows.mask is not None:
+        size = min(size, max(1, _BLOCK_ENTRIES // num_bits**2))
     weight, precision = params["weight"], params["scale"].square().reciprocal().expand(rows.x.shape[1])
     scaled = temperature * precision * weight
     spread = torch.log(2 * math.pi / precision)
@@ -120,7 +122,8 @@ def check_priors(model: Model, params_like: Tensor) -> None:
         if not is_flat(prior) and not isinstance(prior, kinds):
             names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
             raise MethodError(
-                f"closed-form steps need a {names} prior for '{site}', not {type(prior).__name__}; use SVI or NUTS for it"
+                f"closed-form steps need a {names} prior for '{site}', not {type(prior).__name__}; "
+                "use SVI or NUTS for it"
             )
 
 
@@ -134,7 +137,7 @@ def m_step(model: Model, params: Params, statistics: dict[str, Tensor]) -> Param
 
 
 def weight_mode(model: Model, params: Params, s: dict[str, Tensor]) -> Tensor:
-    """Solve <ss'> W = <s>' x; with w_ij ~ Normal(m, t^2), (<ss'> + sigma_j^2 / t^2) w_j = <s>' x_j + sigma_j^2 m / t^2."""
+    """Solve <ss'> W = <s>' x; with w_ij ~ Normal(m, t^2), (<ss'> + g) w_j = <s>' x_j + g m with g = sigma_j^2 / t^2."""
     weight, pairs, cross = params["weight"], s["pairs"], s["cross"]
     prior = model.priors["weight"]
     if is_flat(prior):
@@ -180,9 +183,9 @@ def expected_residual(weight: Tensor, s: dict[str, Tensor]) -> Tensor:
 def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tensor) -> Tensor:
     """argmax over sigma of -M log sigma - R / (2 sigma^2) + log p(sigma), R summed over features if sigma is shared.
 
-    Flat: sigma^2 = R / M. InverseGamma(a, b) on sigma: (M + a + 1) sigma^2 - b sigma - R = 0. LogNormal(m, t): the root in
-    u = log sigma of R e^{-2u} = M + 1 + (u - m) / t^2. Kept above eps^{1/4} of the data's root mean square, where the
-    residual is nothing but rounding.
+    Flat: sigma^2 = R / M. InverseGamma(a, b) on sigma: (M + a + 1) sigma^2 - b sigma - R = 0. LogNormal(m, t): the root
+    in u = log sigma of R e^{-2u} = M + 1 + (u - m) / t^2. Kept above eps^{1/4} of the data's root mean square, where
+    the residual is nothing but rounding.
     """
     count = s["observed"]
     floor = (torch.finfo(scale.dtype).eps ** 0.5 * s["square"].sum() / count.sum()).sqrt()

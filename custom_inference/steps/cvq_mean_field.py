@@ -22,6 +22,7 @@ from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import RealRows
 from custom_inference.steps.cvq_common import Quadratic, added, moments, quadratics
 from custom_inference.steps.cvq_propose import CvqSteps
+from custom_inference.steps.cvq_truncated import likely_codes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,8 @@ class CvqMeanField(CvqSteps):
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        start = locals_["mean"] if locals_ else params["source_prior"].expand(len(rows), -1)
+        # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
+        start = locals_["mean"] if locals_ else likely_codes(params, rows)
         statistics: dict[str, Tensor] = {}
         means, bounds = [], []
         for block, part, form in quadratics(params, rows, temperature):
@@ -56,6 +58,14 @@ class CvqMeanField(CvqSteps):
 
     def posterior(self, params: Params, rows: RealRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
+
+
+def statistics_of(params: Params, rows: RealRows, mean: Tensor) -> dict[str, Tensor]:
+    """The statistics of an E step that ended at lambda = ``mean`` (N, K)."""
+    statistics: dict[str, Tensor] = {}
+    for block, part, _ in quadratics(params, rows):
+        statistics = added(statistics, moments(part, mean[block]))
+    return statistics
 
 
 def swept(form: Quadratic, start: Tensor, sweeps: int) -> Tensor:

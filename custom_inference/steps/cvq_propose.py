@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from custom_inference.align import match_components
 from custom_inference.steps import cvq_common
 from custom_inference.steps._beta import logit_jitter
 from custom_inference.steps._protocol import EStep, Params, Steps
@@ -12,7 +13,7 @@ from ppl_models import Data, Model
 
 
 class CvqSteps(Steps):
-    """``rows``, ``check``, ``initial``, ``propose``, ``m_step`` of every CVQ engine."""
+    """``rows``, ``check``, starts, ``m_step`` of every CVQ engine."""
 
     def rows(self, data: Data) -> RealRows:
         return RealRows.of(data)
@@ -25,6 +26,21 @@ class CvqSteps(Steps):
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
         """The plain start: weights are faded random rows, sigma is the data's root mean square."""
         return random_start(model, rows, generator)
+
+    def propose(self, model: Model, rows: RealRows, generator: torch.Generator, attempt: int) -> Params:
+        """A random start climbed by mean-field EM, its superfluous sources reseated."""
+        # Imported here: reseating itself runs on the mean-field engine.
+        from custom_inference.steps.cvq_reseat import Climber
+
+        return Climber(model, rows).start(random_start(model, rows, generator))
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Starts agree more often than not: three are tried, more only where no two of them agree."""
+        return 6, max(2000, 60 * model.shapes["source_prior"][0])
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every source of one has its own counterpart in the other, with cosine of the weights above .9."""
+        return bool((match_components(first["weight"], second["weight"]).similarity > 0.9).all())
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
         return cvq_common.m_step(model, params, step.statistics)

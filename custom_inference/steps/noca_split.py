@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from custom_inference.steps._beta import FLOOR
+from custom_inference.steps._cubes import Cubes
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import any_size, thetas
-from custom_inference.steps.noca_truncated import Cubes, NocaTruncated
+from custom_inference.steps.noca_truncated import NocaTruncated
 from ppl_models import Model
 
 

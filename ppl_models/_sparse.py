@@ -1,0 +1,71 @@
+"""Sparse rows: torch CSR tensors whose rows are made dense a block at a time."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+
+def is_sparse(x: Tensor) -> bool:
+    return x.layout == torch.sparse_csr
+
+
+def from_scipy(matrix: scipy.sparse.spmatrix, *, dtype: torch.dtype, device=None) -> Tensor:
+    """A torch CSR tensor of the same entries; explicit zeros are dropped."""
+    csr = scipy.sparse.csr_matrix(matrix, copy=True)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    crow, column, values = (torch.as_tensor(np.asarray(part)) for part in (csr.indptr, csr.indices, csr.data))
+    return tensor(crow.long(), column.long(), values.to(dtype), size=tuple(matrix.shape)).to(device=device)  # pyright: ignore[reportArgumentType]
+
+
+def tensor(crow: Tensor, column: Tensor, values: Tensor, *, size: tuple[int, int]) -> Tensor:
+    """``torch.sparse_csr_tensor`` without the notice that the layout is in beta."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(crow, column, values, size=size)
+
+
+def to_scipy(x: Tensor) -> scipy.sparse.csr_matrix:
+    """The same entries, without a copy where the tensor is on the CPU."""
+    parts = (part.cpu().numpy() for part in (x.values(), x.col_indices(), x.crow_indices()))
+    return scipy.sparse.csr_matrix(tuple(parts), shape=tuple(x.shape))
+
+
+def select_rows(x: Tensor, index: Tensor | slice) -> Tensor:
+    """The chosen rows, sparse or dense as ``x`` is."""
+    if not is_sparse(x):
+        return x[index]
+    chosen = to_scipy(x)[index if isinstance(index, slice) else index.cpu().numpy()]
+    return from_scipy(chosen, dtype=x.dtype, device=x.device)
+
+
+def dense_rows(x: Tensor, start: int, stop: int) -> Tensor:
+    """Rows ``start`` to ``stop`` as a dense tensor (a view where ``x`` is dense)."""
+    if not is_sparse(x):
+        return x[start:stop]
+    crow = x.crow_indices()[start : stop + 1]
+    first, last = int(crow[0]), int(crow[-1])
+    row = torch.repeat_interleave(torch.arange(len(crow) - 1, device=x.device), crow.diff())
+    dense = torch.zeros(len(crow) - 1, x.shape[1], dtype=x.dtype, device=x.device)
+    dense[row, x.col_indices()[first:last]] = x.values()[first:last]
+    return dense
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """(D,)."""
+    if not is_sparse(x):
+        return x.sum(0)
+    return torch.zeros(x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, x.col_indices(), x.values())
+
+
+def row_sums(x: Tensor) -> Tensor:
+    """(N,)."""
+    if not is_sparse(x):
+        return x.sum(1)
+    row = torch.repeat_interleave(torch.arange(x.shape[0], device=x.device), x.crow_indices().diff())
+    return torch.zeros(x.shape[0], dtype=x.dtype, device=x.device).index_add_(0, row, x.values())
