@@ -12,6 +12,7 @@ from ppl_models._errors import (
     PPLError,
 )
 from ppl_models._model import Example, Model
+from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
 from ppl_models.cvq import CVQ
 from ppl_models.logistic_pca import LogisticPCA
 from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
@@ -19,6 +20,7 @@ from ppl_models.noca import NOCA
 
 #: Every model of the suite by name: the command line and the conformance tests read this.
 MODELS: dict[str, type[Model]] = {
+    "aspect_bernoulli": AspectBernoulli,
     "cvq": CVQ,
     "logistic_pca": LogisticPCA,
     "mixture_of_bernoullis": MixtureOfBernoullis,
@@ -29,6 +31,8 @@ __all__ = [
     "CVQ",
     "MODELS",
     "NOCA",
+    "AspectBernoulli",
+    "AspectBernoulliIndicator",
     "CapacityError",
     "Data",
     "DataError",

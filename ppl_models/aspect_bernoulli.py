@@ -1,0 +1,229 @@
+"""The aspect Bernoulli model (AB); with counts of two, the ADMIXTURE model of genetics.
+
+Source 001: Bingham, Kaban & Fortelius, *The aspect Bernoulli model: multiple causes of presences and absences*,
+Pattern Analysis and Applications (2007), sections 2.1-2.2. With K aspects, rows n and features t:
+
+    s_n          ~ Dirichlet(alpha)            membership; uniform on the simplex by default    (below eq. 1)
+    z_nt | s_n   ~ Categorical(s_n)            which aspect generates the entry                 (below eq. 1)
+    x_nt | z, a  ~ Bernoulli(a_{z_nt, t})                                                       (below eq. 1)
+
+Every entry draws its own aspect. Summing z out leaves a Bernoulli whose mean is a convex combination (eqs. 10-11):
+
+    p(x_n | s_n, a) = prod_t p_nt^x_nt (1 - p_nt)^(1 - x_nt),       p_nt = sum_k s_nk a_kt
+
+With ``total_count`` m > 1 an entry is the sum of m such draws, each with its own aspect: Binomial(m, p_nt). Genotypes
+are counts of m = 2; this is then the model of Alexander, Novembre & Lange, Genome Research 19 (2009).
+The source writes a_tk and s_kn; here ``aspect_probability[k, t]`` and ``membership[n, k]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models._data import Data, as_binary, as_matrix
+from ppl_models._errors import DataError, ModelError
+from ppl_models._model import Example, Model, require_unit_interval
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AspectBernoulli(Model):
+    """Aspect Bernoulli: binary data whose every entry comes from one of K aspects, in proportions of its row's own.
+
+    total_count: draws per entry, m; 1 for binary data, 2 for genotypes.
+
+    Sites
+    -----
+    aspect_probability: a (K, D), P(entry = 1 | aspect); flat on [0, 1] by default.
+    membership: s (N, K), each row on the simplex, local; uniform, Dirichlet(1, ..., 1), by default.
+    x: (N, D), observed, whole numbers from 0 to ``total_count``.
+
+    The entries' aspects z are summed out; :class:`AspectBernoulliIndicator` keeps them. Swap a prior with
+    ``model.with_priors(aspect_probability=dist.Beta(1.2, 1.6), membership=dist.Dirichlet(torch.full((K,), 1.5)))``.
+
+    Raises
+    ------
+    ModelError: K, D or m below 1, an unknown prior name, a prior whose support is not within [0, 1], or for the
+        membership not on the simplex of K.
+    """
+
+    num_components: int
+    num_features: int
+    total_count: int = 1
+
+    local_site: ClassVar[str] = "membership"
+    component_site: ClassVar[str] = "aspect_probability"
+    component_meaning: ClassVar[str] = "P(entry = 1 | aspect)"
+    local_meaning: ClassVar[str] = "membership"
+    summary: ClassVar[str] = "aspect Bernoulli: every entry of a row comes from one of K aspects, in the row's own mix"
+
+    def __post_init__(self) -> None:
+        for name in ("num_components", "num_features", "total_count"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        super().__post_init__()
+        require_unit_interval(self, "aspect_probability")
+        prior: Any = self.priors["membership"]
+        if prior.support is not constraints.simplex:
+            name = type(prior).__name__
+            raise ModelError(f"'membership' is on the simplex; the prior {name} has support {prior.support}")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {
+            "aspect_probability": dist.Beta(1.0, 1.0),
+            "membership": dist.Dirichlet(torch.ones(self.num_components)),
+        }
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"aspect_probability": (self.num_components, self.num_features)}
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        return (self.num_components,)
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "aspect_probability": ("component", "feature"),
+            "membership": ("row", "component"),
+            "x": ("row", "feature"),
+        }
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        aspect = self.sample_globals(like=x)["aspect_probability"]
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            membership = pyro.sample("membership", self.prior("membership", like=aspect))
+            # Rounding can push a convex combination of ones past 1.
+            probability = (membership @ aspect).clamp(0.0, 1.0)
+            likelihood: Any = _counts(self.total_count, probability)
+            if mask is not None:
+                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
+            rows = x if x is None or batch_size is None else x[index]
+            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        settings = {"mask": mask, "num_features": self.num_features, "dtype": dtype, "device": device}
+        if self.total_count == 1:
+            return as_binary(data, **settings)
+        return _checked_counts(as_matrix(data, **settings), self.total_count)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Binary rules; counts, which may be constant without harm, only need an observed entry in every column."""
+        if self.total_count == 1:
+            return super().check_for_fitting(data)
+        empty = [] if data.mask is None else (~data.mask).all(0).nonzero().flatten().tolist()
+        if empty:
+            name = data.coords.get("feature", range(data.num_features))[empty[0]]
+            problem = f"{len(empty)} column(s) without any observed entry (the first: {name!r})"
+            raise DataError(problem, axis="feature", expected="at least one observed entry; drop the column")
+        return None
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> AspectBernoulli:
+        return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The mean membership (K,) where ``params`` holds memberships, else the prior's."""
+        if "membership" in params:
+            return params["membership"].mean(0)
+        return self.prior("membership", like=params["aspect_probability"]).mean
+
+    def num_parameters(self, num_rows: int) -> int:
+        """T K + (K - 1) N (001, below eq. 27): every row's membership is a parameter."""
+        return self.num_features * self.num_components + (self.num_components - 1) * num_rows
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three aspects over nine features, sixty rows."""
+        aspect = torch.full((3, 9), 0.05)
+        for k in range(3):
+            aspect[k, 3 * k : 3 * k + 3] = 0.9
+        aspect[2, 0] = 0.5
+        membership = torch.as_tensor(np.random.default_rng(7).dirichlet([0.5] * 3, 60), dtype=aspect.dtype)
+        generator = torch.Generator().manual_seed(7)
+        x = torch.bernoulli(membership @ aspect, generator=generator)
+        truth = {"aspect_probability": aspect, "membership": membership}
+        return Example(model=cls(num_components=3, num_features=9), data=Data(x=x), truth=truth)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AspectBernoulliIndicator(AspectBernoulli):
+    """The same model with the aspect of every entry kept as a site, for enumeration and attribution.
+
+    indicator: z (N, D), the aspect that generated the entry (eq. 1); marked for parallel enumeration. Summed out it
+    leaves :class:`AspectBernoulli`. Binary data only: with m > 1 an entry would have m indicators.
+    """
+
+    summary: ClassVar[str] = "aspect Bernoulli with the aspect of every entry kept as a site"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.total_count != 1:
+            raise ModelError(f"total_count = {self.total_count}, expected 1: an entry has one indicator")
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, "indicator": ("row", "feature")}
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        aspect = self.sample_globals(like=x)["aspect_probability"]
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            membership = pyro.sample("membership", self.prior("membership", like=aspect))
+        rows = x if x is None or batch_size is None else x[index]
+        chosen = mask if mask is None or batch_size is None else mask[index]
+        feature = torch.arange(self.num_features, device=aspect.device)
+        # The entries lie on two axes; this plate repeats the rows drawn above, so that both are scaled alike.
+        row_plate = pyro.plate("row", total, subsample=index, dim=-2)
+        with row_plate, pyro.plate("feature", self.num_features, dim=-1):
+            categorical = dist.Categorical(membership.unsqueeze(-2))
+            indicator = pyro.sample("indicator", categorical, infer={"enumerate": "parallel"})
+            likelihood: Any = dist.Bernoulli(aspect[indicator, feature])
+            return pyro.sample("x", likelihood if chosen is None else likelihood.mask(chosen), obs=rows)
+
+
+def _counts(total_count: int, probability: Tensor) -> Any:
+    # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
+    return dist.Bernoulli(probability) if total_count == 1 else dist.Binomial(total_count, probability)
+
+
+def _checked_counts(data: Data, total_count: int) -> Data:
+    wrong = (data.x != data.x.round()) | (data.x < 0) | (data.x > total_count)
+    if not bool(wrong.any()):
+        return data
+    row, column = (int(i) for i in wrong.nonzero()[0])
+    name = data.coords.get("feature", range(data.num_features))[column]
+    problem = (
+        f"{int(wrong.sum())} of {wrong.numel()} entries are not counts from 0 to {total_count} "
+        f"(the first: {data.x[row, column].item():g} in row {row}, column {name!r})"
+    )
+    raise DataError(problem, expected=f"whole numbers from 0 to total_count = {total_count}, or NaN for missing")
