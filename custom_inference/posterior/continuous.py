@@ -91,7 +91,8 @@ class DirichletMixture(ContinuousPosterior):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator(device=self.log_weight.device).manual_seed(seed)
         slot = torch.multinomial(self.log_weight.exp(), num_samples, replacement=True, generator=generator)
-        return sample_dirichlet(self.concentration[slot.T], seed)
+        # Not the same seed again: the draw would then depend on the slot.
+        return sample_dirichlet(self.concentration[slot.T], int(torch.randint(2**62, (), generator=generator)))
 
     def log_prob(self, local: Tensor) -> Tensor:
         each = dist.Dirichlet(self.concentration, validate_args=False).log_prob(_inside(local)[..., None, :])
