@@ -35,7 +35,7 @@ def test_samples_have_the_mean(name):
     posterior, number = EVERY[name], 20_000
     draws = posterior.sample(number, seed=1)
     assert draws.shape == (number, 1, 2) and torch.equal(draws, posterior.sample(number, seed=1))
-    error = 5 * draws.std(0) / number**0.5 + 1e-12
+    error = 5 * draws.std(0) / number**0.5 + 1e-5  # float32
     assert ((draws.mean(0) - posterior.mean).abs() < error).all()
 
 
@@ -43,7 +43,7 @@ def test_samples_have_the_mean(name):
 def test_single_samples_of_many_seeds_have_the_mean(name):
     """The choice of a mixture's part and the draw from it must not share their random numbers."""
     draws = torch.stack([EVERY[name].sample(1, seed=seed)[0, 0] for seed in range(3000)])
-    error = 5 * draws.std(0) / 3000**0.5 + 1e-12
+    error = 5 * draws.std(0) / 3000**0.5 + 1e-5  # float32
     assert ((draws.mean(0) - EVERY[name].mean[0]).abs() < error).all()
 
 
