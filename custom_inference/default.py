@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from custom_inference._methods import named_method, with_settings
-from custom_inference.engines import engines_of
+from custom_inference.engines import engines_of, scalable_bound
 from custom_inference.fit import Fit
 from custom_inference.svi import SVI
 from custom_inference.vem import EM, VariationalEM
@@ -18,13 +18,13 @@ EXACT_EM_UP_TO = 10
 
 
 def default_method(model: Model, data: Data) -> Any:
-    """Exact EM where enumeration is cheap, truncated posteriors beyond, both with search; AutoDelta with the codes
-    summed out for models without closed-form steps."""
+    """Exact EM where enumeration is cheap, the model's scalable family beyond (truncated posteriors for NOCA, mean field
+    for CVQ), both with search; AutoDelta with the codes summed out for models without closed-form steps."""
     if not engines_of(model):
         return SVI(guide="delta")
     if model.code_bits is None or model.code_bits <= EXACT_EM_UP_TO:
         return EM()
-    return VariationalEM(guide="truncated")
+    return VariationalEM(guide=scalable_bound(model))
 
 
 def fit(
