@@ -53,10 +53,6 @@ class Steps(abc.ABC):
         """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""
         return self
 
-    def for_model(self, model: Model) -> Steps:
-        """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""
-        return self
-
     @property
     def patience(self) -> int:
         """For how many E steps in a row the bound must stand still before it counts as settled."""
