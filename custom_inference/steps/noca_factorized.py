@@ -46,7 +46,8 @@ class Links(NamedTuple):
 
     @classmethod
     def of(cls, params: Params, rows: BinaryRows) -> Links:
-        theta, theta0 = thetas(params)
+        # A leak of 0 is a limit in which g is infinite: taken at a tiny leak, g is too small, and F still a bound.
+        theta, theta0 = (_safe(value) if value.ndim == 1 else value for value in thetas(params))
         column = rows.nonzero[1]
         return cls(theta.T[column], theta0[column, None], log1mexp(theta0)[column, None])
 
@@ -96,7 +97,7 @@ class NocaFactorized(InformedStarts):
         """
         theta, theta0 = thetas(params)
         row, column = rows.nonzero
-        share = (theta / (theta + theta0)).T[column]
+        share = (theta / _safe(theta + theta0)).T[column]
         mean = params["source_prior"] if self.start == "prior" else likely_codes(params, rows)[row]
         weight = mean * share + FLOOR
         return weight / weight.sum(-1, keepdim=True)
@@ -105,7 +106,8 @@ class NocaFactorized(InformedStarts):
         """lambda (N, K): Q(s) in proportion to P(s) prod_j h(x_j | s) (eq. 5), the best Q at this q."""
         theta, _ = thetas(params)
         gained = gain.new_zeros(len(rows), gain.shape[1]).index_add(0, rows.nonzero[0], gain)
-        return torch.sigmoid(torch.logit(interior(params["source_prior"])) + temperature * (gained - rows.zeros @ theta.T))
+        odds = torch.logit(interior(params["source_prior"]))
+        return torch.sigmoid(odds + temperature * (gained - rows.zeros @ theta.T))
 
     def bound(self, params: Params, rows: BinaryRows, gain: Tensor, mean: Tensor) -> Tensor:
         """F_n of eq. 7, (N,), from g_i(q) of every observed one."""

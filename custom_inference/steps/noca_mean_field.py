@@ -32,6 +32,8 @@ from ppl_models import Model
 
 #: Entries of the (ones, nodes) work arrays per block of rows: four of them stay in cache, where the passes are cheap.
 _BLOCK_ENTRIES = 2**18
+#: Smallest theta_0 that the exponential sum reaches down to.
+_LEAST_LEAK = 1e-9
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class _Nodes:
     @classmethod
     def of(cls, params: Params, tolerance: float) -> _Nodes:
         theta, theta0 = thetas(params)
+        # No sum is accurate down to a = 0: a leak below _LEAST_LEAK counts as that much.
+        theta0 = theta0.clamp(min=_LEAST_LEAK)
         terms = exponential_sum(float(theta0.min()), tolerance)
         nodes = terms.nodes.to(theta)
         fall = -torch.expm1(-theta[..., None] * nodes)
