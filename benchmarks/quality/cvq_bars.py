@@ -122,11 +122,12 @@ class Reference:
     problem: Problem
     truth: float
     best: float
+    best_found: int
 
     @classmethod
     def draws(cls, side: int, scale: float, number: int) -> list[Reference]:
-        problems = [Problem.draw(side, scale, seed) for seed in range(number)]
-        return [cls(p, p.exact(p.truth), p.exact(p.best_known())) for p in problems]
+        drawn = [(p, p.best_known()) for p in (Problem.draw(side, scale, seed) for seed in range(number))]
+        return [cls(p, p.exact(p.truth), p.exact(best), p.found(best)) for p, best in drawn]
 
 
 def timed(method: Method) -> Callable[[Reference, int], tuple[Params, float]]:
@@ -147,7 +148,7 @@ def default_table(references: dict[str, list[Reference]]) -> Table:
     for name, draws in references.items():
         of = 2 * PROBLEMS[name][0]
         scores = Scores.of(draws, timed(default))
-        ideal = counts([r.problem.found(r.problem.best_known()) for r in draws], of)
+        ideal = counts([r.best_found for r in draws], of)
         table.rows.append([name, *scores.line(of), float(np.mean([r.truth for r in draws])), ideal])
         print(*table.rows[-1], flush=True)
     return table
