@@ -9,7 +9,8 @@ so that, with the printed normalisation corrected (the slides have 2^{-d/2} sigm
 
     p(x, s) = (2 pi sigma^2)^{-D/2} exp[-(x - s W)'(x - s W) / (2 sigma^2)] prod_i pi_i^{s_i} (1 - pi_i)^{1 - s_i}.
 
-There is no constant term: centre the data, or leave a source for it (its prior goes to 1).
+There is no constant term: a row without active sources is noise around 0. Data with another baseline need one source
+more, whose prior goes to 1 (centred data have a baseline too: minus the mean of what the sources add).
 """
 
 from __future__ import annotations
