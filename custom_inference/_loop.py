@@ -10,21 +10,29 @@ import torch
 from torch import Tensor
 
 from custom_inference._progress import Progress
+from custom_inference._squarem import Squarem
 from custom_inference.steps._protocol import EStep, Params, Steps
-from ppl_models import Model
+from ppl_models import MethodError, Model
+from ppl_models._errors import unknown_name
 
 Schedule = Callable[[int], float]
+#: What ``accelerate`` takes, beside None.
+ACCELERATIONS = ("squarem",)
 
 
 @dataclass
 class Run:
-    """Where a run got to: parameters, the E step taken at them, and the objective of every iteration."""
+    """Where a run got to: parameters, the E step taken at them, and the objective of every iteration.
+
+    evaluations: E steps taken, which are more than iterations where extrapolations had to be taken back.
+    """
 
     params: Params
     step: EStep
     trace: list[float] = field(default_factory=list)
     outcome: str = ""
     interrupted: bool = False
+    evaluations: int = 0
 
     @property
     def objective(self) -> float:
@@ -55,39 +63,66 @@ def run_em(
     tolerance: float,
     locals_: dict[str, Tensor] | None = None,
     schedule: Schedule | None = None,
+    accelerate: str | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Iterate until the objective gains less than ``tolerance`` per row, at temperature 1.
 
+    accelerate: "squarem" extrapolates after every second iteration where that does not lower the objective
+        (:class:`Squarem`); None iterates plainly. While annealing there is no extrapolation.
+
     The returned parameters are those of the last completed E step, so that bound, locals and parameters belong
     together. Ctrl-C ends the run with what it has.
     """
+    if max_iterations < 1:
+        raise ValueError("max_iterations must be at least 1")
+    leaper = _accelerator(accelerate, steps, model)
+    # A single iteration between two leaps may gain next to nothing: judge by a whole cycle.
+    cycle = 1 if leaper is None else 3
     run: Run | None = None
     trace: list[float] = []
-    still = 0
+    still, evaluations = 0, 0
+    fallback: tuple[Params, dict[str, Tensor]] | None = None
     try:
         for iteration in range(max_iterations):
             temperature = schedule(iteration) if schedule else 1.0
             step = steps.e_step(params, rows, locals_, temperature=temperature, generator=generator)
-            trace.append(objective_of(model, params, step.bound))
-            run, locals_ = Run(params, step, trace), step.locals
+            value, evaluations = objective_of(model, params, step.bound), evaluations + 1
+            if leaper is not None and fallback is not None:
+                leaper.judge(accepted=value >= trace[-1])
+                if not value >= trace[-1]:
+                    params, locals_ = fallback
+                    step = steps.e_step(params, rows, locals_, temperature=temperature, generator=generator)
+                    value, evaluations = objective_of(model, params, step.bound), evaluations + 1
+            trace.append(value)
+            run = Run(params, step, trace, evaluations=evaluations)
             if progress is not None:
                 progress.advance(trace[-1] / len(rows))
-            settled = iteration > 0 and (not schedule or schedule(iteration - 1) == 1.0)
-            still = still + 1 if settled and abs(trace[-1] - trace[-2]) <= tolerance * len(rows) else 0
+            settled = iteration >= cycle and (not schedule or schedule(iteration - cycle) == 1.0)
+            still = still + 1 if settled and abs(trace[-1] - trace[-1 - cycle]) <= tolerance * len(rows) else 0
             if still >= steps.patience:
                 run.outcome = f"converged after {len(trace)} iterations (gain below {tolerance:g} a row)"
                 return run
             if iteration + 1 < max_iterations:
-                params = steps.m_step(model, params, step, rows)
+                following = steps.m_step(model, params, step, rows), step.locals
+                leap = leaper.leap((params, locals_), following) if leaper and temperature == 1 else None
+                fallback = following if leap is not None else None
+                params, locals_ = leap if leap is not None else following
     except KeyboardInterrupt:
         if run is None:
             raise
         run.outcome, run.interrupted = f"interrupted after {len(trace)} iterations; this is the best state so far", True
         return run
-    if run is None:
-        raise ValueError("max_iterations must be at least 1")
+    assert run is not None
     gain = (trace[-1] - trace[-2]) / len(rows) if len(trace) > 1 else float("nan")
     run.outcome = f"stopped at the limit of {max_iterations} iterations (last gain {gain:.2g} a row)"
     return run
+
+
+def _accelerator(name: str | None, steps: Steps, model: Model) -> Squarem | None:
+    if name is None:
+        return None
+    if name not in ACCELERATIONS:
+        raise MethodError(unknown_name("acceleration", name, ACCELERATIONS))
+    return Squarem(steps, model)

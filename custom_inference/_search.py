@@ -94,7 +94,8 @@ def search(
     bar.label("all rows")
     # Most of the remaining climb costs half in single precision; the caller finishes in its own.
     run = run_em(
-        steps, model, single, best, max_iterations=50, tolerance=1e-4, generator=generator, progress=bar
+        steps, model, single, best, max_iterations=50, tolerance=1e-4, generator=generator, progress=bar,
+        accelerate=steps.accelerate,
     )
     best = run.params
     if settings.prune and not run.interrupted:
@@ -121,6 +122,7 @@ def _settled(
         max_iterations=settings.settle,
         tolerance=1e-5,
         schedule=schedule,
+        accelerate=steps.accelerate,
         generator=generator,
         progress=bar,
     )

@@ -19,6 +19,7 @@ from custom_inference._enumerate import enumerated_log_joint
 from custom_inference.posterior import CodePosterior, ContinuousPosterior, LocalPosterior, PointPosterior
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
+from custom_inference.steps.aspect_map import AspectMap
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
 from custom_inference.steps.cvq_truncated import CvqTruncated
@@ -29,23 +30,23 @@ from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
-from ppl_models import CVQ, NOCA, Data, LogisticPCA, MethodError, MixtureOfBernoullis, Model
+from ppl_models import CVQ, NOCA, AspectBernoulli, Data, LogisticPCA, MethodError, MixtureOfBernoullis, Model
 from ppl_models._errors import unknown_name
 
+#: By bound name. The first family after "evidence" is used by default where exact sums are not feasible.
 _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
+    AspectBernoulli: {"map": AspectMap},
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
     NOCA: {
         "evidence": NocaExact,
+        "truncated": NocaTruncated,
         "factorized": NocaFactorized,
         "mean_field": NocaMeanField,
-        "truncated": NocaTruncated,
     },
 }
 
-#: The family that is used by default where exact sums are not feasible.
-SCALABLE = "truncated"
 _ELBO_DRAWS = 200
 
 
@@ -121,9 +122,8 @@ def bounds_of(model: Model) -> list[str]:
 
 
 def scalable_bound(model: Model) -> str:
-    """The family that is used by default where the exact sum is not feasible: truncated, or the model's first other."""
-    names = [name for name in bounds_of(model) if name != "evidence"]
-    return SCALABLE if SCALABLE in names or not names else names[0]
+    """The family that is used by default where the exact sum is not feasible: the first that is registered for it."""
+    return next((name for name in bounds_of(model) if name != "evidence"), "truncated")
 
 
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:

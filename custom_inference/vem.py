@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference._loop import Run, run_em
+from custom_inference._loop import ACCELERATIONS, Run, run_em
 from custom_inference._progress import Progress
 from custom_inference._search import Search, search
 from custom_inference._stepwise import run_stepwise
@@ -40,6 +40,7 @@ class VariationalEM:
     search: how good starting values are found (restarts, annealing, over-complete starts and pruning);
         ``None`` runs once from one random start.
     batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step.
+    accelerate: "squarem" extrapolates EM's steps, safeguarded; ``None`` does not; "default" leaves it to the engine.
     """
 
     guide: str | Guide = "factorized"
@@ -47,12 +48,15 @@ class VariationalEM:
     tolerance: float = 1e-5
     search: Search | None = field(default_factory=Search)
     batch_size: int | None = None
+    accelerate: str | None = "default"
 
     def __post_init__(self) -> None:
         if self.max_iterations < 1 or self.tolerance <= 0:
             raise MethodError("max_iterations must be at least 1 and tolerance positive")
         if self.batch_size is not None and self.batch_size < 1:
             raise MethodError(f"batch_size = {self.batch_size}, expected at least 1")
+        if self.accelerate not in (None, "default", *ACCELERATIONS):
+            raise MethodError(unknown_name("acceleration", self.accelerate, ("default", *ACCELERATIONS)))
 
     @property
     def name(self) -> str:
@@ -111,7 +115,8 @@ class VariationalEM:
     ) -> Run:
         if self.batch_size is not None and self.batch_size < len(rows):
             return run_stepwise(steps, model, rows, start, batch_size=self.batch_size, generator=generator, **settings)
-        return run_em(steps, model, rows, start, generator=generator, **settings)
+        accelerate = steps.accelerate if self.accelerate == "default" else self.accelerate
+        return run_em(steps, model, rows, start, generator=generator, accelerate=accelerate, **settings)
 
     def _result(
         self, model: Model, data: Data, steps: Steps, rows: Any, run: Run, details: dict[str, Any], seed: int

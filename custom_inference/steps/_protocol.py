@@ -44,6 +44,14 @@ class Steps(abc.ABC):
     bound_name: ClassVar[str]
     #: Whether the statistics alone determine the M step (minibatches need that).
     additive: ClassVar[bool] = True
+    #: The acceleration that runs of these steps use unless told otherwise: None or "squarem".
+    accelerate: ClassVar[str | None] = None
+    #: Names of the locals that accelerations extrapolate beside the parameters, with ``project`` to bring them back.
+    extrapolated: ClassVar[tuple[str, ...]] = ()
+
+    def for_model(self, model: Model) -> Steps:
+        """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""
+        return self
 
     def for_model(self, model: Model) -> Steps:
         """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""

@@ -1,0 +1,260 @@
+"""The aspect Bernoulli model by joint maximum a posteriori: a point for every aspect and every membership.
+
+Source 001, eqs. 5-9 and 16-21. The objective is, up to constants,
+
+    F(s, a) = sum_n [ log p(x_n | s_n, a) + sum_k (alpha_k - 1) log s_nk ] + log p(a)
+
+with flat priors eq. 6. One iteration raises it over s at fixed a (E step), then over a at fixed s (M step). By EM, with
+R1 = ones / p, R0 = zeros / (1 - p) and M_n the observed draws of row n, never forming responsibilities (N, D, K):
+
+    s_nk <- [s_nk sum_t (R1_nt a_kt + R0_nt (1 - a_kt)) + alpha_k - 1] / [M_n + sum_k (alpha_k - 1)]    (eqs. 16-17)
+    a_kt <- (on_kt + alpha - 1) / (on_kt + off_kt + alpha + beta - 2)                                    (eqs. 18-21)
+    on_kt = a_kt sum_n s_nk R1_nt,    off_kt = (1 - a_kt) sum_n s_nk R0_nt
+
+Given a, F is concave in every s_n by itself, and given s in every column of a. With ``update="newton"`` each of them
+takes a Newton step within its bounds wherever that raises F, which is nearly everywhere, and else the EM step
+(Alexander, Novembre & Lange, Genome Research 19, 2009). The constraint sum_k s_nk = 1 needs no multiplier: written in
+p1 = s a and p0 = s (1 - a), both linear in s, log p(x | s) - M sum_k s_k has its maximum over s >= 0 on the simplex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from custom_inference.posterior import LocalPosterior, PointPosterior
+from custom_inference.steps._beta import beta_mode, beta_parameters
+from custom_inference.steps._box_newton import box_newton, pair_index, unpacked
+from custom_inference.steps._counts import CountRows, Slopes
+from custom_inference.steps._protocol import POINT, EStep, Params, Steps
+from custom_inference.steps.aspect_propose import propose_aspects
+from ppl_models import Data, MethodError, Model
+
+#: Rows without a membership from before start in the middle of the simplex and take this many updates at once.
+_FIRST_UPDATES = {"em": 20, "newton": 6}
+
+
+def margin(dtype: torch.dtype) -> float:
+    """How far aspects stay from 0 and 1, where an entry that contradicts them would have probability 0."""
+    return 1e-9 if dtype == torch.float64 else 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class AspectMap(Steps):
+    """E step: memberships at fixed aspects; M step: aspects at fixed memberships.
+
+    update: "newton" (safeguarded by EM) or "em", the plain algorithm of the paper.
+    total_count, concentration: of the model, see ``for_model``; an empty concentration is the flat prior.
+
+    EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus sum_k (alpha_k - 1) log s_nk.
+    """
+
+    update: str = "newton"
+    total_count: int = 1
+    concentration: tuple[float, ...] = ()
+
+    bound_name: ClassVar[str] = POINT
+    accelerate: ClassVar[str | None] = "squarem"
+    extrapolated: ClassVar[tuple[str, ...]] = ("membership",)
+
+    def for_model(self, model: Model) -> AspectMap:
+        """Raises MethodError where the membership's prior is not a Dirichlet with all concentrations at least 1."""
+        prior = model.priors["membership"]
+        if not isinstance(prior, torch.distributions.Dirichlet):
+            name = type(prior).__name__
+            raise MethodError(f"point estimates need a Dirichlet prior for 'membership', not {name}; use SVI or NUTS")
+        concentration = prior.concentration.flatten().tolist()
+        if min(concentration) < 1:
+            raise MethodError(
+                f"the Dirichlet prior of 'membership' has a concentration of {min(concentration):g}, below 1: its "
+                "density is unbounded at the edge and has no maximum; use guide='dirichlet', NUTS, or at least 1"
+            )
+        total_count: int = model.settings()["total_count"]
+        return replace(self, total_count=total_count, concentration=tuple(concentration))
+
+    def rows(self, data: Data) -> CountRows:
+        return CountRows.of(data, self.total_count)
+
+    def check(self, model: Model, rows: CountRows) -> None:
+        del rows
+        if self.update not in _FIRST_UPDATES:
+            raise MethodError(f"update = {self.update!r}, expected one of {', '.join(_FIRST_UPDATES)}")
+        beta_parameters(model, "aspect_probability", torch.ones(1))
+
+    def pseudo_count(self, params: Params) -> Tensor:
+        """alpha - 1, (K,)."""
+        aspect = params["aspect_probability"]
+        return aspect.new_tensor(self.concentration or [1.0] * len(aspect)) - 1
+
+    # ----- E step -------------------------------------------------------------------------------------------------
+
+    def e_step(
+        self,
+        params: Params,
+        rows: CountRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        del generator
+        aspect, prior = params["aspect_probability"], self.pseudo_count(params)
+        update = _MembershipUpdate(aspect, prior / temperature, newton=self.update == "newton")
+        statistics = _Statistics(aspect, curvature=self.update == "newton")
+        memberships, bounds = [], []
+        for at, block in rows.blocks:
+            if locals_ is None:
+                membership = aspect.new_full((len(block), len(aspect)), 1 / len(aspect))
+                for _ in range(_FIRST_UPDATES[self.update] - 1):
+                    membership = update(block, membership)
+            else:
+                membership = locals_["membership"][at]
+            membership = update(block, membership)
+            entries = block.log_likelihood(membership @ aspect)
+            statistics.add(block, membership, entries)
+            memberships.append(membership)
+            bounds.append(entries.sum(1) + torch.xlogy(prior, membership).sum(1))
+        bound = torch.cat(bounds) + rows.log_coefficient
+        return EStep(statistics.total, {"membership": torch.cat(memberships)}, bound)
+
+    # ----- M step -------------------------------------------------------------------------------------------------
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:
+        """Newton steps need the rows' memberships; without them (stepwise EM) the statistics alone give the EM step."""
+        aspect, s = params["aspect_probability"], step.statistics
+        prior = beta_parameters(model, "aspect_probability", aspect)
+        plain = beta_mode(s["on"], s["on"] + s["off"], prior, floor=margin(aspect.dtype))
+        membership = step.locals.get("membership")
+        if self.update == "em" or membership is None:
+            return {**params, "aspect_probability": plain}
+        return {**params, "aspect_probability": self._newton(params, s, prior, plain, membership, rows)}
+
+    def _newton(
+        self,
+        params: Params,
+        s: dict[str, Tensor],
+        prior: tuple[Tensor, Tensor],
+        plain: Tensor,
+        membership: Tensor,
+        rows: CountRows,
+    ) -> Tensor:
+        """The Newton step of every column whose own part of F it raises, the EM step of the others."""
+        aspect, edge = params["aspect_probability"], margin(params["aspect_probability"].dtype)
+        a, b = (count - 1 for count in prior)
+        gradient = (s["on"] + a) / aspect - (s["off"] + b) / (1 - aspect)
+        curvature = unpacked(s["curvature"].T)
+        curvature.diagonal(dim1=1, dim2=2).add_((a / aspect**2 + b / (1 - aspect) ** 2).expand_as(aspect).T)
+        trial = box_newton(aspect.T, gradient.T, curvature, edge, 1 - edge).T.contiguous()
+        value = torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
+        before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
+        for at, block in rows.blocks:
+            value = value + block.log_likelihood(membership[at] @ trial).sum(0)
+        return torch.where(value >= before, trial, plain)
+
+    # ----- what else the driver asks ------------------------------------------------------------------------------
+
+    def initial(self, model: Model, rows: CountRows, generator: torch.Generator) -> Params:
+        """Aspects uniform in [0.25, 0.75], the source's start "within the required range" (below eq. 6)."""
+        shape = model.shapes["aspect_probability"]
+        noise = torch.rand(shape, generator=generator, dtype=torch.float64).to(rows.like)
+        return {"aspect_probability": 0.25 + 0.5 * noise}
+
+    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
+        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
+        return {"aspect_probability": aspect.clamp(0.01, 0.99)}
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        return 3, num_rows
+
+    def posterior(self, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
+        return PointPosterior(step.locals["membership"])
+
+    def point_locals(self, step: EStep) -> dict[str, Tensor]:
+        return {"membership": step.locals["membership"]}
+
+    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+        """Aspects into their box, memberships onto the simplex; none at 0, which an EM step could not leave."""
+        aspect, membership = params["aspect_probability"], locals_["membership"]
+        edge = margin(aspect.dtype)
+        floor = edge if self.update == "em" or any(self.concentration) else 0.0
+        inside = membership.clamp(min=floor)
+        return (
+            {**params, "aspect_probability": aspect.clamp(edge, 1 - edge)},
+            {**locals_, "membership": inside / inside.sum(-1, keepdim=True)},
+        )
+
+
+class _Statistics:
+    """Sums over rows for the M step: the expected counts of ones and zeros of every aspect, (K, D); for Newton steps
+    also the curvature's pairs (K (K + 1) / 2, D) and the columns' log-likelihoods (D,)."""
+
+    def __init__(self, aspect: Tensor, *, curvature: bool):
+        self.aspect = aspect
+        self.pairs: Callable[[Tensor], Tensor] | None = _pairs(len(aspect), aspect.device) if curvature else None
+        self.total: dict[str, Tensor] = {}
+
+    def add(self, block: CountRows, membership: Tensor, entries: Tensor) -> None:
+        slopes = block.slopes(membership @ self.aspect)
+        found = {
+            "on": self.aspect * (membership.T @ slopes.rise),
+            "off": (1 - self.aspect) * (membership.T @ slopes.fall),
+        }
+        if self.pairs is not None:
+            found |= {"curvature": self.pairs(membership.T) @ slopes.curvature, "column": entries.sum(0)}
+        self.total = {name: self.total[name] + v if name in self.total else v for name, v in found.items()}
+
+
+def _pairs(size: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """(K, M) -> products of every pair of rows, (K (K + 1) / 2, M)."""
+    first, second, _ = pair_index(size)
+    first, second = first.to(device), second.to(device)
+    return lambda values: values[first] * values[second]
+
+
+class _MembershipUpdate:
+    """Raises log p(x_n | s_n, a) + sum_k prior_k log s_nk for every row of a block; ``prior`` is alpha - 1, (K,)."""
+
+    def __init__(self, aspect: Tensor, prior: Tensor, *, newton: bool):
+        self.aspect, self.prior, self.newton = aspect, prior, newton
+        self.edge = margin(aspect.dtype) ** 2 if bool((prior > 0).any()) else 0.0
+        if newton:
+            first, second, _ = pair_index(len(aspect))
+            self.first, self.second = first.to(aspect.device), second.to(aspect.device)
+            self.products = (aspect[self.first] * aspect[self.second]).T.contiguous()
+
+    def __call__(self, block: CountRows, membership: Tensor) -> Tensor:
+        p = membership @ self.aspect
+        before = block.log_likelihood(p.clone()).sum(1) if self.newton else None
+        slopes = block.slopes(p)
+        total = (block.draws + self.prior.sum()).unsqueeze(1)
+        slope = (slopes.rise - slopes.fall) @ self.aspect.T + slopes.fall.sum(1, keepdim=True)
+        plain = (membership * slope + self.prior) / total
+        # A row without any information goes to the prior's mode, which for the flat prior is its mean.
+        plain = torch.where(total > 0, plain, torch.full_like(plain, 1 / plain.shape[1]))
+        plain = plain / plain.sum(1, keepdim=True)
+        if before is None:
+            return plain
+        trial = self._newton(membership, slope - total, slopes)
+        rises = self._objective(block, trial) >= before + torch.xlogy(self.prior, membership).sum(1)
+        return torch.where((rises & (block.draws > 0)).unsqueeze(1), trial, plain)
+
+    def _objective(self, block: CountRows, membership: Tensor) -> Tensor:
+        likelihood = block.log_likelihood(membership @ self.aspect).sum(1)
+        return likelihood + torch.xlogy(self.prior, membership).sum(1)
+
+    def _newton(self, membership: Tensor, gradient: Tensor, slopes: Slopes) -> Tensor:
+        """Curvature sum_t [rise^2 / ones] a a' + [fall^2 / zeros] (1 - a) (1 - a)', whose second part is expanded."""
+        packed = slopes.curvature @ self.products
+        zeros = slopes.curvature_of_zeros @ self.aspect.T
+        constant = slopes.curvature_of_zeros.sum(1, keepdim=True)
+        packed += constant - zeros[:, self.first] - zeros[:, self.second]
+        curvature = unpacked(packed)
+        if bool((self.prior > 0).any()):
+            gradient = gradient + self.prior / membership
+            curvature.diagonal(dim1=1, dim2=2).add_(self.prior / membership.square())
+        trial = box_newton(membership, gradient, curvature, self.edge, torch.inf)
+        return trial / trial.sum(1, keepdim=True).clamp(min=torch.finfo(trial.dtype).tiny)
