@@ -16,6 +16,7 @@ from custom_inference.steps.noca_factorized import Links, NocaFactorized, sharpe
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
 from ppl_models import NOCA, Data
+from ppl_models.distributions import all_codes
 from tests.references import noca as reference
 
 ENGINES = [NocaExact(), NocaFactorized(), NocaMeanField(), NocaTruncated()]
@@ -262,3 +263,14 @@ def test_local_solver_reaches_the_bound_of_the_fit_that_it_came_from():
     bound, evidence = fit.log_likelihood(bound="truncated"), fit.log_likelihood()
     assert float(bound.mean()) > float(fit.elbo[-1]) / 400 - 0.05
     assert (bound <= evidence + 1e-9).all() and float((evidence - bound).mean()) < 0.5
+
+
+def test_tempered_truncated_posteriors_are_the_exact_ones_where_the_cube_holds_every_code():
+    """A temperature raises the likelihood alone, in every family."""
+    example = NOCA.example()
+    params = {site: example.truth[site] for site in example.model.global_sites}
+    exact, truncated = NocaExact(), NocaTruncated(free=3)
+    rows = exact.rows(example.data)
+    expected = exact.e_step(params, rows, temperature=0.3).statistics["code"] @ all_codes(3)
+    found = truncated.e_step(params, rows, temperature=0.3).statistics["source"]
+    assert torch.allclose(expected, found, atol=1e-8)

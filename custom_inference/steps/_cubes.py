@@ -129,7 +129,11 @@ class CubeSteps(Steps):
             chosen, table = self._choose(scores, cubes.base[block], cubes.free[block], subsets, refresh)
             bound[block] += table.joint.logsumexp(1)
             base[block] = table.fixed.scatter(1, chosen, subsets[table.joint.argmax(1)])
-            r = torch.softmax(table.joint * temperature, 1)
+            tempered = table.joint
+            if temperature != 1.0:  # the prior of the codes is not tempered; within a cube only the free bits differ
+                odds = torch.logit(params["source_prior"], eps=torch.finfo(like.dtype).eps)[chosen]
+                tempered = temperature * tempered + (1 - temperature) * (odds @ subsets.T)
+            r = torch.softmax(tempered, 1)
             free[block], weights[block] = chosen, torch.log_softmax(table.joint, 1)
             mean[block] = found = table.fixed.scatter(1, chosen, r @ subsets)
             model.count(scores, table, r, chosen, subsets, found)
