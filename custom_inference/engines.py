@@ -19,6 +19,8 @@ from custom_inference._enumerate import enumerated_log_joint
 from custom_inference.posterior import CodePosterior, ContinuousPosterior, LocalPosterior, PointPosterior
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
+from custom_inference.steps.aspect_dirichlet import AspectDirichlet
+from custom_inference.steps.aspect_exact import AspectExact
 from custom_inference.steps.aspect_map import AspectMap
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
@@ -35,7 +37,7 @@ from ppl_models._errors import unknown_name
 
 #: By bound name. The first family after "evidence" is used by default where exact sums are not feasible.
 _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
-    AspectBernoulli: {"map": AspectMap},
+    AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},

@@ -53,10 +53,6 @@ class Steps(abc.ABC):
         """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""
         return self
 
-    def for_model(self, model: Model) -> Steps:
-        """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""
-        return self
-
     @property
     def patience(self) -> int:
         """For how many E steps in a row the bound must stand still before it counts as settled."""
@@ -103,6 +99,10 @@ class Steps(abc.ABC):
 
     def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
         """The nearest valid values to extrapolated ones (accelerated EM); by default they are taken as they are."""
+        return params, locals_
+
+    def canonical(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+        """The one that is reported of all equally good values (a rotation, ...); by default as they are."""
         return params, locals_
 
     def feasible(self, model: Model) -> bool:
