@@ -1,8 +1,10 @@
 """Inference: how the models of ``ppl_models`` are learned, and how far an approximation is from the truth."""
 
 from custom_inference.align import Alignment, align, match_components
+from custom_inference.aspects import attribute, denoise, expand, phantoms
 from custom_inference.compare import Comparison, compare
 from custom_inference.default import fit
+from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
 from custom_inference.evaluate import recovered
 from custom_inference.exact import Exact
 from custom_inference.fit import Fit
@@ -44,9 +46,14 @@ __all__ = [
     "Truncated",
     "VariationalEM",
     "align",
+    "attribute",
     "compare",
+    "denoise",
+    "empirical_bayes_log_likelihood",
+    "expand",
     "fit",
     "match_components",
+    "phantoms",
     "reconstruction_error",
     "recovered",
 ]

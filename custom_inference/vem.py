@@ -121,16 +121,18 @@ class VariationalEM:
     def _result(
         self, model: Model, data: Data, steps: Steps, rows: Any, run: Run, details: dict[str, Any], seed: int
     ) -> Fit:
+        params, locals_ = steps.canonical(run.params, run.step.locals)
+        step = run.step._replace(locals=locals_)
         return Fit(
             model=model,
-            params=run.params | steps.point_locals(run.step),
+            params=params | steps.point_locals(step),
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=steps.bound_name,
             status=run.outcome,
             method=self.name,
             data=data,
             seed=seed,
-            local=local_of(steps, run.params, rows, run.step),
+            local=local_of(steps, params, rows, step),
             solver=LocalSolver(steps=named_guide(self.guide).local_steps(model)),
             details=details,
         )

@@ -236,7 +236,7 @@ def test_the_canonical_rotation_changes_nothing_but_the_axes(name):
     _, tensors, _, _, data = problem(7, 3, 8, 12)
     engine = LogisticMap() if name == "map" else LogisticGaussian()
     step = engine.e_step(tensors, engine.rows(data))
-    params, locals_ = engine.project(tensors, step.locals)
+    params, locals_ = engine.canonical(tensors, step.locals)
     gram = params["weight"] @ params["weight"].T
     assert torch.allclose(gram, torch.diag(gram.diagonal()), atol=1e-10), "orthogonal"
     assert (gram.diagonal().diff() <= 0).all(), "the longest first"
@@ -255,7 +255,7 @@ def test_priors_that_prefer_directions_are_not_turned():
     model, _ = example(score=dist.Normal(0.0, torch.tensor([1.0, 2.0])))
     engine = steps_for(model, "map")
     _, tensors, _, _, _ = problem(8, 2, 7)
-    assert engine.project(tensors, {})[0] is tensors
+    assert engine.canonical(tensors, {})[0] is tensors
     assert engine.score_precision == (1.0, 0.25)
 
 
@@ -299,6 +299,8 @@ def test_planted_log_odds_are_recovered(name):
     assert np.corrcoef(found, best)[0, 1] > (0.9 if name == "map" else 0.95)
     # Exact EM gets the scale right; joint point estimates exaggerate it, and Jaakkola's bound, which is looser the
     # larger the log-odds, keeps it down.
+    gram = fit.params["weight"] @ fit.params["weight"].T
+    assert torch.allclose(gram, torch.diag(gram.diagonal()), atol=1e-8), "reported in canonical rotation"
     low, high = {"map": (1.5, 2.5), "gaussian": (0.7, 1.0), "evidence": (0.85, 1.2)}[name]
     assert low < np.polyfit(best, found, 1)[0] < high
 

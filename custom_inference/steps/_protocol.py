@@ -101,6 +101,10 @@ class Steps(abc.ABC):
         """The nearest valid values to extrapolated ones (accelerated EM); by default they are taken as they are."""
         return params, locals_
 
+    def canonical(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+        """The one that is reported of all equally good values (a rotation, ...); by default as they are."""
+        return params, locals_
+
     def feasible(self, model: Model) -> bool:
         """Whether the steps are cheap enough to be a default at this size; for codes, up to ``EXACT_UP_TO`` bits."""
         return model.code_bits is None or model.code_bits <= EXACT_UP_TO

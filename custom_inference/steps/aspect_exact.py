@@ -5,8 +5,8 @@ Given s_n the draws of a row are independent, so with M draws, b_ik = a_kt for a
 
     p(x_n | s) = prod_{i=1..M} sum_k s_k b_ik = sum_{|m| = M} [M! / prod_k m_k!] beta(m) prod_k s_k^m_k
 
-a homogeneous polynomial in s with C(M + K - 1, K - 1) terms, here in Bernstein form. Multiplying by one more linear form
-turns beta of degree d - 1 into that of degree d as a weighted mean of positive terms, which loses no digits:
+a homogeneous polynomial in s with C(M + K - 1, K - 1) terms, here in Bernstein form. Multiplying by one more linear
+form turns beta of degree d - 1 into that of degree d as a weighted mean of positive terms, which loses no digits:
 
     beta_d(m) = sum_k (m_k / d) b_dk beta_{d-1}(m - e_k)
 

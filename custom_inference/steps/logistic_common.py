@@ -142,11 +142,7 @@ class LogisticSteps(Steps):
         own = [(p["weight"] @ p["weight"].T).square().sum().sqrt() for p in (first, second)]
         return bool(cross > 0.98 * own[0] * own[1])
 
-    def refine(self, model: Model, rows: BinaryRows, params: Params) -> Params:
-        """The best start, in canonical rotation."""
-        return self.project(params, {})[0]
-
-    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+    def canonical(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
         """Weights and scores turned into the canonical rotation, where the priors allow."""
         return canonical(params, locals_) if self.turns else (params, locals_)
 

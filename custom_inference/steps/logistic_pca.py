@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.posterior import GaussianPosterior, LocalPosterior, PointPosterior
-from custom_inference.steps._protocol import EStep, Params
+from custom_inference.steps._protocol import POINT, EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.logistic_common import (
     LogisticSteps,
@@ -121,7 +121,9 @@ class _Quadratic(LogisticSteps):
 class LogisticMap(_Quadratic):
     """Point estimates of the scores beside those of the globals."""
 
-    bound_name = "map"
+    bound_name = POINT
+    accelerate = "squarem"
+    extrapolated = ("score",)
 
     def _start(self, prior: ScorePrior, rows: BinaryRows, locals_: dict[str, Tensor] | None) -> _Scores:
         return _Scores(locals_["score"] if locals_ else prior.mean.expand(len(rows), -1))

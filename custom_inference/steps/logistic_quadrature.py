@@ -148,10 +148,6 @@ class LogisticQuadrature(LogisticSteps):
         """log p(x_n | params), (N,)."""
         return torch.cat([self._nodes(params, part).log_weight.logsumexp(-1) for part in self._parts(params, rows)])
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
-        """The common update, turned: nothing a row carries depends on the rotation."""
-        return self.project(super().m_step(model, params, step, rows), {})[0]
-
 
 def _log_joint(
     params: Params, rows: BinaryRows, prior: ScorePrior, score: Tensor, temperature: float
