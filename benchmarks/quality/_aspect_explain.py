@@ -1,0 +1,114 @@
+"""What the experiments on documents and on fossils share: K by AIC, phantoms in random starts, added ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from benchmarks._report import Table
+from benchmarks.quality._aspect_data import Corrupted
+from benchmarks.quality._aspect_methods import Aspects, default_aspects, mixture, plsa, random_start
+from benchmarks.quality._common import cpu_seconds
+
+
+def best_of(run: Callable[..., Aspects], x: np.ndarray, k: int, seeds: int) -> Aspects:
+    """The fit of the largest likelihood over seeds."""
+    return max((run(x, k, seed) for seed in range(seeds)), key=lambda f: f.log_likelihood)
+
+
+def aic_table(x: np.ndarray, sizes: Sequence[int], seeds: int, paper: str) -> tuple[Table, int]:
+    """Eq. 27, -L + TK + (K - 1)N, and the K that minimises it."""
+    table = Table(
+        "How many aspects? AIC (eq. 27)",
+        ["K", "log-likelihood", "AIC", "mean of the lightest aspect"],
+        note=f"Best of {seeds} default fits. The mean is over features: near 0 for a white phantom. {paper}",
+    )
+    for k in sizes:
+        fit = best_of(default_aspects, x, k, seeds)
+        lightest = float(fit.aspect[fit.lightest].mean())
+        table.rows.append([k, f"{fit.log_likelihood:.1f}", f"{fit.aic:.1f}", f"{lightest:.4f}"])
+    chosen = min(table.rows, key=lambda row: float(row[2]))[0]
+    table.note = f"AIC is smallest at K = {chosen}. {table.note}"
+    return table, chosen
+
+
+def starts_table(x: np.ndarray, k: int, number: int, paper: str) -> Table:
+    """A phantom in how many random starts, and in how many default fits?"""
+    richness = x.sum(1)
+    table = Table(
+        f"A phantom in how many of {number} fits? K = {k}",
+        ["starts", "phantom found", "its mean", "its largest entry", "correlation with richness", "log-likelihood", "CPU s"],
+        note=(
+            "Found: P(present | aspect) of the lightest aspect is below 0.02 in the mean over features. Entries are "
+            "best / median / worst over the fits (of the lightest aspect, found or not); richness is the number of "
+            f"ones of a row; CPU s: median. {paper}"
+        ),
+    )
+    for name, run in (("random", random_start), ("default", default_aspects)):
+        timed = [cpu_seconds(lambda s=s, run=run: run(x, k, s)) for s in range(number)]
+        fits = [fit for fit, _ in timed]
+        lightest = [f.aspect[f.lightest] for f in fits]
+        found = sum(f.is_phantom(f.lightest) for f in fits)
+        corr = [float(np.corrcoef(f.membership[:, f.lightest], richness)[0, 1]) for f in fits]
+        table.rows.append([name, f"{found} of {number}"])
+        for values, digits in (([a.mean() for a in lightest], 4), ([a.max() for a in lightest], 3), (corr, 2)):
+            table.rows[-1].append(_three(values, digits))
+        table.rows[-1] += [_three([-f.log_likelihood for f in fits], 1, sign=-1)]
+        table.rows[-1] += [float(np.median([seconds for _, seconds in timed]))]
+    return table
+
+
+def _three(values: Sequence[float], digits: int, sign: int = 1) -> str:
+    """The smallest, the median and the largest (times sign)."""
+    return " / ".join(f"{sign * f(values):.{digits}f}" for f in (np.min, np.median, np.max))
+
+
+def shares(posterior: np.ndarray, added: Corrupted) -> np.ndarray:
+    """Eqs. 33-35: how the components divide the true ones, the added ones and the zeros: (3, K), rows summing to 1.
+
+    posterior: (N, K, D), q(k, t, n).
+    """
+    which = [added.original == 1, added.changed, added.x == 0]
+    sums = np.array([np.einsum("nkd,nd->k", posterior, mask.astype(float)) for mask in which])
+    return sums / sums.sum(1, keepdims=True)
+
+
+def added_ones(added: Corrupted, k: int, seeds: int) -> dict[str, np.ndarray]:
+    """Fig. 8 / Fig. 12: the divisions by AB, the mixture and PLSA, with about equally many parameters.
+
+    A mixture's component explains a whole row, so its q does not depend on t; PLSA's posterior of a word that is absent
+    is not defined by its likelihood, and is taken as its mixing proportions here.
+    """
+    x = added.x
+    fit = best_of(default_aspects, x, k, seeds)
+    result = {f"aspect Bernoulli, K = {k}": shares(fit.attribution(x, np.arange(len(x))), added)}
+    size = round((x.shape[1] * k + (k - 1) * len(x) + 1) / (x.shape[1] + 1))
+    mix = max((mixture(x, size, s) for s in range(seeds)), key=lambda f: f.log_likelihood)
+    whole = np.repeat(mix.posterior[:, :, None], x.shape[1], axis=2)
+    result[f"mixture of Bernoullis, K = {size}"] = shares(whole, added)
+    topic, proportion = plsa(x, k)
+    joint = proportion[:, :, None] * np.where(x[:, None] == 1, topic, 1.0)
+    result[f"PLSA, K = {k}"] = shares(joint / np.maximum(joint.sum(1, keepdims=True), 1e-300), added)
+    return {name: value[:, np.argsort(value[1] - value[0])] for name, value in result.items()}
+
+
+def added_table(runs: dict[float, tuple[Corrupted, dict[str, np.ndarray]]], paper: str, figures: Sequence[str]) -> Table:
+    """In words: which share of true ones, added ones and zeros the black phantom and the white phantom explain."""
+    table = Table(
+        "Added ones: do components tell them from true ones?",
+        ["ones added with probability", "share of ones: before, after", "method", "of true ones", "of added ones", "of zeros"],
+        note=(
+            "The shares that go to the component that most favours added ones over true ones (for AB: the black "
+            "phantom). " + paper
+        ),
+        figures=figures,
+    )
+    for most, (added, divisions) in runs.items():
+        before, after = added.original.mean(), added.x.mean()
+        for name, value in divisions.items():
+            row = [f"Uniform[0, {most}]", f"{before:.1%}, {after:.1%}", name]
+            table.rows.append([*row, *(f"{v:.2f}" for v in value[:, -1])])
+    return table
+
+

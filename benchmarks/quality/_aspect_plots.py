@@ -1,0 +1,108 @@
+"""The drawings of the aspect Bernoulli experiments on documents and fossils."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.quality._aspect_figures import STYLE
+from benchmarks.quality._aspect_methods import Aspects
+from benchmarks.quality._real_figures import save
+
+__all__ = ["ages", "divisions", "filled", "richness", "save"]
+
+BLUE, ORANGE = "#00336f", "#c25a00"
+
+
+def richness(of: Aspects, order: Sequence[int], ones: np.ndarray, what: str, title: str, marked: Sequence[int] = ()) -> Figure:
+    """Membership of every aspect, the phantom first, against the number of ones of a row (Figs. 6 and 7)."""
+    figure = Figure(figsize=(2.5 * len(order), 2.9), dpi=110, layout="constrained")
+    for position, (axes, k) in enumerate(zip(figure.subplots(1, len(order), sharey=True), order, strict=True)):
+        share = of.membership[:, k]
+        axes.scatter(ones, share, s=7, color=BLUE, alpha=0.4, lw=0)
+        for n, marker in zip(marked, "^sD", strict=False):
+            axes.scatter(ones[n], share[n], s=38, marker=marker, color=ORANGE, zorder=3, edgecolor="white", lw=0.6)
+        name = "phantom" if position == 0 else f"aspect {position}"
+        axes.set_title(f"{name}: r = {np.corrcoef(ones, share)[0, 1]:.2f}", fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+        if position == 0:
+            axes.set_ylabel("membership", fontsize=9)
+    figure.supxlabel(what, fontsize=9)
+    figure.suptitle(f"{title}: membership against richness (r: correlation)", fontsize=11)
+    return figure
+
+
+def ages(of: Aspects, order: Sequence[int], age: np.ndarray) -> Figure:
+    """P(genus | aspect), genera by age, and the ages weighted by these probabilities (Fig. 5)."""
+    figure = Figure(figsize=(10, 3.6), dpi=110, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[1.5, 1])
+    by_age = np.argsort(-age)
+    names = ["phantom", *(f"aspect {i}" for i in range(1, len(order)))]
+    picture = left.imshow(of.aspect[order][:, by_age], aspect="auto", cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+    left.set_yticks(range(len(order)), names, fontsize=9)
+    left.set_xlabel("genera, oldest to youngest", fontsize=9)
+    left.set_title("P(present | aspect)", fontsize=10)
+    figure.colorbar(picture, ax=left, shrink=0.9, pad=0.01)
+    boxes = [_weighted_box(age, of.aspect[k], name) for k, name in zip(order[1:], names[1:], strict=True)]
+    drawn = right.bxp(boxes, showfliers=False, patch_artist=True, widths=0.5, orientation="horizontal")
+    for box, line in zip(drawn["boxes"], drawn["medians"], strict=True):
+        box.set_facecolor("#b9cfe8")
+        line.set_color(ORANGE)
+    right.invert_xaxis()
+    right.invert_yaxis()
+    right.set_xlabel("age, million years", fontsize=9)
+    right.set_title("ages of the genera, weighted by it", fontsize=10)
+    right.spines[["top", "right"]].set_visible(False)
+    figure.suptitle("Miocene mammals: the aspects are stages of time, and a blank (ages not seen by the fit)", fontsize=11)
+    return figure
+
+
+def _weighted_box(values: np.ndarray, weight: np.ndarray, label: str) -> dict[str, object]:
+    """Quartiles, and the 5 and 95 per cent points, of values under weights."""
+    order = np.argsort(values)
+    cumulated = np.cumsum(weight[order]) / weight.sum()
+    low, first, middle, third, high = np.interp([0.05, 0.25, 0.5, 0.75, 0.95], cumulated, values[order])
+    return {"label": label, "whislo": low, "q1": first, "med": middle, "q3": third, "whishi": high}
+
+
+def filled(rows: Mapping[str, Sequence[float]], sizes: Sequence[int]) -> Figure:
+    """The decrease of false absences against K."""
+    figure = Figure(figsize=(7, 3.8), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    for name, values in rows.items():
+        colour, marker, line = STYLE[name]
+        axes.plot(sizes, values, color=colour, marker=marker, ls=line, ms=4, lw=1.4, label=name)
+    axes.axhline(0, color="#999999", lw=0.8)
+    axes.set_xlabel("number of components K", fontsize=9)
+    axes.set_ylabel("decrease of false absences", fontsize=9)
+    axes.set_title("Miocene mammals: range-through absences filled, less those made", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def divisions(of: Mapping[str, np.ndarray], title: str) -> Figure:
+    """Figs. 8 and 12: one column a method; how its components divide true ones, added ones and zeros."""
+    kinds = ("true ones", "added ones", "zeros")
+    figure = Figure(figsize=(3.5 * len(of), 4.4), dpi=110, layout="constrained")
+    panels = figure.subplots(3, len(of), squeeze=False, sharey=True, sharex="col")
+    for column, (name, value) in enumerate(of.items()):
+        for line, kind in enumerate(kinds):
+            axes = panels[line, column]
+            colours = [BLUE] * value.shape[1]
+            colours[-1] = ORANGE
+            axes.bar(range(1, value.shape[1] + 1), value[line], color=colours)
+            axes.set_ylim(0, 1)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.tick_params(labelsize=8)
+            if column == 0:
+                axes.set_ylabel(kind, fontsize=9)
+        panels[0, column].set_title(name, fontsize=10)
+        step = 1 if value.shape[1] <= 8 else 3
+        panels[2, column].set_xticks(range(1, value.shape[1] + 1, step))
+        panels[2, column].set_xlabel("component", fontsize=9)
+    figure.suptitle(f"{title}: who explains what (orange: favours added ones most)", fontsize=11)
+    return figure
