@@ -43,6 +43,11 @@ class Aspects:
         part = self.membership[rows][:, :, None] * np.where(x[rows][:, None] == 1, self.aspect, 1 - self.aspect)
         return part / part.sum(1, keepdims=True)
 
+    def expansion(self, x, n, top):
+        q = self.attribution(x, [n])[0, self.lightest]
+        order = [int(t) for t in np.argsort(-q) if x[n, t] == 0][:top]
+        return [(t, float(q[t])) for t in order]
+
     def is_phantom(self, k, black=False):
         a = 1 - self.aspect[k] if black else self.aspect[k]
         return bool(a.mean() < 0.02)

@@ -16,16 +16,24 @@ __all__ = ["ages", "divisions", "filled", "richness", "save"]
 BLUE, ORANGE = "#00336f", "#c25a00"
 
 
-def richness(of: Aspects, order: Sequence[int], ones: np.ndarray, what: str, title: str, marked: Sequence[int] = ()) -> Figure:
+def richness(
+    of: Aspects,
+    order: Sequence[int],
+    ones: np.ndarray,
+    what: str,
+    title: str,
+    marked: Sequence[int] = (),
+    names: Sequence[str] = (),
+) -> Figure:
     """Membership of every aspect, the phantom first, against the number of ones of a row (Figs. 6 and 7)."""
+    names = names or ["phantom", *(f"aspect {i}" for i in range(1, len(order)))]
     figure = Figure(figsize=(2.5 * len(order), 2.9), dpi=110, layout="constrained")
     for position, (axes, k) in enumerate(zip(figure.subplots(1, len(order), sharey=True), order, strict=True)):
         share = of.membership[:, k]
         axes.scatter(ones, share, s=7, color=BLUE, alpha=0.4, lw=0)
         for n, marker in zip(marked, "^sD", strict=False):
             axes.scatter(ones[n], share[n], s=38, marker=marker, color=ORANGE, zorder=3, edgecolor="white", lw=0.6)
-        name = "phantom" if position == 0 else f"aspect {position}"
-        axes.set_title(f"{name}: r = {np.corrcoef(ones, share)[0, 1]:.2f}", fontsize=9)
+        axes.set_title(f"{names[position]}: r = {np.corrcoef(ones, share)[0, 1]:.2f}", fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
         if position == 0:
@@ -76,6 +84,7 @@ def filled(rows: Mapping[str, Sequence[float]], sizes: Sequence[int]) -> Figure:
         colour, marker, line = STYLE[name]
         axes.plot(sizes, values, color=colour, marker=marker, ls=line, ms=4, lw=1.4, label=name)
     axes.axhline(0, color="#999999", lw=0.8)
+    axes.set_xticks(sizes)
     axes.set_xlabel("number of components K", fontsize=9)
     axes.set_ylabel("decrease of false absences", fontsize=9)
     axes.set_title("Miocene mammals: range-through absences filled, less those made", fontsize=11)
