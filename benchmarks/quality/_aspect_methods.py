@@ -99,3 +99,46 @@ RECONSTRUCTIONS: dict[str, Callable] = {
     "NMF": lambda x, k, seed: nmf(x, k, seed)[1],
     "PLSA": lambda x, k, seed: plsa_mean(x, *plsa(x, k, seed)),
 }
+
+
+def _mean_over_training(p, test, zeros=True):
+    p = np.clip(p, 1e-9, 1 - 1e-9)
+    logs = test @ np.log(p).T + ((1 - test) @ np.log1p(-p).T if zeros else 0)
+    top = logs.max(1, keepdims=True)
+    return np.log(np.exp(logs - top).mean(1)) + top[:, 0]
+
+
+@dataclass(frozen=True)
+class Scored:
+    log_likelihood: float
+    num_parameters: int
+    test: Callable
+
+
+def _ab(x, k, seed):
+    f = default_aspects(x, k, seed)
+    return Scored(f.log_likelihood, x.shape[1] * k + (k - 1) * len(x), lambda t: _mean_over_training(f.mean, t))
+
+
+def _mb(x, k, seed):
+    m, w, q, ll = max((standin.mb(x, k, s) for s in range(2)), key=lambda t: t[3])
+    def test(t):
+        logs = np.log(w) + t @ np.log(m).T + (1 - t) @ np.log1p(-m).T
+        top = logs.max(1, keepdims=True)
+        return np.log(np.exp(logs - top).sum(1)) + top[:, 0]
+    return Scored(ll, x.shape[1] * k + k - 1, test)
+
+
+def _lpca(x, k, seed):
+    p = np.clip(logistic_pca(x, k, seed)[1], 1e-9, 1 - 1e-9)
+    ll = float((x * np.log(p) + (1 - x) * np.log1p(-p)).sum())
+    return Scored(ll, x.shape[1] * (k + 1) + k * len(x), lambda t: _mean_over_training(p, t))
+
+
+def _plsa(x, k, seed):
+    a, s = plsa(x, k, seed)
+    ll = float((x * np.log(np.maximum(s @ a, 1e-300))).sum())
+    return Scored(ll, (x.shape[1] - 1) * k + (k - 1) * len(x), lambda t: _mean_over_training(s @ a, t, zeros=False))
+
+
+SCORED = {"AB": _ab, "mixture of Bernoullis": _mb, "logistic PCA": _lpca, "PLSA": _plsa}

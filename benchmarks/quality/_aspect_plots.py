@@ -115,3 +115,27 @@ def divisions(of: Mapping[str, np.ndarray], title: str) -> Figure:
         panels[2, column].set_xlabel("component", fontsize=9)
     figure.suptitle(f"{title}: who explains what (orange: favours added ones most)", fontsize=11)
     return figure
+
+
+def held_out(curves: Mapping[str, Mapping[str, Sequence[tuple[int, float, float]]]]) -> Figure:
+    """Held-out log-likelihood against K, one panel a data set (Fig. 3); PLSA's, which skips zeros, apart below."""
+    figure = Figure(figsize=(3.9 * len(curves), 4.6), dpi=110, layout="constrained")
+    panels = figure.subplots(2, len(curves), squeeze=False, height_ratios=[2.2, 1], sharex="col")
+    for column, (name, methods) in enumerate(curves.items()):
+        for method, points in methods.items():
+            sizes, mean, error = zip(*points, strict=True)
+            colour, marker, line = STYLE[method]
+            line = "-" if method == "AB" else line
+            axes = panels[int(method == "PLSA"), column]
+            drawn = {"color": colour, "marker": marker, "ls": line, "ms": 4, "lw": 1.4, "capsize": 2}
+            axes.errorbar(sizes, mean, yerr=error, label=method, **drawn)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.tick_params(labelsize=8)
+        panels[0, column].set_title(name, fontsize=10)
+        panels[1, column].set_xlabel("number of components K", fontsize=9)
+    panels[0, 0].set_ylabel("log-likelihood of a row", fontsize=9)
+    panels[1, 0].set_ylabel("PLSA (ones only)", fontsize=9)
+    handles = [pair for row in panels[:, :1] for pair in zip(*row[0].get_legend_handles_labels(), strict=True)]
+    figure.legend(*zip(*handles, strict=True), loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    figure.suptitle("Ten-fold held-out likelihood (mean ± standard error over folds)", fontsize=11)
+    return figure
