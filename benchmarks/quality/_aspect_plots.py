@@ -39,7 +39,8 @@ def richness(
         if position == 0:
             axes.set_ylabel("membership", fontsize=9)
     figure.supxlabel(what, fontsize=9)
-    figure.suptitle(f"{title}: membership against richness (r: correlation)", fontsize=11)
+    orange = "; orange: the documents of the table" if len(marked) else ""
+    figure.suptitle(f"{title}: membership against richness (r: correlation{orange})", fontsize=11)
     return figure
 
 
