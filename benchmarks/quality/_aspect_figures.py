@@ -46,7 +46,7 @@ def removal(results: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Figure:
 def attribution(of: Aspects, x: np.ndarray, rows: Sequence[int], order: Sequence[int], title: str) -> Figure:
     """Aspects along the top, images down the left, and between them the probability that the aspect made the pixel."""
     figure = Figure(figsize=(0.72 * (len(order) + 1) + 0.3, 0.82 * (len(rows) + 1) + 0.5), dpi=110)
-    figure.subplots_adjust(left=0.005, right=0.995, top=0.9, bottom=0.01, wspace=0.08, hspace=0.08)
+    figure.subplots_adjust(left=0.005, right=0.995, top=0.92, bottom=0.01, wspace=0.08, hspace=0.08)
     panels = figure.subplots(len(rows) + 1, len(order) + 1)
     posterior = of.attribution(x, list(rows))
     for position, k in enumerate(order):
@@ -66,7 +66,7 @@ def bases(of: Mapping[str, np.ndarray]) -> Figure:
     """One row a method; signed bases on a diverging scale, the others from white (0) to their largest value."""
     columns = len(next(iter(of.values())))
     figure = Figure(figsize=(0.72 * columns + 1.3, 0.82 * len(of) + 0.5), dpi=110)
-    figure.subplots_adjust(left=0.11, right=0.995, top=0.9, bottom=0.01, wspace=0.08, hspace=0.08)
+    figure.subplots_adjust(left=0.11, right=0.995, top=0.92, bottom=0.01, wspace=0.08, hspace=0.08)
     panels = figure.subplots(len(of), columns)
     for line, (name, values) in enumerate(of.items()):
         for k in range(columns):
