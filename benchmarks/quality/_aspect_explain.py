@@ -84,11 +84,11 @@ def added_ones(added: Corrupted, k: int, seeds: int) -> dict[str, np.ndarray]:
     fit = best_of(default_aspects, x, k, seeds)
     result = {f"aspect Bernoulli, K = {k}": shares(fit.attribution(x, np.arange(len(x))), added)}
     size = round((x.shape[1] * k + (k - 1) * len(x) + 1) / (x.shape[1] + 1))
-    mix = max((mixture(x, size, s) for s in range(seeds)), key=lambda f: f.log_likelihood)
-    whole = np.repeat(mix.posterior[:, :, None], x.shape[1], axis=2)
+    mix = max((mixture(x, size, s) for s in range(seeds)), key=lambda f: float(f.elbo[-1]))
+    whole = np.repeat(mix.transform().numpy()[:, :, None], x.shape[1], axis=2)
     result[f"mixture of Bernoullis, K = {size}"] = shares(whole, added)
-    topic, proportion = plsa(x, k)
-    joint = proportion[:, :, None] * np.where(x[:, None] == 1, topic, 1.0)
+    topics = plsa(x, k)
+    joint = topics.proportion[:, :, None] * np.where(x[:, None] == 1, topics.topic, 1.0)
     result[f"PLSA, K = {k}"] = shares(joint / np.maximum(joint.sum(1, keepdims=True), 1e-300), added)
     return {name: value[:, np.argsort(value[1] - value[0])] for name, value in result.items()}
 

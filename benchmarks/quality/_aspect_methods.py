@@ -1,144 +1,159 @@
-"""STAND-IN VERSION during development."""
+"""Aspect Bernoulli and the baselines it is compared with, through one small interface on NumPy arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import torch
 from sklearn.decomposition import NMF
 
-import standin
+from custom_inference import Fit, VariationalEM, fit
+from custom_inference.predictive import reconstruct
+from ppl_models import AspectBernoulli, LogisticPCA, MixtureOfBernoullis
+
+#: A phantom's mean over the features is this close to 0 (white) or to 1 (black).
+BLANK = 0.02
 
 
 @dataclass(frozen=True)
 class Aspects:
-    aspect: np.ndarray
-    membership: np.ndarray
-    log_likelihood: float
+    """A fit of AB: aspect (K, D), membership (N, K)."""
+
+    fit: Fit
+
+    @cached_property
+    def aspect(self) -> np.ndarray:
+        return self.fit.params["aspect_probability"].numpy()
+
+    @cached_property
+    def membership(self) -> np.ndarray:
+        return self.fit.params["membership"].numpy()
+
+    @cached_property
+    def log_likelihood(self) -> float:
+        """Eq. 6, at the estimated memberships."""
+        return float(self.fit.plugin_log_likelihood().sum())
 
     @property
-    def mean(self):
+    def mean(self) -> np.ndarray:
         return self.membership @ self.aspect
 
     @property
-    def aic(self):
-        k, d = self.aspect.shape
-        return -self.log_likelihood + d * k + (k - 1) * len(self.membership)
+    def aic(self) -> float:
+        return self.fit.aic()
 
     @property
-    def lightest(self):
+    def lightest(self) -> int:
+        """The aspect of the smallest sum: the one that source 001 takes for the white phantom."""
         return int(self.aspect.sum(1).argmin())
 
     @property
-    def darkest(self):
+    def darkest(self) -> int:
         return int(self.aspect.sum(1).argmax())
 
-    def without(self, k):
-        w = self.membership.copy(); w[:, k] = 0
-        w /= np.maximum(w.sum(1, keepdims=True), 1e-12)
-        return w @ self.aspect
+    def is_phantom(self, k: int, black: bool = False) -> bool:
+        mean = float(self.aspect[k].mean())
+        return mean > 1 - BLANK if black else mean < BLANK
 
-    def attribution(self, x, rows):
-        part = self.membership[rows][:, :, None] * np.where(x[rows][:, None] == 1, self.aspect, 1 - self.aspect)
-        return part / part.sum(1, keepdims=True)
+    def without(self, k: int) -> np.ndarray:
+        """The mean with aspect k dropped and the memberships normalised again (3.6.1)."""
+        weight = self.membership.copy()
+        weight[:, k] = 0
+        total = weight.sum(1, keepdims=True)
+        # A row that only the phantom explains says nothing of the others: their average shares.
+        average = np.broadcast_to(weight.sum(0) / weight.sum(), weight.shape)
+        return np.where(total > 1e-9, weight / np.maximum(total, 1e-9), average) @ self.aspect
 
-    def expansion(self, x, n, top):
-        q = self.attribution(x, [n])[0, self.lightest]
-        order = [int(t) for t in np.argsort(-q) if x[n, t] == 0][:top]
-        return [(t, float(q[t])) for t in order]
+    def attribution(self, x: np.ndarray, rows: Sequence[int] | np.ndarray) -> np.ndarray:
+        """q(k, t, n) of eq. 7: (rows, K, D)."""
+        likelihood = np.where(x[rows][:, None] == 1, self.aspect, 1 - self.aspect)
+        joint = self.membership[rows][:, :, None] * likelihood
+        return joint / joint.sum(1, keepdims=True)
 
-    def is_phantom(self, k, black=False):
-        a = 1 - self.aspect[k] if black else self.aspect[k]
-        return bool(a.mean() < 0.02)
-
-
-def default_aspects(x, k, seed=0):
-    return max((Aspects(*standin.ab(x, k, 100 * seed + s, 300)) for s in range(3)), key=lambda f: f.log_likelihood)
+    def expansion(self, x: np.ndarray, row: int, top: int) -> list[tuple[int, float]]:
+        """The absent features for which the phantom is most responsible (Table 3)."""
+        q = self.attribution(x, [row])[0, self.lightest]
+        return [(int(t), float(q[t])) for t in np.argsort(-q) if x[row, t] == 0][:top]
 
 
-def random_start(x, k, seed):
-    return Aspects(*standin.ab(x, k, seed, 400))
+def default_aspects(x: np.ndarray, k: int, seed: int = 0) -> Aspects:
+    model = AspectBernoulli(num_components=k, num_features=x.shape[1])
+    return Aspects(fit(model, x, seed=seed, progress=False))
+
+
+def random_start(x: np.ndarray, k: int, seed: int) -> Aspects:
+    """One random start, as source 001 makes them."""
+    model = AspectBernoulli(num_components=k, num_features=x.shape[1])
+    return Aspects(VariationalEM(guide="map", search=None, max_iterations=1000).fit(model, x, seed=seed, progress=False))
+
+
+def started_at(x: np.ndarray, aspect: np.ndarray) -> Aspects:
+    """From given aspects."""
+    model = AspectBernoulli(num_components=len(aspect), num_features=x.shape[1])
+    start = {"aspect_probability": torch.as_tensor(aspect, dtype=torch.float64)}
+    return Aspects(fit(model, x, init=start, progress=False))
+
+
+def mixture(x: np.ndarray, k: int, seed: int = 0) -> Fit:
+    return fit(MixtureOfBernoullis(num_components=k, num_features=x.shape[1]), x, seed=seed, progress=False)
+
+
+def logistic_pca(x: np.ndarray, k: int, seed: int = 0) -> Fit:
+    """Point estimates of scores and weights, as source 001 has them; the default priors are a mild penalty."""
+    model = LogisticPCA(num_components=k, num_features=x.shape[1])
+    return VariationalEM(guide="map").fit(model, x, seed=seed, progress=False)
+
+
+def mixture_mean(result: Fit) -> np.ndarray:
+    """Every row's mean under its posterior over the components."""
+    return (result.transform() @ result.params["probability"]).numpy()
+
+
+def nmf(x: np.ndarray, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """scikit-learn's Euclidean NMF by multiplicative updates, as in source 001: the bases, and the product cut at 1."""
+    start = "nndsvda" if k <= min(x.shape) else "random"
+    learner = NMF(k, init=start, solver="mu", max_iter=500, random_state=seed)
+    score = learner.fit_transform(x)
+    return learner.components_, np.minimum(score @ learner.components_, 1)
 
 
 @dataclass(frozen=True)
-class Mixture:
-    probability: np.ndarray
-    posterior: np.ndarray
-    log_likelihood: float
+class Topics:
+    """PLSA by EM: topic p(t | k) (K, D), proportion p(k | n) (N, K)."""
+
+    topic: np.ndarray
+    proportion: np.ndarray
+
+    @property
+    def word(self) -> np.ndarray:
+        """p(t | n), (N, D)."""
+        return self.proportion @ self.topic
+
+    def mean(self, x: np.ndarray) -> np.ndarray:
+        """Eq. 32: the probability that a feature occurs at all in as many draws as the row has ones."""
+        return 1 - (1 - np.minimum(self.word, 1)) ** x.sum(1, keepdims=True)
 
 
-def mixture(x, k, seed=0):
-    m, _, q, ll = max((standin.mb(x, k, s) for s in range(2)), key=lambda t: t[3])
-    return Mixture(m, q, ll)
+def plsa(x: np.ndarray, k: int, seed: int = 0, iterations: int = 200) -> Topics:
+    generator, small = np.random.default_rng(seed), 1e-12
+    proportion, topic = generator.dirichlet(np.ones(k), len(x)), generator.dirichlet(np.ones(x.shape[1]), k)
+    for _ in range(iterations):
+        ratio = x / (proportion @ topic + small)
+        proportion = proportion * (ratio @ topic.T)
+        proportion /= np.maximum(proportion.sum(1, keepdims=True), small)
+        ratio = x / (proportion @ topic + small)
+        topic = topic * (proportion.T @ ratio)
+        topic /= topic.sum(1, keepdims=True) + small
+    return Topics(topic, proportion)
 
 
-def logistic_pca(x, k, seed=0):
-    v, u, p = standin.lpca(x, k, seed)
-    return v[:-1], p
-
-
-def nmf(x, k, seed=0):
-    m = NMF(k, init="nndsvda", solver="mu", max_iter=400, random_state=seed); w = m.fit_transform(x)
-    return m.components_, np.minimum(w @ m.components_, 1)
-
-
-def plsa(x, k, seed=0):
-    a, s = standin.plsa(x, k, seed)
-    return a, s
-
-
-def plsa_mean(x, a, s):
-    return 1 - (1 - np.minimum(s @ a, 1)) ** x.sum(1, keepdims=True)
-
-
-RECONSTRUCTIONS: dict[str, Callable] = {
-    "AB": lambda x, k, seed: default_aspects(x, k, seed).mean,
-    "mixture of Bernoullis": lambda x, k, seed: (lambda f: f.posterior @ f.probability)(mixture(x, k, seed)),
-    "logistic PCA": lambda x, k, seed: logistic_pca(x, k, seed)[1],
+#: Means (N, D) of the rows that were learned from, by method.
+RECONSTRUCTIONS: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
+    "mixture of Bernoullis": lambda x, k, seed: mixture_mean(mixture(x, k, seed)),
+    "logistic PCA": lambda x, k, seed: reconstruct(logistic_pca(x, k, seed)).numpy(),
     "NMF": lambda x, k, seed: nmf(x, k, seed)[1],
-    "PLSA": lambda x, k, seed: plsa_mean(x, *plsa(x, k, seed)),
+    "PLSA": lambda x, k, seed: plsa(x, k, seed).mean(x),
 }
-
-
-def _mean_over_training(p, test, zeros=True):
-    p = np.clip(p, 1e-9, 1 - 1e-9)
-    logs = test @ np.log(p).T + ((1 - test) @ np.log1p(-p).T if zeros else 0)
-    top = logs.max(1, keepdims=True)
-    return np.log(np.exp(logs - top).mean(1)) + top[:, 0]
-
-
-@dataclass(frozen=True)
-class Scored:
-    log_likelihood: float
-    num_parameters: int
-    test: Callable
-
-
-def _ab(x, k, seed):
-    f = default_aspects(x, k, seed)
-    return Scored(f.log_likelihood, x.shape[1] * k + (k - 1) * len(x), lambda t: _mean_over_training(f.mean, t))
-
-
-def _mb(x, k, seed):
-    m, w, q, ll = max((standin.mb(x, k, s) for s in range(2)), key=lambda t: t[3])
-    def test(t):
-        logs = np.log(w) + t @ np.log(m).T + (1 - t) @ np.log1p(-m).T
-        top = logs.max(1, keepdims=True)
-        return np.log(np.exp(logs - top).sum(1)) + top[:, 0]
-    return Scored(ll, x.shape[1] * k + k - 1, test)
-
-
-def _lpca(x, k, seed):
-    p = np.clip(logistic_pca(x, k, seed)[1], 1e-9, 1 - 1e-9)
-    ll = float((x * np.log(p) + (1 - x) * np.log1p(-p)).sum())
-    return Scored(ll, x.shape[1] * (k + 1) + k * len(x), lambda t: _mean_over_training(p, t))
-
-
-def _plsa(x, k, seed):
-    a, s = plsa(x, k, seed)
-    ll = float((x * np.log(np.maximum(s @ a, 1e-300))).sum())
-    return Scored(ll, (x.shape[1] - 1) * k + (k - 1) * len(x), lambda t: _mean_over_training(s @ a, t, zeros=False))
-
-
-SCORED = {"AB": _ab, "mixture of Bernoullis": _mb, "logistic PCA": _lpca, "PLSA": _plsa}

@@ -49,7 +49,7 @@ def rates(corrupted: Corrupted, k: int, seed: int) -> dict[str, tuple[float, flo
     """(removal, fp, fn) of every method."""
     fit = default_aspects(corrupted.x, k, seed)
     means = {REMOVED: fit.without(fit.lightest), "AB": fit.mean}
-    means |= {name: f(corrupted.x, k, seed) for name, f in RECONSTRUCTIONS.items() if name != "AB"}
+    means |= {name: f(corrupted.x, k, seed) for name, f in RECONSTRUCTIONS.items()}
     return {name: removal_rate(mean > 0.5, corrupted) for name, mean in means.items()}
 
 
@@ -126,8 +126,7 @@ def removal_table(whole: Corrupted, black: Corrupted, seed: int = 0) -> Table:
     means = {REMOVED: [fits[0].without(fits[0].lightest), fits[1].without(fits[1].darkest)]}
     means["AB"] = [f.mean for f in fits]
     for name, reconstruct in RECONSTRUCTIONS.items():
-        if name != "AB":
-            means[name] = [reconstruct(c.x, NUM_BASES, seed) for c in (whole, black)]
+        means[name] = [reconstruct(c.x, NUM_BASES, seed) for c in (whole, black)]
     for name, (of_white, of_black) in means.items():
         white = removal_rate(of_white > 0.5, whole)
         dark = removal_rate(~(of_black > 0.5), flipped(black))
@@ -151,9 +150,9 @@ def pictures(whole: Corrupted, black: Corrupted, label: np.ndarray, num_seeds: i
         figure = draw.attribution(fit, corrupted.x, rows, order, f"Who explains each pixel? Digits with {title}")
         names.append(draw.save(figure, RESULTS, f"aspect_digits_attribution_{tag}"))
     bases = {
-        "mixture of\nBernoullis": mixture(whole.x, NUM_BASES).probability,
-        "logistic PCA": logistic_pca(whole.x, NUM_BASES)[0],
-        "PLSA": plsa(whole.x, NUM_BASES)[0],
+        "mixture of\nBernoullis": mixture(whole.x, NUM_BASES).params["probability"].numpy(),
+        "logistic PCA": logistic_pca(whole.x, NUM_BASES).params["weight"].numpy(),
+        "PLSA": plsa(whole.x, NUM_BASES).topic,
         "NMF": nmf(whole.x, NUM_BASES)[0],
     }
     names.append(draw.save(draw.bases(bases), RESULTS, "aspect_digits_bases"))

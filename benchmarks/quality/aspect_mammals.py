@@ -54,7 +54,7 @@ def filling(mean: np.ndarray, fossils: Fossils) -> dict[str, float]:
 def means(fossils: Fossils, k: int, seeds: int) -> dict[str, np.ndarray]:
     fit = best_of(default_aspects, fossils.x, k, seeds)
     found = {REMOVED: fit.without(fit.lightest), "AB": fit.mean}
-    return found | {name: f(fossils.x, k, 0) for name, f in RECONSTRUCTIONS.items() if name != "AB"}
+    return found | {name: f(fossils.x, k, 0) for name, f in RECONSTRUCTIONS.items()}
 
 
 def filling_table(fossils: Fossils, by_size: dict[int, dict[str, np.ndarray]], chosen: int) -> Table:
