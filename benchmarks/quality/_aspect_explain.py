@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from benchmarks._report import Table
 from benchmarks.quality._aspect_data import Corrupted
-from benchmarks.quality._aspect_methods import Aspects, default_aspects, mixture, plsa, random_start
+from benchmarks.quality._aspect_methods import Aspects, best_aspects, default_aspects, mixture, plsa, random_start, started_at
 from benchmarks.quality._common import cpu_seconds
-
-
-def best_of(run: Callable[..., Aspects], x: np.ndarray, k: int, seeds: int) -> Aspects:
-    """The fit of the largest likelihood over seeds."""
-    return max((run(x, k, seed) for seed in range(seeds)), key=lambda f: f.log_likelihood)
 
 
 def aic_table(x: np.ndarray, sizes: Sequence[int], seeds: int, paper: str) -> tuple[Table, int]:
@@ -22,12 +19,12 @@ def aic_table(x: np.ndarray, sizes: Sequence[int], seeds: int, paper: str) -> tu
     table = Table(
         "How many aspects? AIC (eq. 27)",
         ["K", "log-likelihood", "AIC", "mean of the lightest aspect"],
-        note=f"Best of {seeds} default fits. The mean is over features: near 0 for a white phantom. {paper}",
+        note=f"Best likelihood of {seeds} default fits and {seeds} random starts. The mean is over features: near 0 for a white phantom. {paper}",
     )
     for k in sizes:
-        fit = best_of(default_aspects, x, k, seeds)
+        fit = best_aspects(x, k, seeds)
         lightest = float(fit.aspect[fit.lightest].mean())
-        table.rows.append([k, f"{fit.log_likelihood:.1f}", f"{fit.aic:.1f}", f"{lightest:.4f}"])
+        table.rows.append([k, f"{fit.log_likelihood:.1f}", f"{fit.fit.aic():.1f}", f"{lightest:.4f}"])
     chosen = min(table.rows, key=lambda row: float(row[2]))[0]
     table.note = f"AIC is smallest at K = {chosen}. {table.note}"
     return table, chosen
@@ -40,9 +37,10 @@ def starts_table(x: np.ndarray, k: int, number: int, paper: str) -> Table:
         f"A phantom in how many of {number} fits? K = {k}",
         ["starts", "phantom found", "its mean", "its largest entry", "correlation with richness", "log-likelihood", "CPU s"],
         note=(
-            "Found: P(present | aspect) of the lightest aspect is below 0.02 in the mean over features. Entries are "
-            "best / median / worst over the fits (of the lightest aspect, found or not); richness is the number of "
-            f"ones of a row; CPU s: median. {paper}"
+            "Found: the lightest aspect is a white phantom by the thresholds of ``phantoms`` (mean of P(present | "
+            "aspect) over the features at most 0.02, none above 0.5). Entries are best / median / worst over the fits "
+            "(of the lightest aspect, found or not); richness is the number of ones of a row; CPU s: median. "
+            f"{paper}"
         ),
     )
     for name, run in (("random", random_start), ("default", default_aspects)):
@@ -74,41 +72,70 @@ def shares(posterior: np.ndarray, added: Corrupted) -> np.ndarray:
     return sums / sums.sum(1, keepdims=True)
 
 
-def added_ones(added: Corrupted, k: int, seeds: int) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class Division:
+    """How a method's components divide true ones, added ones and zeros: share (3, K), the one for added ones last.
+
+    told: of AB with its black phantom given at the start; mean: P(present | component) of that component over features.
+    """
+
+    method: str
+    share: np.ndarray
+    told: bool = False
+    mean: float | None = None
+    log_likelihood: float | None = None
+
+    @classmethod
+    def of(cls, method: str, posterior: np.ndarray, added: Corrupted, **more: Any) -> Division:
+        share = shares(posterior, added)
+        return cls(method, share[:, np.argsort(share[1] - share[0])], **more)
+
+
+def added_ones(added: Corrupted, k: int, seeds: int) -> list[Division]:
     """Fig. 8 / Fig. 12: the divisions by AB, the mixture and PLSA, with about equally many parameters.
 
     A mixture's component explains a whole row, so its q does not depend on t; PLSA's posterior of a word that is absent
     is not defined by its likelihood, and is taken as its mixing proportions here.
     """
     x = added.x
-    fit = best_of(default_aspects, x, k, seeds)
-    result = {f"aspect Bernoulli, K = {k}": shares(fit.attribution(x, np.arange(len(x))), added)}
+    clean = best_aspects(added.original, k - 1, seeds)
+    told = started_at(x, np.vstack([clean.aspect, np.ones(x.shape[1])]).clip(0.01, 0.99))
+    result = [_of_aspects("AB", best_aspects(x, k, seeds), added), _of_aspects("AB, told", told, added, told=True)]
     size = round((x.shape[1] * k + (k - 1) * len(x) + 1) / (x.shape[1] + 1))
     mix = max((mixture(x, size, s) for s in range(seeds)), key=lambda f: float(f.elbo[-1]))
     whole = np.repeat(mix.transform().numpy()[:, :, None], x.shape[1], axis=2)
-    result[f"mixture of Bernoullis, K = {size}"] = shares(whole, added)
+    result.append(Division.of(f"mixture of Bernoullis, K = {size}", whole, added))
     topics = plsa(x, k)
     joint = topics.proportion[:, :, None] * np.where(x[:, None] == 1, topics.topic, 1.0)
-    result[f"PLSA, K = {k}"] = shares(joint / np.maximum(joint.sum(1, keepdims=True), 1e-300), added)
-    return {name: value[:, np.argsort(value[1] - value[0])] for name, value in result.items()}
+    posterior = joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
+    return [*result, Division.of(f"PLSA, K = {k}", posterior, added)]
 
 
-def added_table(runs: dict[float, tuple[Corrupted, dict[str, np.ndarray]]], paper: str, figures: Sequence[str]) -> Table:
-    """In words: which share of true ones, added ones and zeros the black phantom and the white phantom explain."""
+def _of_aspects(name: str, fit: Aspects, added: Corrupted, *, told: bool = False) -> Division:
+    posterior = fit.attribution(np.arange(len(added.x)))
+    share = shares(posterior, added)
+    mean = float(fit.aspect[(share[1] - share[0]).argmax()].mean())
+    more = {"told": told, "mean": mean, "log_likelihood": fit.log_likelihood}
+    return Division.of(f"{name}, K = {len(fit.aspect)}", posterior, added, **more)
+
+
+def added_table(runs: dict[float, tuple[Corrupted, list[Division]]], paper: str, figures: Sequence[str]) -> Table:
+    """In words: which share of true ones, added ones and zeros the component goes to that favours added ones most."""
+    shown = ["of true ones", "of added ones", "of zeros", "its mean P(present)", "log-likelihood"]
     table = Table(
         "Added ones: do components tell them from true ones?",
-        ["ones added with probability", "share of ones: before, after", "method", "of true ones", "of added ones", "of zeros"],
+        ["ones added with probability", "share of ones: before, after", "method", *shown],
         note=(
-            "The shares that go to the component that most favours added ones over true ones (for AB: the black "
-            "phantom). " + paper
+            "The shares that go to the component that most favours added ones over true ones; a black phantom would "
+            'have a mean near 1. "Told": AB started from the aspects of the data without added ones and one aspect of '
+            f".99 everywhere, which shows whether a black phantom is what the likelihood wants. {paper}"
         ),
         figures=figures,
     )
     for most, (added, divisions) in runs.items():
         before, after = added.original.mean(), added.x.mean()
-        for name, value in divisions.items():
-            row = [f"Uniform[0, {most}]", f"{before:.1%}, {after:.1%}", name]
-            table.rows.append([*row, *(f"{v:.2f}" for v in value[:, -1])])
+        for one in divisions:
+            row = [f"Uniform[0, {most}]", f"{before:.1%}, {after:.1%}", one.method]
+            last = [None if v is None else f"{v:.{d}f}" for v, d in ((one.mean, 2), (one.log_likelihood, 1))]
+            table.rows.append([*row, *(f"{v:.2f}" for v in one.share[:, -1]), *last])
     return table
-
-

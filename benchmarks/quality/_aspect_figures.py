@@ -48,7 +48,7 @@ def attribution(of: Aspects, x: np.ndarray, rows: Sequence[int], order: Sequence
     figure = Figure(figsize=(0.72 * (len(order) + 1) + 0.3, 0.82 * (len(rows) + 1) + 0.5), dpi=110)
     figure.subplots_adjust(left=0.005, right=0.995, top=0.92, bottom=0.01, wspace=0.08, hspace=0.08)
     panels = figure.subplots(len(rows) + 1, len(order) + 1)
-    posterior = of.attribution(x, list(rows))
+    posterior = of.attribution(list(rows))
     for position, k in enumerate(order):
         _picture(panels[0, position + 1], of.aspect[k])
         panels[0, position + 1].set_title("phantom" if position == 0 else str(position), fontsize=8, pad=2)

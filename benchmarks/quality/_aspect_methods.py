@@ -11,11 +11,11 @@ import torch
 from sklearn.decomposition import NMF
 
 from custom_inference import Fit, VariationalEM, fit
+from custom_inference.aspects import attribute, denoise, expand, phantoms
+from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
 from custom_inference.predictive import reconstruct
 from ppl_models import AspectBernoulli, LogisticPCA, MixtureOfBernoullis
 
-#: A phantom's mean over the features is this close to 0 (white) or to 1 (black).
-BLANK = 0.02
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,6 @@ class Aspects:
         return self.membership @ self.aspect
 
     @property
-    def aic(self) -> float:
-        return self.fit.aic()
-
-    @property
     def lightest(self) -> int:
         """The aspect of the smallest sum: the one that source 001 takes for the white phantom."""
         return int(self.aspect.sum(1).argmin())
@@ -55,28 +51,22 @@ class Aspects:
         return int(self.aspect.sum(1).argmax())
 
     def is_phantom(self, k: int, black: bool = False) -> bool:
-        mean = float(self.aspect[k].mean())
-        return mean > 1 - BLANK if black else mean < BLANK
+        """By the thresholds of ``phantoms``: mean at most .02 and half the data's rate, no entry above .5."""
+        table = phantoms(self.fit)
+        return k in table.index[table["kind"] == ("black" if black else "white")]
 
     def without(self, k: int) -> np.ndarray:
-        """The mean with aspect k dropped and the memberships normalised again (3.6.1)."""
-        weight = self.membership.copy()
-        weight[:, k] = 0
-        total = weight.sum(1, keepdims=True)
-        # A row that only the phantom explains says nothing of the others: their average shares.
-        average = np.broadcast_to(weight.sum(0) / weight.sum(), weight.shape)
-        return np.where(total > 1e-9, weight / np.maximum(total, 1e-9), average) @ self.aspect
+        """The means with aspect k dropped and the memberships normalised again (3.6.1)."""
+        return denoise(self.fit, drop=k).numpy()
 
-    def attribution(self, x: np.ndarray, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-        """q(k, t, n) of eq. 7: (rows, K, D)."""
-        likelihood = np.where(x[rows][:, None] == 1, self.aspect, 1 - self.aspect)
-        joint = self.membership[rows][:, :, None] * likelihood
-        return joint / joint.sum(1, keepdims=True)
+    def attribution(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
+        """q(k, t, n) of eq. 7 for these training rows: (rows, K, D)."""
+        return attribute(self.fit, rows=rows).transpose("row", "component", "feature").to_numpy()
 
-    def expansion(self, x: np.ndarray, row: int, top: int) -> list[tuple[int, float]]:
+    def expansion(self, row: int, top: int) -> list[tuple[int, float]]:
         """The absent features for which the phantom is most responsible (Table 3)."""
-        q = self.attribution(x, [row])[0, self.lightest]
-        return [(int(t), float(q[t])) for t in np.argsort(-q) if x[row, t] == 0][:top]
+        table = expand(self.fit, row, top=top, phantom=self.lightest)
+        return [(int(t), float(q)) for t, q in table["probability"].items()]
 
 
 def default_aspects(x: np.ndarray, k: int, seed: int = 0) -> Aspects:
@@ -95,6 +85,12 @@ def started_at(x: np.ndarray, aspect: np.ndarray) -> Aspects:
     model = AspectBernoulli(num_components=len(aspect), num_features=x.shape[1])
     start = {"aspect_probability": torch.as_tensor(aspect, dtype=torch.float64)}
     return Aspects(fit(model, x, init=start, progress=False))
+
+
+def best_aspects(x: np.ndarray, k: int, seeds: int) -> Aspects:
+    """The largest likelihood of ``seeds`` default fits and as many random starts."""
+    fits = (run(x, k, seed) for seed in range(seeds) for run in (default_aspects, random_start))
+    return max(fits, key=lambda f: f.log_likelihood)
 
 
 def mixture(x: np.ndarray, k: int, seed: int = 0) -> Fit:
@@ -157,3 +153,15 @@ RECONSTRUCTIONS: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
     "NMF": lambda x, k, seed: nmf(x, k, seed)[1],
     "PLSA": lambda x, k, seed: plsa(x, k, seed).mean(x),
 }
+
+
+def held_out(result: Fit, test: np.ndarray) -> float:
+    """Mean empirical-Bayes log-likelihood of the test rows (eqs. 22-26)."""
+    return float(empirical_bayes_log_likelihood(result, test).mean())
+
+
+def held_out_plsa(topics: Topics, test: np.ndarray) -> float:
+    """Eq. 24: the zeros do not count."""
+    logs = test @ np.log(np.maximum(topics.word, 1e-12)).T
+    top = logs.max(1, keepdims=True)
+    return float((np.log(np.exp(logs - top).mean(1)) + top[:, 0]).mean())

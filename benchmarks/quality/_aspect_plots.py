@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.quality._aspect_explain import Division
 from benchmarks.quality._aspect_figures import STYLE
 from benchmarks.quality._aspect_methods import Aspects
 from benchmarks.quality._real_figures import save
@@ -94,25 +95,24 @@ def filled(rows: Mapping[str, Sequence[float]], sizes: Sequence[int]) -> Figure:
     return figure
 
 
-def divisions(of: Mapping[str, np.ndarray], title: str) -> Figure:
+def divisions(of: Sequence[Division], title: str) -> Figure:
     """Figs. 8 and 12: one column a method; how its components divide true ones, added ones and zeros."""
+    shown = [one for one in of if not one.told]
     kinds = ("true ones", "added ones", "zeros")
-    figure = Figure(figsize=(3.5 * len(of), 4.4), dpi=110, layout="constrained")
-    panels = figure.subplots(3, len(of), squeeze=False, sharey=True, sharex="col")
-    for column, (name, value) in enumerate(of.items()):
+    figure = Figure(figsize=(3.5 * len(shown), 4.4), dpi=110, layout="constrained")
+    panels = figure.subplots(3, len(shown), squeeze=False, sharey=True, sharex="col")
+    for column, one in enumerate(shown):
+        number = one.share.shape[1]
         for line, kind in enumerate(kinds):
             axes = panels[line, column]
-            colours = [BLUE] * value.shape[1]
-            colours[-1] = ORANGE
-            axes.bar(range(1, value.shape[1] + 1), value[line], color=colours)
+            axes.bar(range(1, number + 1), one.share[line], color=[BLUE] * (number - 1) + [ORANGE])
             axes.set_ylim(0, 1)
             axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(labelsize=8)
             if column == 0:
                 axes.set_ylabel(kind, fontsize=9)
-        panels[0, column].set_title(name, fontsize=10)
-        step = 1 if value.shape[1] <= 8 else 3
-        panels[2, column].set_xticks(range(1, value.shape[1] + 1, step))
+        panels[0, column].set_title(one.method, fontsize=10)
+        panels[2, column].set_xticks(range(1, number + 1, 1 if number <= 8 else 3))
         panels[2, column].set_xlabel("component", fontsize=9)
     figure.suptitle(f"{title}: who explains what (orange: favours added ones most)", fontsize=11)
     return figure

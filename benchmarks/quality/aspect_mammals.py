@@ -18,8 +18,8 @@ from scipy import stats
 from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality import _aspect_plots as draw
 from benchmarks.quality._aspect_data import Fossils, mammals, set_to
-from benchmarks.quality._aspect_explain import added_ones, added_table, aic_table, best_of, starts_table
-from benchmarks.quality._aspect_methods import RECONSTRUCTIONS, Aspects, default_aspects
+from benchmarks.quality._aspect_explain import added_ones, added_table, aic_table, starts_table
+from benchmarks.quality._aspect_methods import RECONSTRUCTIONS, Aspects, best_aspects
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
 
 SIZES = (2, 3, 4, 6, 8, 10, 15, 20)
@@ -52,7 +52,7 @@ def filling(mean: np.ndarray, fossils: Fossils) -> dict[str, float]:
 
 
 def means(fossils: Fossils, k: int, seeds: int) -> dict[str, np.ndarray]:
-    fit = best_of(default_aspects, fossils.x, k, seeds)
+    fit = best_aspects(fossils.x, k, seeds)
     found = {REMOVED: fit.without(fit.lightest), "AB": fit.mean}
     return found | {name: f(fossils.x, k, 0) for name, f in RECONSTRUCTIONS.items()}
 
@@ -144,7 +144,7 @@ def main() -> None:
     paper = "Source 001, on its own matrix: K = 4."
     aic, chosen = aic_table(fossils.x, range(1, 11), 5, paper)
     starts = starts_table(fossils.x, chosen, arguments.seeds, "Source 001: 28 of 30 random starts.")
-    fit = best_of(default_aspects, fossils.x, chosen, 5)
+    fit = best_aspects(fossils.x, chosen, 5)
     order = aspect_order(fit, fossils)
     by_size = {k: means(fossils, k, 5) for k in dict.fromkeys(sorted((*SIZES, chosen)))}
     tables = [filling_table(fossils, by_size, chosen), size_table(fossils, by_size), starts]

@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality import _aspect_plots as draw
 from benchmarks.quality._aspect_data import Binary, newsgroups, set_to
-from benchmarks.quality._aspect_explain import added_ones, added_table, aic_table, best_of, starts_table
-from benchmarks.quality._aspect_methods import Aspects, default_aspects
+from benchmarks.quality._aspect_explain import added_ones, added_table, aic_table, starts_table
+from benchmarks.quality._aspect_methods import Aspects, best_aspects
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
 
 
@@ -64,7 +64,7 @@ def analysis_table(fit: Aspects, data: Binary, order: Sequence[int], names: Sequ
         ["document", "memberships", "word", "who says it: q(aspect | word, document)"],
         note="The documents of at least eight words whose memberships, the phantom aside, have the largest entropy (eq. 7).",
     )
-    posterior = fit.attribution(data.x, list(rows))
+    posterior = fit.attribution(list(rows))
     for n, q in zip(rows, posterior, strict=True):
         shown = ", ".join(f"{name} {fit.membership[n, k]:.2f}" for k, name in zip(order, names, strict=True))
         for position, t in enumerate(np.flatnonzero(data.x[n])[:9]):
@@ -88,7 +88,7 @@ def expansion_table(fit: Aspects, data: Binary, number: int = 10) -> Table:
     candidates = np.flatnonzero((size >= 3) & (size <= 14))
     for n in np.sort(np.random.default_rng(1).choice(candidates, number, replace=False)):
         have = ", ".join(data.features[t] for t in np.flatnonzero(data.x[n]))
-        more = ", ".join(f"{data.features[t]} {value:.2f}" for t, value in fit.expansion(data.x, int(n), 8))
+        more = ", ".join(f"{data.features[t]} {value:.2f}" for t, value in fit.expansion(int(n), 8))
         table.rows.append([data.group_names[data.groups[n]], have, more])
     table.note += expansion_score(fit, data)
     return table
@@ -102,7 +102,7 @@ def expansion_score(fit: Aspects, data: Binary) -> str:
     suggested, common = [], []
     for n in np.flatnonzero(data.x.sum(1) > 0):
         own = lift[data.groups[n]]
-        suggested += [own[t] for t, _ in fit.expansion(data.x, int(n), 8)]
+        suggested += [own[t] for t, _ in fit.expansion(int(n), 8)]
         common += [own[t] for t in frequent[data.x[n, frequent] == 0][:8]]
     return (
         f"a suggested word is {np.mean(suggested):.2f} times as frequent in the document's own group as overall; the "
@@ -118,7 +118,7 @@ def main() -> None:
     data = newsgroups(require_data(parser, arguments))
     quiet_and_single_threaded()
     aic, chosen = aic_table(data.x, range(2, 11), 5, "Source 001, on its own documents: K = 5.")
-    fit = best_of(default_aspects, data.x, 5, 5)
+    fit = best_aspects(data.x, 5, 5)
     order, names = aspect_order(fit, data)
     documents = heterogeneous(fit, data.x)
     tables = [aic, topic_table(fit, data, order, names)]
