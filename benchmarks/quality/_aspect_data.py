@@ -14,18 +14,18 @@ from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 #: What headers and signatures leave behind.
-HEADERS = frozenset(
-    "subject lines organization writes article edu com university apr mar gov org news net nntp host posting "
-    "distribution reply don doesn isn didn won wasn wouldn".split()
-)
+_HEADERS = """
+subject lines organization writes article edu com university apr mar gov org news net nntp host posting distribution
+reply don doesn isn didn won wasn wouldn
+"""
 #: Everyday words that usual stop lists (SMART's, which source 001's toolkit removes) have and scikit-learn's has not.
-EVERYDAY = frozenset(
-    "able ask asking believe best better certain come comes consider corresponding did different does doing example "
-    "far follow following getting goes going good got help hope inside instead just know known knows let like likely "
-    "little look looking looks made make makes maybe mean means need needed needs new old probably really regarding "
-    "right said saw say saying says second sure taken tell thank thanks thing things think thought took tried tries "
-    "try trying unless use used useful uses using usually value various want wants way ways went wonder yes".split()
-)
+_EVERYDAY = """
+able ask asking believe best better certain come comes consider corresponding did different does doing example far
+follow following getting goes going good got help hope inside instead just know known knows let like likely little
+look looking looks made make makes maybe mean means need needed needs new old probably really regarding right said saw
+say saying says second sure taken tell thank thanks thing things think thought took tried tries try trying unless use
+used useful uses using usually value various want wants way ways went wonder yes
+"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def newsgroups(folder: Path, first: int = 200, *, min_documents: int = 12, min_r
     part = counts[chosen].toarray()
     documents = (part > 0).sum(0)
     repeats = part.sum(0) / np.maximum(documents, 1)
-    stop = ENGLISH_STOP_WORDS | HEADERS | EVERYDAY
+    stop = ENGLISH_STOP_WORDS.union(_HEADERS.split(), _EVERYDAY.split())
     word = np.array([len(w) > 2 and w.isalpha() and w not in stop for w in words])
     kept = np.flatnonzero(word & (documents >= min_documents) & (repeats >= min_repeats))
     x = (part[:, kept] > 0).astype(np.float64)

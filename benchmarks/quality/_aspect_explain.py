@@ -10,7 +10,15 @@ import numpy as np
 
 from benchmarks._report import Table
 from benchmarks.quality._aspect_data import Corrupted
-from benchmarks.quality._aspect_methods import Aspects, best_aspects, default_aspects, mixture, plsa, random_start, started_at
+from benchmarks.quality._aspect_methods import (
+    Aspects,
+    best_aspects,
+    default_aspects,
+    mixture,
+    plsa,
+    random_start,
+    started_at,
+)
 from benchmarks.quality._common import cpu_seconds
 
 
@@ -19,7 +27,10 @@ def aic_table(x: np.ndarray, sizes: Sequence[int], seeds: int, paper: str) -> tu
     table = Table(
         "How many aspects? AIC (eq. 27)",
         ["K", "log-likelihood", "AIC", "mean of the lightest aspect"],
-        note=f"Best likelihood of {seeds} default fits and {seeds} random starts. The mean is over features: near 0 for a white phantom. {paper}",
+        note=(
+            f"Best likelihood of {seeds} default fits and {seeds} random starts. The mean is over features: near 0 for "
+            f"a white phantom. {paper}"
+        ),
     )
     for k in sizes:
         fit = best_aspects(x, k, seeds)
@@ -35,7 +46,15 @@ def starts_table(x: np.ndarray, k: int, number: int, paper: str) -> Table:
     richness = x.sum(1)
     table = Table(
         f"A phantom in how many of {number} fits? K = {k}",
-        ["starts", "phantom found", "its mean", "its largest entry", "correlation with richness", "log-likelihood", "CPU s"],
+        [
+            "starts",
+            "phantom found",
+            "its mean",
+            "its largest entry",
+            "correlation with richness",
+            "log-likelihood",
+            "CPU s",
+        ],
         note=(
             "Found: the lightest aspect is a white phantom by the thresholds of ``phantoms`` (mean of P(present | "
             "aspect) over the features at most 0.02, none above 0.5). Entries are best / median / worst over the fits "

@@ -38,7 +38,9 @@ def removal(results: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Figure:
         axes.set_xlabel("number of components K", fontsize=9)
         axes.set_xticks([2, 6, 10, 14, 18])
         axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=9, frameon=False)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=9, frameon=False
+    )
     figure.suptitle("Digits with added zeros (mean ± standard error, 5 subsets of 400 images)", fontsize=11)
     return figure
 

@@ -8,14 +8,13 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from custom_inference.aspects import attribute, denoise, expand, phantoms
+from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
 from sklearn.decomposition import NMF
 
 from custom_inference import Fit, VariationalEM, fit
-from custom_inference.aspects import attribute, denoise, expand, phantoms
-from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
 from custom_inference.predictive import reconstruct
 from ppl_models import AspectBernoulli, LogisticPCA, MixtureOfBernoullis
-
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,8 @@ def default_aspects(x: np.ndarray, k: int, seed: int = 0) -> Aspects:
 def random_start(x: np.ndarray, k: int, seed: int) -> Aspects:
     """One random start, as source 001 makes them."""
     model = AspectBernoulli(num_components=k, num_features=x.shape[1])
-    return Aspects(VariationalEM(guide="map", search=None, max_iterations=1000).fit(model, x, seed=seed, progress=False))
+    method = VariationalEM(guide="map", search=None, max_iterations=1000)
+    return Aspects(method.fit(model, x, seed=seed, progress=False))
 
 
 def started_at(x: np.ndarray, aspect: np.ndarray) -> Aspects:

@@ -51,7 +51,9 @@ def ages(of: Aspects, order: Sequence[int], age: np.ndarray) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=[1.5, 1])
     by_age = np.argsort(-age)
     names = ["phantom", *(f"aspect {i}" for i in range(1, len(order)))]
-    picture = left.imshow(of.aspect[order][:, by_age], aspect="auto", cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+    picture = left.imshow(
+        of.aspect[order][:, by_age], aspect="auto", cmap="gray_r", vmin=0, vmax=1, interpolation="nearest"
+    )
     left.set_yticks(range(len(order)), names, fontsize=9)
     left.set_xlabel("genera, oldest to youngest", fontsize=9)
     left.set_title("P(present | aspect)", fontsize=10)
@@ -66,7 +68,7 @@ def ages(of: Aspects, order: Sequence[int], age: np.ndarray) -> Figure:
     right.set_xlabel("age, million years", fontsize=9)
     right.set_title("ages of the genera, weighted by it", fontsize=10)
     right.spines[["top", "right"]].set_visible(False)
-    figure.suptitle("Miocene mammals: the aspects are stages of time, and a blank (ages not seen by the fit)", fontsize=11)
+    figure.suptitle("Miocene mammals: aspects are stages of time, and a blank (ages not seen by the fit)", fontsize=11)
     return figure
 
 

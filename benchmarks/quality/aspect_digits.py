@@ -2,12 +2,12 @@
 
     python -m benchmarks.quality.aspect_digits [--seeds 30] [--data DIR]
 
-Writes ``benchmarks/results/aspect_digits.{md,json}`` and figures. 2000 digits of 16 x 15 pixels (UCI mfeat-pix, on where
-at least 3 of 6 fine pixels are); every pixel of an image is set to 0 with a probability of the image's own, drawn from
-Uniform[0, 0.4]. No method is told which zeros were added. The noise removal rate is 1 - (fp + fn) / 2: fp is the share
-of true zeros (0 in the original) that a reconstruction turns to 1, fn the share of false zeros (1 in the original, 0
-now) that it leaves at 0. Changing nothing scores 0.5. Reconstructed means are rounded at 1/2. "AB, phantom removed"
-drops the aspect of the smallest sum over pixels, as source 001 does, whether or not it is blank.
+Writes ``benchmarks/results/aspect_digits.{md,json}`` and figures. 2000 digits of 16 x 15 pixels (UCI mfeat-pix, on
+where at least 3 of 6 fine pixels are); every pixel of an image is set to 0 with a probability of the image's own, drawn
+from Uniform[0, 0.4]. No method is told which zeros were added. The noise removal rate is 1 - (fp + fn) / 2: fp is the
+share of true zeros (0 in the original) that a reconstruction turns to 1, fn the share of false zeros (1 in the
+original, 0 now) that it leaves at 0. Changing nothing scores 0.5. Reconstructed means are rounded at 1/2. "AB, phantom
+removed" drops the aspect of the smallest sum over pixels, as source 001 does, whether or not it is blank.
 """
 
 from __future__ import annotations
@@ -93,13 +93,14 @@ def phantom_table(whole: Corrupted, black: Corrupted, num_seeds: int) -> Table:
         ["corruption", "starts", "phantom found", "largest mean of the phantom", "its largest entry", "CPU s a fit"],
         note=(
             "Found, by the thresholds of ``phantoms``: the lightest aspect has mean P(on | aspect) at most 0.02 and no "
-            "entry above 0.5 (white phantom), or the darkest the same of 1 - P (black). Median / worst of the fits. Source 001: 28 of 30 random "
+            "entry above 0.5 (white phantom), or the darkest the same of 1 - P (black). Median / worst of the fits; "
+            "for a black phantom the mean and the largest entry are of 1 - P. Source 001: 28 of 30 random "
             "starts on its other two data sets."
         ),
     )
     for label, corrupted, is_black in (("zeros added", whole, False), ("ones added", black, True)):
         for starts, run, number in (("random", random_start, num_seeds), ("default", default_aspects, DEFAULTS)):
-            fits = [cpu_seconds(lambda s=s, run=run: run(corrupted.x, NUM_BASES, s)) for s in range(number)]
+            fits = [cpu_seconds(lambda s=s, run=run, x=corrupted.x: run(x, NUM_BASES, s)) for s in range(number)]
             table.rows.append([label, starts, *_phantom_cells([f for f, _ in fits], is_black)])
             table.rows[-1].append(float(np.median([seconds for _, seconds in fits])))
     return table
@@ -200,9 +201,10 @@ def main() -> None:
 
 
 PICTURES = (
-    "Top row: the aspects, P(on | aspect) for every pixel, the phantom first. Left column: images with little corruption "
-    "(5, 6, 8) and with much (2, 1, 4). Beside each, the posterior probability q(k, t, n) that aspect k produced the "
-    "observed value, 0 or 1, of each pixel (eq. 7). Last figure: the baselines' bases on the same images."
+    "Top row: the aspects, P(on | aspect) for every pixel, the phantom first. Left column: images with hardly any "
+    "corruption (5, 6, 8) and with a sixth of the pixels changed (2, 1, 4). Beside each, the posterior probability "
+    "q(k, t, n) that aspect k produced the observed value, 0 or 1, of each pixel (eq. 7). Last figure: the baselines' "
+    "bases on the same images; logistic PCA's are signed (red on, blue off), PLSA's and NMF's scaled to their maximum."
 )
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
 

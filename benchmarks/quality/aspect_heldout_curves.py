@@ -2,9 +2,9 @@
 
     python -m benchmarks.quality.aspect_heldout_curves [--folds 10] [--only digits newsgroups mammals] [--data DIR]
 
-Writes ``benchmarks/results/aspect_heldout_curves.{md,json}`` and a figure. Ten-fold empirical-Bayes likelihood (eqs. 22-26):
-a new row's likelihood is averaged over the locals estimated for the training rows (a mixture sums over its components
-instead). PLSA's (eq. 24) leaves the zeros out, so that its numbers are not comparable with the others'.
+Writes ``benchmarks/results/aspect_heldout_curves.{md,json}`` and a figure. Ten-fold empirical-Bayes likelihood (eqs.
+22-26): a new row's likelihood is averaged over the locals estimated for the training rows (a mixture sums over its
+components instead). PLSA's (eq. 24) leaves the zeros out, so that its numbers are not comparable with the others'.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ import numpy as np
 from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality import _aspect_plots as draw
 from benchmarks.quality._aspect_data import Binary, digits, mammals, newsgroups
-from benchmarks.quality._aspect_methods import Topics, default_aspects, held_out, held_out_plsa, logistic_pca, mixture, plsa
+from benchmarks.quality._aspect_methods import (
+    Topics,
+    default_aspects,
+    held_out,
+    held_out_plsa,
+    logistic_pca,
+    mixture,
+    plsa,
+)
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 
 LOADERS = {"mammals": mammals, "newsgroups": newsgroups, "digits": digits}
@@ -105,7 +113,9 @@ def drawn(tables: dict[str, Table]) -> dict[str, dict[str, list[tuple[int, float
     for name in LOADERS:
         table = tables.get(_curve_title(name))
         for row in table.rows if table else []:
-            points = [(k, *map(float, cell.split(" ± "))) for k, cell in zip(SIZES[name], row[1:-1], strict=True) if cell]
+            points = [
+                (k, *map(float, cell.split(" ± "))) for k, cell in zip(SIZES[name], row[1:-1], strict=True) if cell
+            ]
             curves.setdefault(name, {})[row[0]] = points
     return curves
 

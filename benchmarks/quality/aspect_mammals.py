@@ -62,7 +62,14 @@ def filling_table(fossils: Fossils, by_size: dict[int, dict[str, np.ndarray]], c
     outside = (fossils.x == 0) & ~absent
     table = Table(
         f"False absences filled (Table 4), K = {chosen}",
-        ["method", "decrease", "false absences filled", "absences outside the range filled", "presences lost", "literal"],
+        [
+            "method",
+            "decrease",
+            "false absences filled",
+            "absences outside the range filled",
+            "presences lost",
+            "literal",
+        ],
         note=(
             f"A false absence: a genus is missing at a site, yet seen at an older and at a younger one ({absent.sum()} "
             f"of {(fossils.x == 0).sum()} zeros). Decrease: their number in the data less their number after the "

@@ -2,8 +2,9 @@
 
     python -m benchmarks.quality.aspect_news [--seeds 30] [--data DIR]
 
-Writes ``benchmarks/results/aspect_news.{md,json}`` and figures. 100 consecutive documents of each of four newsgroups; the
-words that are frequent and, where used, repeated (``_aspect_data.newsgroups``; not stemmed). The fit sees no groups.
+Writes ``benchmarks/results/aspect_news.{md,json}`` and figures. 100 consecutive documents of each of four newsgroups;
+the words that are frequent and, where used, repeated (``_aspect_data.newsgroups``; not stemmed). The fit sees no
+groups.
 """
 
 from __future__ import annotations
@@ -58,11 +59,13 @@ def heterogeneous(fit: Aspects, x: np.ndarray, number: int = 3) -> list[int]:
     return np.argsort(-np.where(x.sum(1) >= 8, entropy, -1))[:number].tolist()
 
 
-def analysis_table(fit: Aspects, data: Binary, order: Sequence[int], names: Sequence[str], rows: Sequence[int]) -> Table:
+def analysis_table(
+    fit: Aspects, data: Binary, order: Sequence[int], names: Sequence[str], rows: Sequence[int]
+) -> Table:
     table = Table(
         "Three heterogeneous documents (Table 2)",
         ["document", "memberships", "word", "who says it: q(aspect | word, document)"],
-        note="The documents of at least eight words whose memberships, the phantom aside, have the largest entropy (eq. 7).",
+        note="Those of at least eight words whose memberships, the phantom aside, have the largest entropy (eq. 7).",
     )
     posterior = fit.attribution(list(rows))
     for n, q in zip(rows, posterior, strict=True):
@@ -71,7 +74,8 @@ def analysis_table(fit: Aspects, data: Binary, order: Sequence[int], names: Sequ
             say = [(float(q[k, t]), name) for k, name in zip(order, names, strict=True) if q[k, t] >= 0.01]
             words = ", ".join(f"{name} {value:.2f}" for value, name in sorted(say, reverse=True))
             group = data.group_names[data.groups[n]]
-            table.rows.append([f"{n} ({group})" if position == 0 else "", shown if position == 0 else "", data.features[t], words])
+            start = [f"{n} ({group})", shown] if position == 0 else ["", ""]
+            table.rows.append([*start, data.features[t], words])
     return table
 
 
@@ -80,8 +84,8 @@ def expansion_table(fit: Aspects, data: Binary, number: int = 10) -> Table:
         "Expansion of ten documents (Table 3)",
         ["group", "words of the document", "words that the phantom keeps out, q(phantom | absent)"],
         note=(
-            "Ten random documents of 3 to 14 words; the absent words for which the phantom is most responsible. Over all "
-            "documents with words, "
+            "Ten random documents of 3 to 14 words; the absent words for which the phantom is most responsible. Over "
+            "all documents with words, "
         ),
     )
     size = data.x.sum(1)
@@ -117,7 +121,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data = newsgroups(require_data(parser, arguments))
     quiet_and_single_threaded()
-    aic, chosen = aic_table(data.x, range(2, 11), 5, "Source 001, on its own documents: K = 5.")
+    aic, _ = aic_table(data.x, range(2, 11), 5, "Source 001, on its own documents: K = 5.")
     fit = best_aspects(data.x, 5, 5)
     order, names = aspect_order(fit, data)
     documents = heterogeneous(fit, data.x)

@@ -2,11 +2,12 @@
 
     python -m benchmarks.quality.noca_reconstruction [--trials 6]
 
-Writes ``benchmarks/results/noca_reconstruction.{md,json}`` and a figure. Data as in ``noca_paper``: eight patterns of 8 x 8
-pixels. A row is encoded by the most probable latent code at the learned parameters (NOCA: K bits; logistic PCA: K real
-numbers), decoded into P(pixel on), and the error is the proportion of pixels in which a copy differs: a sampled copy, as
-in the paper, or the rounded one. "One bit" rounds every score of logistic PCA to the mean of its sign, so that both codes
-have K bits. Logistic PCA has point scores, as in the paper ("map"); the model's own Normal priors are a mild penalty.
+Writes ``benchmarks/results/noca_reconstruction.{md,json}`` and a figure. Data as in ``noca_paper``: eight patterns of 8
+x 8 pixels. A row is encoded by the most probable latent code at the learned parameters (NOCA: K bits; logistic PCA: K
+real numbers), decoded into P(pixel on), and the error is the proportion of pixels in which a copy differs: a sampled
+copy, as in the paper, or the rounded one. "One bit" rounds every score of logistic PCA to the mean of its sign, so that
+both codes have K bits. Logistic PCA has point scores, as in the paper ("map"); the model's own Normal priors are a mild
+penalty.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks._report import RESULTS, Table, write_report
+from benchmarks._report import Table, write_report
 from benchmarks.quality import _paper_figures as draw
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.quality.noca_paper import MODEL_ROWS, TEST_ROWS, Curves, drawn, learned, mean_and_sd, save
@@ -52,7 +53,8 @@ def errors(result: Fit, code: Tensor, data: Data, seed: int) -> dict[str, float]
     """Proportion of pixels in which a sampled, and in which the rounded copy differs."""
     mean = feature_mean(result.model, result.params, code)
     copy = torch.bernoulli(mean, generator=torch.Generator().manual_seed(seed))
-    return {"sampled": float((copy != data.x).double().mean()), "rounded": float(((mean > 0.5) != data.x).double().mean())}
+    copies = {"sampled": copy, "rounded": (mean > 0.5).to(mean)}
+    return {kind: float((one != data.x).double().mean()) for kind, one in copies.items()}
 
 
 def add_trial(curves: Curves, x: int, train: Any, test: Any, k: int, trial: int) -> None:
@@ -136,7 +138,7 @@ def main() -> None:
     quiet_and_single_threaded()
     begin, trials = time.process_time(), (arguments.trials, max(2, arguments.trials // 2))
     of_rows, of_sources = by_rows(SIZES, trials[0]), by_sources(SOURCES, trials[1])
-    note = f"Mean ± sd of {trials[0]} and {trials[1]} trials (the paper: 50); {TEST_ROWS} test rows, new in every trial."
+    note = f"Mean ± sd of {trials[0]} and {trials[1]} trials (the paper: 50); {TEST_ROWS} new test rows in each."
     tables = [
         table_of(of_rows, "Against training rows, K = 8: sampled copies (Figs. 9a, 10a)", "rows", "sampled", note),
         table_of(of_sources, "Against K, 2000 rows: sampled copies (Figs. 9b, 10b)", "K", "sampled", ""),
