@@ -145,6 +145,9 @@ class AspectBernoulli(Model):
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> AspectBernoulli:
         return cls(num_components=num_components, num_features=data.num_features, **settings)
 
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"membership": self.prominence(params), "features on": params["aspect_probability"].sum(-1)}
+
     def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
         """The mean membership (K,) where ``params`` holds memberships, else the prior's."""
         if "membership" in params:
