@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json as json_module
 import math
 from pathlib import Path
@@ -86,9 +87,8 @@ def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
     values = {}
     for site, value in fit.globals.items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
-        index = pd.MultiIndex.from_product(labels)
-        for key, number in zip(index, _array(value).ravel(), strict=True):
-            values[f"{site}[{', '.join(key)}]"] = number
+        for key, number in zip(itertools.product(*labels), _array(value).ravel(), strict=True):
+            values[f"{site}[{', '.join(key)}]" if key else site] = number
     return pd.DataFrame({"estimate": values})
 
 
@@ -185,7 +185,7 @@ def print_table(table: pd.DataFrame, num_rows: int) -> None:
     print(f"posteriors over the local latents of {num_rows} rows, all at the same globals:\n")
     print(table.to_string(formatters=_FORMATS, na_rep="-"))
     print("\ngap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior);")
-    print("worst_marginal_error: max |q(s = 1) - p(s = 1 | x)|")
+    print("worst_marginal_error: max |E_q[s] - E[s | x]|; points have no bound and no finite divergence")
 
 
 def _small(value: float) -> str:
