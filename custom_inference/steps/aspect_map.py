@@ -59,7 +59,7 @@ class AspectMap(Steps):
     concentration: tuple[float, ...] = ()
 
     bound_name: ClassVar[str] = POINT
-    accelerate: ClassVar[str | None] = "squarem"
+    accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("membership",)
 
     def for_model(self, model: Model) -> AspectMap:
