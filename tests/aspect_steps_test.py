@@ -18,7 +18,8 @@ from pyro.infer import TraceEnum_ELBO
 import custom_inference as ci
 from custom_inference._loop import objective_of, run_em
 from custom_inference.engines import LocalSolver, steps_for
-from custom_inference.steps.aspect_map import AspectMap, margin
+from custom_inference.steps._counts import margin
+from custom_inference.steps.aspect_map import AspectMap
 from ppl_models import (
     MODELS,
     AspectBernoulli,
