@@ -9,15 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference._accelerate import accelerator
 from custom_inference._progress import Progress
-from custom_inference._squarem import Squarem
 from custom_inference.steps._protocol import EStep, Params, Steps
-from ppl_models import MethodError, Model
-from ppl_models._errors import unknown_name
+from ppl_models import Model
 
 Schedule = Callable[[int], float]
-#: What ``accelerate`` takes, beside None.
-ACCELERATIONS = ("squarem",)
 
 
 @dataclass
@@ -69,15 +66,15 @@ def run_em(
 ) -> Run:
     """Iterate until the objective gains less than ``tolerance`` per row, at temperature 1.
 
-    accelerate: "squarem" extrapolates after every second iteration where that does not lower the objective
-        (:class:`Squarem`); None iterates plainly. While annealing there is no extrapolation.
+    accelerate: "squarem" or "anderson" extrapolate the iterations where that does not lower the objective (see
+        ``_accelerate``); None iterates plainly. While annealing there is no extrapolation.
 
     The returned parameters are those of the last completed E step, so that bound, locals and parameters belong
     together. Ctrl-C ends the run with what it has.
     """
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1")
-    leaper = _accelerator(accelerate, steps, model)
+    leaper = accelerator(accelerate, steps, model)
     # A single iteration between two leaps may gain next to nothing: judge by a whole cycle.
     cycle = 1 if leaper is None else 3
     run: Run | None = None
@@ -119,10 +116,3 @@ def run_em(
     run.outcome = f"stopped at the limit of {max_iterations} iterations (last gain {gain:.2g} a row)"
     return run
 
-
-def _accelerator(name: str | None, steps: Steps, model: Model) -> Squarem | None:
-    if name is None:
-        return None
-    if name not in ACCELERATIONS:
-        raise MethodError(unknown_name("acceleration", name, ACCELERATIONS))
-    return Squarem(steps, model)

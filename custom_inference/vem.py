@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference._loop import ACCELERATIONS, Run, run_em
+from custom_inference._accelerate import ACCELERATIONS
+from custom_inference._loop import Run, run_em
 from custom_inference._progress import Progress
 from custom_inference._search import Search, search
 from custom_inference._stepwise import run_stepwise
@@ -40,7 +41,8 @@ class VariationalEM:
     search: how good starting values are found (restarts, annealing, over-complete starts and pruning);
         ``None`` runs once from one random start.
     batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step.
-    accelerate: "squarem" extrapolates EM's steps, safeguarded; ``None`` does not; "default" leaves it to the engine.
+    accelerate: "squarem" or "anderson" extrapolate EM's steps, safeguarded; ``None`` does not; "default" leaves it to
+        the engine.
     """
 
     guide: str | Guide = "factorized"

@@ -18,7 +18,8 @@ from pyro.infer import TraceEnum_ELBO
 import custom_inference as ci
 from custom_inference._loop import objective_of, run_em
 from custom_inference.engines import LocalSolver, steps_for
-from custom_inference.steps.aspect_map import AspectMap, margin
+from custom_inference.steps._counts import margin
+from custom_inference.steps.aspect_map import AspectMap
 from ppl_models import (
     MODELS,
     AspectBernoulli,
@@ -111,7 +112,7 @@ def test_bound_is_the_binomial_log_likelihood_and_the_membership_prior(total_cou
     missing=st.sampled_from([0.0, 0.4]),
     update=st.sampled_from(UPDATES),
     with_priors=st.booleans(),
-    accelerate=st.sampled_from([None, "squarem"]),
+    accelerate=st.sampled_from([None, "squarem", "anderson"]),
 )
 def test_objective_never_falls(seed, total_count, missing, update, with_priors, accelerate):
     priors = informative() if with_priors else {}

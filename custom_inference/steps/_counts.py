@@ -2,7 +2,7 @@
 
 For an entry with ``ones`` ones and ``zeros`` zeros among its draws and probability p,
 
-    L = ones log p + zeros log(1 - p),      dL/dp = rise - fall,      -d2L/dp2 = rise^2 / ones + fall^2 / zeros,
+    L = ones log p + zeros log(1 - p),      dL/dp = rise - fall,      -d2L/dp2 = rise / p + fall / (1 - p),
     rise = ones / p,      fall = zeros / (1 - p)
 
 and all of a missing entry is 0. Rows are read in blocks, so that no work array is larger than a block.
@@ -10,9 +10,11 @@ and all of a missing entry is 0. Rows are read in blocks, so that no work array 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,14 +26,45 @@ from ppl_models import Data, _sparse
 _BLOCK_ENTRIES = 2**17
 
 
-@dataclass(frozen=True)
-class Slopes:
-    """rise and fall as above, and curvature = -d2L/dp2 with its part from the zeros; all (B, D)."""
+def margin(dtype: torch.dtype) -> float:
+    """How far probabilities stay from 0 and 1, where an entry that contradicts them would be impossible."""
+    return 1e-9 if dtype == torch.float64 else 1e-5
 
-    rise: Tensor
+
+class Slopes(NamedTuple):
+    """slope = dL/dp, fall and curvature = -d2L/dp2 as above, and the curvature's part from the zeros; all (B, D)."""
+
+    slope: Tensor
     fall: Tensor
     curvature: Tensor
     curvature_of_zeros: Tensor
+
+    @property
+    def rise(self) -> Tensor:
+        return self.slope + self.fall
+
+
+class Likelihood(NamedTuple):
+    """Of every entry (B, D) the likelihood of its ``draws``, at most 1; or its logarithm, where ``draws`` is None."""
+
+    entry: Tensor
+    draws: int | None
+
+    def sum(self, dim: int) -> Tensor:
+        """The log-likelihood summed over an axis.
+
+        Logarithms are dear: of as many entries as cannot underflow only the product's is taken.
+        """
+        if self.draws is None:
+            return self.entry.sum(dim)
+        values, rest = self.entry, torch.zeros_like(self.entry.select(dim, 0))
+        smallest = self.draws * math.log(margin(values.dtype) / 2)
+        for _ in range(int(math.log2(math.log(torch.finfo(values.dtype).tiny) / smallest))):
+            size, half = values.shape[dim], values.shape[dim] // 2
+            if size % 2:
+                rest = rest + values.select(dim, size - 1).log()
+            values = values.narrow(dim, 0, half) * values.narrow(dim, half, half)
+        return values.log().sum(dim) + rest
 
 
 @dataclass(frozen=True)
@@ -102,38 +135,40 @@ class CountRows(Rows):
         """sum_t log C(total_count, x_nt) over the observed entries, (N,): 0 for binary data."""
         if self.total_count == 1:
             return torch.zeros(len(self), dtype=self.ones.dtype, device=self.ones.device)
-        total = torch.lgamma(torch.tensor(self.total_count + 1.0))
-        parts = []
-        for _, block in self.blocks:
-            entry = total - torch.lgamma(block.ones + 1) - torch.lgamma(block.total_count - block.ones + 1)
-            parts.append((entry if block.mask is None else entry.masked_fill(~block.mask, 0.0)).sum(1))
-        return torch.cat(parts)
+        logs = [math.log(math.comb(self.total_count, ones)) for ones in range(self.total_count + 1)]
+        table = torch.tensor(logs, dtype=self.ones.dtype, device=self.ones.device)
+        # Unobserved entries hold 0, whose coefficient is 1.
+        return torch.cat([table[block.ones.long()].sum(1) for _, block in self.blocks])
 
-    def log_likelihood(self, p: Tensor) -> Tensor:
-        """L of every entry (N, D), without the binomial coefficient. Overwrites ``p``."""
-        if self.total_count > 1:
-            log_p = torch.log(p).mul_(self.ones)
-            return log_p.addcmul_(torch.log1p(p.neg_()), self.zeros)
-        # p - zeros is p where x = 1 and -(1 - p) where x = 0.
-        entry = p.sub_(self._absent).abs_().log_()
-        return entry if self.mask is None else entry.masked_fill_(~self.mask, 0.0)
+    def likelihood(self, p: Tensor) -> Likelihood:
+        """The log-likelihood at probabilities of ones (N, D), without the binomial coefficient. Overwrites ``p``."""
+        if self.total_count > 2:
+            entry = torch.log(p).mul_(self.ones)
+            return Likelihood(entry.addcmul_(torch.log1p(p.neg_()), self.zeros), None)
+        # p - absent is p for a draw that came out 1 and -(1 - p) for a 0.
+        first, second = self._absent
+        value = p - first if self.total_count > 1 else None
+        entry = p.sub_(second).abs_() if value is None else p.sub_(second).mul_(value).abs_()
+        return Likelihood(entry if self.mask is None else entry.masked_fill_(~self.mask, 1.0), self.total_count)
 
-    def slopes(self, p: Tensor) -> Slopes:
+    def slopes(self, p: Tensor, *, curvature: bool = True) -> Slopes:
         """Overwrites ``p``."""
         if self.total_count == 1:
-            slope = p.sub_(self._absent).reciprocal_()
+            slope = p.sub_(self._absent[1]).reciprocal_()
             if self.mask is not None:
                 slope.masked_fill_(~self.mask, 0.0)
             fall = slope.neg().clamp_(min=0)
-            return Slopes(slope.clamp(min=0), fall, slope.square(), fall.square())
-        rise = self.ones / p
-        curvature = rise / p
-        q = p.neg_().add_(1)
-        fall = self.zeros / q
-        of_zeros = fall / q
-        return Slopes(rise, fall, curvature.add_(of_zeros), of_zeros)
+            return Slopes(slope, fall, slope.square() if curvature else slope, fall.square() if curvature else fall)
+        one = p.reciprocal()
+        zero = p.neg_().add_(1).reciprocal_()
+        rise, fall = self.ones * one, self.zeros * zero
+        slope = rise - fall
+        if not curvature:
+            return Slopes(slope, fall, slope, fall)
+        of_zeros = zero.mul_(fall)
+        return Slopes(slope, fall, one.mul_(rise).add_(of_zeros), of_zeros)
 
     @cached_property
-    def _absent(self) -> Tensor:
-        """1 - x for binary data, whether observed or not."""
-        return 1 - self.ones
+    def _absent(self) -> tuple[Tensor, Tensor]:
+        """Whether the first and the last draw came out 0, counting the ones first; observed or not."""
+        return (self.ones < 1).to(self.ones), (self.ones < self.total_count).to(self.ones)

@@ -44,7 +44,7 @@ class Steps(abc.ABC):
     bound_name: ClassVar[str]
     #: Whether the statistics alone determine the M step (minibatches need that).
     additive: ClassVar[bool] = True
-    #: The acceleration that runs of these steps use unless told otherwise: None or "squarem".
+    #: The acceleration that runs of these steps use unless told otherwise: None, "squarem" or "anderson".
     accelerate: ClassVar[str | None] = None
     #: Names of the locals that accelerations extrapolate beside the parameters, with ``project`` to bring them back.
     extrapolated: ClassVar[tuple[str, ...]] = ()

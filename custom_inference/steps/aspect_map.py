@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from torch import Tensor
 from custom_inference.posterior import LocalPosterior, PointPosterior
 from custom_inference.steps._beta import beta_mode, beta_parameters
 from custom_inference.steps._box_newton import box_newton, pair_index, unpacked
-from custom_inference.steps._counts import CountRows, Slopes
+from custom_inference.steps._counts import CountRows, Likelihood, Slopes, margin
 from custom_inference.steps._dirichlet import dirichlet_concentration
 from custom_inference.steps._protocol import POINT, EStep, Params, Steps
 from custom_inference.steps.aspect_propose import propose_aspects
@@ -37,11 +37,6 @@ from ppl_models import Data, MethodError, Model
 
 #: Rows without a membership from before start in the middle of the simplex and take this many updates at once.
 _FIRST_UPDATES = {"em": 20, "newton": 6}
-
-
-def margin(dtype: torch.dtype) -> float:
-    """How far aspects stay from 0 and 1, where an entry that contradicts them would have probability 0."""
-    return 1e-9 if dtype == torch.float64 else 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +54,7 @@ class AspectMap(Steps):
     concentration: tuple[float, ...] = ()
 
     bound_name: ClassVar[str] = POINT
-    accelerate: ClassVar[str | None] = "squarem"
+    accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("membership",)
 
     def for_model(self, model: Model) -> AspectMap:
@@ -102,14 +97,13 @@ class AspectMap(Steps):
             if locals_ is None:
                 membership = aspect.new_full((len(block), len(aspect)), 1 / len(aspect))
                 for _ in range(_FIRST_UPDATES[self.update] - 1):
-                    membership = update(block, membership)
+                    membership = update(block, membership).membership
             else:
                 membership = locals_["membership"][at]
-            membership = update(block, membership)
-            entries = block.log_likelihood(membership @ aspect)
-            statistics.add(block, membership, entries)
-            memberships.append(membership)
-            bounds.append(entries.sum(1) + torch.xlogy(prior, membership).sum(1))
+            found = update(block, membership)
+            statistics.add(block, found)
+            memberships.append(found.membership)
+            bounds.append(found.likelihood.sum(1) + torch.xlogy(prior, found.membership).sum(1))
         bound = torch.cat(bounds) + rows.log_coefficient
         return EStep(statistics.total, {"membership": torch.cat(memberships)}, bound)
 
@@ -144,7 +138,7 @@ class AspectMap(Steps):
         value = torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
         before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
         for at, block in rows.blocks:
-            value = value + block.log_likelihood(membership[at] @ trial).sum(0)
+            value = value + block.likelihood(membership[at] @ trial).sum(0)
         return torch.where(value >= before, trial, plain)
 
     # ----- what else the driver asks ------------------------------------------------------------------------------
@@ -189,14 +183,14 @@ class _Statistics:
         self.pairs: Callable[[Tensor], Tensor] | None = _pairs(len(aspect), aspect.device) if curvature else None
         self.total: dict[str, Tensor] = {}
 
-    def add(self, block: CountRows, membership: Tensor, entries: Tensor) -> None:
-        slopes = block.slopes(membership @ self.aspect)
+    def add(self, block: CountRows, at: _Updated) -> None:
+        slopes, transposed = block.slopes(at.p, curvature=self.pairs is not None), at.membership.T
         found = {
-            "on": self.aspect * (membership.T @ slopes.rise),
-            "off": (1 - self.aspect) * (membership.T @ slopes.fall),
+            "on": self.aspect * (transposed @ slopes.rise),
+            "off": (1 - self.aspect) * (transposed @ slopes.fall),
         }
         if self.pairs is not None:
-            found |= {"curvature": self.pairs(membership.T) @ slopes.curvature, "column": entries.sum(0)}
+            found |= {"curvature": self.pairs(transposed) @ slopes.curvature, "column": at.likelihood.sum(0)}
         self.total = {name: self.total[name] + v if name in self.total else v for name, v in found.items()}
 
 
@@ -207,36 +201,49 @@ def _pairs(size: int, device: torch.device) -> Callable[[Tensor], Tensor]:
     return lambda values: values[first] * values[second]
 
 
+class _Updated(NamedTuple):
+    """New memberships of a block, the probabilities p = s a there, and the likelihood."""
+
+    membership: Tensor
+    p: Tensor
+    likelihood: Likelihood
+
+
 class _MembershipUpdate:
     """Raises log p(x_n | s_n, a) + sum_k prior_k log s_nk for every row of a block; ``prior`` is alpha - 1, (K,)."""
 
     def __init__(self, aspect: Tensor, prior: Tensor, *, newton: bool):
         self.aspect, self.prior, self.newton = aspect, prior, newton
-        self.edge = margin(aspect.dtype) ** 2 if bool((prior > 0).any()) else 0.0
+        self.informative = bool((prior > 0).any())
         if newton:
             first, second, _ = pair_index(len(aspect))
             self.first, self.second = first.to(aspect.device), second.to(aspect.device)
             self.products = (aspect[self.first] * aspect[self.second]).T.contiguous()
 
-    def __call__(self, block: CountRows, membership: Tensor) -> Tensor:
+    def __call__(self, block: CountRows, membership: Tensor) -> _Updated:
         p = membership @ self.aspect
-        before = block.log_likelihood(p.clone()).sum(1) if self.newton else None
-        slopes = block.slopes(p)
+        before = self._objective(membership, block.likelihood(p.clone())) if self.newton else None
+        slopes = block.slopes(p, curvature=self.newton)
         total = (block.draws + self.prior.sum()).unsqueeze(1)
-        slope = (slopes.rise - slopes.fall) @ self.aspect.T + slopes.fall.sum(1, keepdim=True)
+        slope = slopes.slope @ self.aspect.T + slopes.fall.sum(1, keepdim=True)
         plain = (membership * slope + self.prior) / total
         # A row without any information goes to the prior's mode, which for the flat prior is its mean.
         plain = torch.where(total > 0, plain, torch.full_like(plain, 1 / plain.shape[1]))
         plain = plain / plain.sum(1, keepdim=True)
         if before is None:
-            return plain
+            return self._at(block, plain)
         trial = self._newton(membership, slope - total, slopes)
-        rises = self._objective(block, trial) >= before + torch.xlogy(self.prior, membership).sum(1)
-        return torch.where((rises & (block.draws > 0)).unsqueeze(1), trial, plain)
+        found = self._at(block, trial)
+        rises = (self._objective(trial, found.likelihood) >= before) & (block.draws > 0)
+        return found if bool(rises.all()) else self._at(block, torch.where(rises.unsqueeze(1), trial, plain))
 
-    def _objective(self, block: CountRows, membership: Tensor) -> Tensor:
-        likelihood = block.log_likelihood(membership @ self.aspect).sum(1)
-        return likelihood + torch.xlogy(self.prior, membership).sum(1)
+    def _at(self, block: CountRows, membership: Tensor) -> _Updated:
+        p = membership @ self.aspect
+        return _Updated(membership, p, block.likelihood(p.clone()))
+
+    def _objective(self, membership: Tensor, likelihood: Likelihood) -> Tensor:
+        value = likelihood.sum(1)
+        return value + torch.xlogy(self.prior, membership).sum(1) if self.informative else value
 
     def _newton(self, membership: Tensor, gradient: Tensor, slopes: Slopes) -> Tensor:
         """Curvature sum_t [rise^2 / ones] a a' + [fall^2 / zeros] (1 - a) (1 - a)', whose second part is expanded."""
@@ -245,8 +252,9 @@ class _MembershipUpdate:
         constant = slopes.curvature_of_zeros.sum(1, keepdim=True)
         packed += constant - zeros[:, self.first] - zeros[:, self.second]
         curvature = unpacked(packed)
-        if bool((self.prior > 0).any()):
+        if self.informative:
             gradient = gradient + self.prior / membership
             curvature.diagonal(dim1=1, dim2=2).add_(self.prior / membership.square())
-        trial = box_newton(membership, gradient, curvature, self.edge, torch.inf)
+        edge = margin(membership.dtype) ** 2 if self.informative else 0.0
+        trial = box_newton(membership, gradient, curvature, edge, torch.inf)
         return trial / trial.sum(1, keepdim=True).clamp(min=torch.finfo(trial.dtype).tiny)

@@ -1,0 +1,178 @@
+"""Accelerations of any EM-like map F: extrapolations that the driver takes back where they lower the objective.
+
+SQUAREM (Varadhan & Roland, Scandinavian J. of Statistics 35, 2008): with theta_1 = F(theta_0), theta_2 = F(theta_1),
+r = theta_1 - theta_0 and v = (theta_2 - theta_1) - r, scheme S3 leaps after every second step to
+
+    theta' = theta_0 + 2 t r + t^2 v,      t = |r| / |v|         (alpha = -t in the R package SQUAREM; t = 1 is theta_2)
+
+Anderson (J. ACM 12, 1965; as a quasi-Newton method in Zhou, Alexander & Lange, Statistics and Computing 21, 2011): from
+the last few steps f_i = F(theta_i) - theta_i leaps after every step to F(theta) - dF gamma, where gamma is the least
+squares solution of df gamma = f, and df and dF hold the differences of successive f_i and F(theta_i).
+
+The driver takes a leap only where the objective there is no lower than at the point before, and else goes on from the
+plain step, so that the objective never falls. An accepted leap costs no evaluation of its own.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections import deque
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from custom_inference.steps._beta import FLOOR
+from custom_inference.steps._protocol import Params, Steps
+from ppl_models import MethodError, Model
+from ppl_models._errors import unknown_name
+
+#: What one iteration maps: parameters, and the locals that warm-start the next E step.
+State = tuple[Params, dict[str, Tensor]]
+
+
+class Accelerator(abc.ABC):
+    """Leaps for one run. Locals other than ``Steps.extrapolated`` are carried over from the plain step as they are."""
+
+    def __init__(self, steps: Steps, model: Model):
+        self.steps, self.model = steps, model
+
+    def leap(self, current: tuple[Params, dict[str, Tensor] | None], following: State) -> State | None:
+        """Where to go instead of ``following``, the map's value at ``current``; None while too little is known."""
+        params, locals_ = current
+        if locals_ is None and self.steps.extrapolated:
+            return None  # the very first E step had no locals to start from
+        moved = self._extrapolated(self._flat((params, locals_ or {})), self._flat(following))
+        if moved is None or not bool(torch.isfinite(moved).all()):
+            return None
+        found = self._shaped(moved, following)
+        return self.steps.project(into_support(self.model, found[0], following[0]), found[1])
+
+    @abc.abstractmethod
+    def judge(self, accepted: bool) -> None:
+        """Tell how the last leap went."""
+
+    @abc.abstractmethod
+    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+        """The leap from flat states."""
+
+    def _names(self, state: State) -> tuple[list[str], list[str]]:
+        return list(state[0]), [name for name in self.steps.extrapolated if name in state[1]]
+
+    def _flat(self, state: State) -> Tensor:
+        parts = [part[name].flatten() for part, names in zip(state, self._names(state), strict=True) for name in names]
+        return torch.cat(parts)
+
+    def _shaped(self, flat: Tensor, like: State) -> State:
+        filled, start = ({**like[0]}, {**like[1]}), 0
+        for part, names in zip(filled, self._names(like), strict=True):
+            for name in names:
+                size = part[name].numel()
+                part[name] = flat[start : start + size].view_as(part[name])
+                start += size
+        return filled
+
+
+class Squarem(Accelerator):
+    """``longest`` bounds t; it grows by the factor 4 where a leap of that length succeeds, and shrinks where it fails."""
+
+    _FACTOR = 4.0
+
+    def __init__(self, steps: Steps, model: Model):
+        super().__init__(steps, model)
+        self.longest, self._reached = self._FACTOR, False
+        self._points: list[Tensor] = []
+
+    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+        self._points.append(current)
+        if len(self._points) < 2:
+            return None
+        (first, second), self._points = self._points, []
+        r = second - first
+        v = following - second - r
+        bend = float(v.norm())
+        length = float(r.norm()) / bend if bend > 0 else 0.0
+        if not length > 1:
+            return None
+        self._reached = length >= self.longest
+        length = min(length, self.longest)
+        return first + 2 * length * r + length**2 * v
+
+    def judge(self, accepted: bool) -> None:
+        if accepted and self._reached:
+            self.longest *= self._FACTOR
+        if not accepted:
+            self.longest = max(self._FACTOR, self.longest / self._FACTOR)
+
+
+class Anderson(Accelerator):
+    """Keeps the last ``_WINDOW`` differences, fewer where they would take more than ``_MAX_BYTES``."""
+
+    _WINDOW = 6
+    _MAX_BYTES = 2**30
+
+    def __init__(self, steps: Steps, model: Model):
+        super().__init__(steps, model)
+        self._values: deque[Tensor] = deque()
+        self._changes: deque[Tensor] = deque()
+
+    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+        self._values.append(following)
+        self._changes.append(following - current)
+        bytes_a_step = 4 * following.numel() * following.element_size()
+        window = max(1, min(self._WINDOW, self._MAX_BYTES // bytes_a_step))
+        while len(self._values) > window + 1:
+            self._values.popleft()
+            self._changes.popleft()
+        if len(self._values) < 2:
+            return None
+        changes = torch.stack(list(self._changes), 1).diff(dim=1)
+        values = torch.stack(list(self._values), 1).diff(dim=1)
+        # Differences that have become alike are dropped by the ridge, at rounding's scale.
+        gram = (changes.T @ changes).double()
+        gram.diagonal().add_(torch.finfo(changes.dtype).eps * gram.diagonal().max() + 1e-300)
+        gamma = torch.linalg.solve_ex(gram, (changes.T @ self._changes[-1]).double())[0]
+        return following - values @ gamma.to(values)
+
+    def judge(self, accepted: bool) -> None:
+        if not accepted:
+            self._values.clear()
+            self._changes.clear()
+
+
+#: What ``accelerate`` takes, beside None.
+ACCELERATIONS: dict[str, type[Accelerator]] = {"squarem": Squarem, "anderson": Anderson}
+
+
+def accelerator(name: str | None, steps: Steps, model: Model) -> Accelerator | None:
+    """The named acceleration of one run; None for None."""
+    if name is None:
+        return None
+    if name not in ACCELERATIONS:
+        raise MethodError(unknown_name("acceleration", name, ACCELERATIONS))
+    return ACCELERATIONS[name](steps, model)
+
+
+def into_support(model: Model, params: Params, reached: Params) -> Params:
+    """Globals back inside the support of their priors: clamped into intervals, renormalised onto simplices.
+
+    No closer to the edge than steps with closed forms keep their probabilities, ``FLOOR``, or than the map itself came
+    in ``reached``.
+    """
+    return {site: _inside(model.priors[site], value, reached[site]) for site, value in params.items()}
+
+
+def _inside(prior: Any, value: Tensor, reached: Tensor) -> Tensor:
+    support = getattr(prior, "support", None)
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    if support is constraints.simplex:
+        inside = torch.maximum(value, reached.clamp(max=FLOOR))
+        return inside / inside.sum(-1, keepdim=True)
+    lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if lower is not None:
+        value = torch.maximum(value, reached.clamp(max=torch.as_tensor(lower).to(value) + FLOOR))
+    if upper is not None:
+        value = torch.minimum(value, reached.clamp(min=torch.as_tensor(upper).to(value) - FLOOR))
+    return value
