@@ -59,9 +59,11 @@ def colours(values: Array, top: float | None = None) -> dict[str, Any]:
     return {"cmap": COLORMAP, "vmin": 0, "vmax": 1.0 if top is None else top}
 
 
-def gallery(pictures: Sequence[Array], captions: Sequence[Caption], title: str, bar: str) -> Figure:
+def gallery(
+    pictures: Sequence[Array], captions: Sequence[Caption], title: str, bar: str, columns: int | None = None
+) -> Figure:
     """Pictures in a grid, one scale for all."""
-    columns = num_columns(len(pictures))
+    columns = columns or num_columns(len(pictures))
     rows = -(-len(pictures) // columns)
     height, width = pictures[0].shape
     ratio = float(np.clip(height / width, 0.4, 2.5))

@@ -5,8 +5,8 @@ leaps to
 
     theta' = theta_0 + 2 t r + t^2 v,      t = |r| / |v|      (alpha = -t in the R package SQUAREM)
 
-t = 1 gives theta_2. The driver takes theta' only where the objective there is no lower than at theta_1, and else goes on
-from theta_2, so that the objective never falls. An accepted leap costs no evaluation of its own.
+t = 1 gives theta_2. The driver takes theta' only where the objective there is no lower than at theta_1, and else goes
+on from theta_2, so that the objective never falls. An accepted leap costs no evaluation of its own.
 """
 
 from __future__ import annotations

@@ -74,14 +74,18 @@ def plot_pictures(
     *,
     title: str,
     bar: str = "probability",
+    columns: int | None = None,
 ) -> Figure:
-    """Rows of ``pictures`` (M, height * width) as captioned images: true patterns, reconstructions."""
+    """Rows of ``pictures`` (M, height * width) as captioned images: true patterns, reconstructions.
+
+    columns: pictures side by side; by default as many as make the grid wider than high with few places left empty.
+    """
     values = np.asarray(pictures, dtype=float)
     wanted = (len(captions), image_shape[0] * image_shape[1])
     if values.shape != wanted:
         raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
     images = [row.reshape(image_shape) for row in values]
-    return _axes.gallery(images, [_axes.Caption(str(c), "") for c in captions], title, bar)
+    return _axes.gallery(images, [_axes.Caption(str(c), "") for c in captions], title, bar, columns)
 
 
 def _strongest_features(parts: _Components, features: list[Any], top: int, title: str) -> Figure:
@@ -188,7 +192,7 @@ def plot_comparison(table: pd.DataFrame, *, title: str = "Approximate against ex
     """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``."""
     panels = {
         "gap_per_row": ("gap to the log evidence", "nats per row"),
-        "worst_marginal_error": ("worst error of a marginal", "max |q(s = 1) - p(s = 1 | x)|"),
+        "worst_marginal_error": ("worst error of a marginal", "max |E_q[s] - E[s | x]|"),
     }
     missing = [column for column in panels if column not in table]
     if missing or not len(table):
@@ -218,6 +222,7 @@ def _bars(axes: Axes, names: list[str], values: Array) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(min(0.0, float(np.nan_to_num(shown).min()) * 1.3), 1.3 * widest or 1.0)
+    axes.locator_params(axis="x", nbins=4)  # small gaps have long numbers, which must not run into each other
     axes.spines[["top", "right"]].set_visible(False)
 
 

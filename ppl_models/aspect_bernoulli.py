@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models._data import Data, as_binary, as_matrix
+from ppl_models._data import Data, as_binary, as_counts
 from ppl_models._errors import DataError, ModelError
 from ppl_models._model import Example, Model, require_unit_interval
 
@@ -124,10 +124,11 @@ class AspectBernoulli(Model):
             return pyro.sample("x", likelihood.to_event(1), obs=rows)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """Counts from 0 to ``total_count``; scipy sparse matrices stay sparse. Raises DataError for anything else."""
         settings = {"mask": mask, "num_features": self.num_features, "dtype": dtype, "device": device}
         if self.total_count == 1:
-            return as_binary(data, **settings)
-        return _checked_counts(as_matrix(data, **settings), self.total_count)
+            return as_binary(data, keep_sparse=True, **settings)
+        return as_counts(data, self.total_count, keep_sparse=True, **settings)
 
     def check_for_fitting(self, data: Data) -> None:
         """Binary rules; counts, which may be constant without harm, only need an observed entry in every column."""
@@ -143,6 +144,9 @@ class AspectBernoulli(Model):
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> AspectBernoulli:
         return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"membership": self.prominence(params), "features on": params["aspect_probability"].sum(-1)}
 
     def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
         """The mean membership (K,) where ``params`` holds memberships, else the prior's."""
@@ -215,15 +219,3 @@ def _counts(total_count: int, probability: Tensor) -> Any:
     # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
     return dist.Bernoulli(probability) if total_count == 1 else dist.Binomial(total_count, probability)
 
-
-def _checked_counts(data: Data, total_count: int) -> Data:
-    wrong = (data.x != data.x.round()) | (data.x < 0) | (data.x > total_count)
-    if not bool(wrong.any()):
-        return data
-    row, column = (int(i) for i in wrong.nonzero()[0])
-    name = data.coords.get("feature", range(data.num_features))[column]
-    problem = (
-        f"{int(wrong.sum())} of {wrong.numel()} entries are not counts from 0 to {total_count} "
-        f"(the first: {data.x[row, column].item():g} in row {row}, column {name!r})"
-    )
-    raise DataError(problem, expected=f"whole numbers from 0 to total_count = {total_count}, or NaN for missing")

@@ -9,13 +9,15 @@ so that, with the printed normalisation corrected (the slides have 2^{-d/2} sigm
 
     p(x, s) = (2 pi sigma^2)^{-D/2} exp[-(x - s W)'(x - s W) / (2 sigma^2)] prod_i pi_i^{s_i} (1 - pi_i)^{1 - s_i}.
 
-There is no constant term: centre the data, or leave a source for it (its prior goes to 1).
+There is no constant term: a row without active sources is noise around 0. Data with another baseline need one source
+more, whose prior goes to 1 (centred data have a baseline too: minus the mean of what the sources add).
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -61,6 +63,8 @@ class CVQ(Model):
 
     local_site: ClassVar[str] = "source"
     component_site: ClassVar[str] = "weight"
+    component_meaning: ClassVar[str] = "weight: what a present source adds"
+    local_meaning: ClassVar[str] = "P(source present | row)"
     summary: ClassVar[str] = "cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise"
 
     def __post_init__(self) -> None:
@@ -105,9 +109,12 @@ class CVQ(Model):
         """Shape of one row's code."""
         return (self.num_components,)
 
-    def prominence(self, params: dict[str, Tensor]) -> Tensor:
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
         """What each source adds to the expected square of a row, pi_i |w_i|^2, (K,)."""
         return params["source_prior"] * params["weight"].square().sum(-1)
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"prior": params["source_prior"], "norm": params["weight"].norm(dim=-1)}
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters: K + KD + 1, or K + KD + D with a scale for every feature."""

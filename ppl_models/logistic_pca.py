@@ -56,6 +56,8 @@ class LogisticPCA(Model):
 
     local_site: ClassVar[str] = "score"
     component_site: ClassVar[str] = "weight"
+    component_meaning: ClassVar[str] = "weight on the log odds"
+    local_meaning: ClassVar[str] = "score"
     summary: ClassVar[str] = "logistic PCA: the log-odds of x are linear in K Gaussian scores"
 
     def __post_init__(self) -> None:
@@ -120,6 +122,9 @@ class LogisticPCA(Model):
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> LogisticPCA:
         return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"norm": params["weight"].norm(dim=-1)}
 
     def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
         """The length of each component's weights, (K,): the standard deviation of its part of the log-odds."""

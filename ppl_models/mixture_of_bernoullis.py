@@ -50,6 +50,8 @@ class MixtureOfBernoullis(Model):
 
     local_site: ClassVar[str] = "assignment"
     component_site: ClassVar[str] = "probability"
+    component_meaning: ClassVar[str] = "P(feature on | class)"
+    local_meaning: ClassVar[str] = "P(class | row)"
     summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
 
     def __post_init__(self) -> None:
@@ -110,6 +112,9 @@ class MixtureOfBernoullis(Model):
     @property
     def local_shape(self) -> tuple[int, ...]:
         return (self.num_components,)
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"proportion": params["mixing_proportion"]}
 
     def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
         """The share of the rows that each class draws, (K,)."""

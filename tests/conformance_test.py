@@ -18,7 +18,7 @@ from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference._methods import has_local_guides
-from custom_inference.engines import LocalSolver, engines_of, steps_for
+from custom_inference.engines import LocalSolver, engines_of, is_feasible, solve_local, steps_for
 from custom_inference.posterior import GaussianPosterior, PointPosterior
 from custom_inference.svi import initial_values
 from custom_inference.vem import named_guide
@@ -321,6 +321,22 @@ def test_every_family_at_the_truth_against_the_exact_posterior(name):
     # KL(q || p) is the gap of q's own ELBO, so no bound is tighter than its KL.
     assert (bounded["gap_per_row"] - bounded["kl_per_row"] > -slack).all()
     assert table.loc["Exact", "gap_per_row"] == 0 and (table["worst_marginal_error"] >= 0).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_probabilities_at_the_edge_give_finite_answers(name):
+    """0 and 1 are legal values of a probability, and what sigmoid(17) is in single precision."""
+    example = example_of(name)
+    params = globals_of(example)
+    for site in params:
+        support = example.model.prior(site).support
+        if getattr(getattr(support, "base_constraint", support), "upper_bound", None) == 1:
+            params[site] = params[site].clone()
+            params[site].view(-1)[0], params[site].view(-1)[-1] = 1.0, 0.0
+    for bound in [b for b in engines_of(example.model) if b != "evidence" or is_feasible(example.model)]:
+        local = solve_local(example.model, params, example.data, bound=bound)
+        assert torch.isfinite(local.posterior.mean).all(), bound
+        assert bound == "map" or torch.isfinite(local.bound).all(), bound
 
 
 @pytest.mark.parametrize("name", MODELS)

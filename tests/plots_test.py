@@ -210,6 +210,11 @@ def test_pictures_must_fit_their_captions():
         plots.plot_pictures(np.zeros((2, 6)), (2, 3), ["only one"], title="pictures")
 
 
+def test_pictures_in_the_columns_asked_for():
+    figure = plots.plot_pictures(np.zeros((6, 6)), (2, 3), list("abcdef"), title="pictures", columns=2)
+    assert {axes.get_subplotspec().get_gridspec().ncols for axes in figure.axes if axes.get_title()} == {2}
+
+
 def test_figures_stay_outside_pyplot():
     before = matplotlib.pyplot.get_fignums()
     for kind in plots.KINDS:

@@ -13,6 +13,12 @@ from ppl_models._model import is_flat
 FLOOR = 1e-6
 
 
+def interior(probability: Tensor) -> Tensor:
+    """Off 0 and 1 by rounding, as the programs' Bernoulli distributions are: nothing meets inf - inf or 0 * inf."""
+    edge = torch.finfo(probability.dtype).eps
+    return probability.clamp(edge, 1 - edge)
+
+
 def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
     """(a, b) of a Beta prior, broadcastable to the site.
 

@@ -10,7 +10,7 @@ and all of a missing entry is 0. Rows are read in blocks, so that no work array 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.steps._rows import Rows
-from ppl_models import Data
+from ppl_models import Data, _sparse
 
 #: Entries of a block: its few work arrays stay in a core's cache.
 _BLOCK_ENTRIES = 2**17
@@ -36,7 +36,7 @@ class Slopes:
 
 @dataclass(frozen=True)
 class CountRows(Rows):
-    """ones = x * observed (N, D), whole numbers from 0 to ``total_count``."""
+    """ones = x * observed (N, D), whole numbers from 0 to ``total_count``; dense, or in torch's CSR layout."""
 
     ones: Tensor
     mask: Tensor | None = None
@@ -48,19 +48,41 @@ class CountRows(Rows):
         return cls(ones, data.mask, total_count)
 
     @property
+    def is_sparse(self) -> bool:
+        return _sparse.is_sparse(self.ones)
+
+    @property
     def like(self) -> Tensor:
         return self.ones
 
     def select(self, index: Tensor | slice) -> CountRows:
-        return CountRows(self.ones[index], None if self.mask is None else self.mask[index], self.total_count)
+        ones = _sparse.select_rows(self.ones, index)
+        return CountRows(ones, None if self.mask is None else self.mask[index], self.total_count)
 
     def to(self, dtype: torch.dtype) -> CountRows:
         return CountRows(self.ones.to(dtype), self.mask, self.total_count)
 
+    @property
+    def blocks(self) -> Iterable[tuple[slice, CountRows]]:
+        """The rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies.
+
+        Blocks of dense rows are kept with what is cached in them, those of sparse rows made again every time.
+        """
+        return self._sparse_blocks() if self.is_sparse else self._dense_blocks
+
+    @property
+    def _rows_a_block(self) -> int:
+        return max(16, _BLOCK_ENTRIES // self.ones.shape[1])
+
     @cached_property
-    def blocks(self) -> Sequence[tuple[slice, CountRows]]:
-        """The rows in blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies."""
-        return self.parts(max(16, _BLOCK_ENTRIES // self.ones.shape[1]))
+    def _dense_blocks(self) -> Sequence[tuple[slice, CountRows]]:
+        return self.parts(self._rows_a_block)
+
+    def _sparse_blocks(self) -> Iterator[tuple[slice, CountRows]]:
+        for start in range(0, len(self), self._rows_a_block):
+            stop = min(start + self._rows_a_block, len(self))
+            dense = _sparse.dense_rows(self.ones, start, stop)
+            yield slice(start, stop), CountRows(dense, None, self.total_count)
 
     @cached_property
     def zeros(self) -> Tensor:
@@ -71,14 +93,15 @@ class CountRows(Rows):
     def draws(self) -> Tensor:
         """Observed draws of each row, (N,)."""
         if self.mask is None:
-            return torch.full_like(self.ones[:, 0], self.total_count * self.ones.shape[1])
+            draws = float(self.total_count * self.ones.shape[1])
+            return torch.full((len(self),), draws, dtype=self.ones.dtype, device=self.ones.device)
         return self.total_count * self.mask.sum(1).to(self.ones)
 
     @cached_property
     def log_coefficient(self) -> Tensor:
         """sum_t log C(total_count, x_nt) over the observed entries, (N,): 0 for binary data."""
         if self.total_count == 1:
-            return torch.zeros_like(self.ones[:, 0])
+            return torch.zeros(len(self), dtype=self.ones.dtype, device=self.ones.device)
         total = torch.lgamma(torch.tensor(self.total_count + 1.0))
         parts = []
         for _, block in self.blocks:

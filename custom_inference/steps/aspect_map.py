@@ -30,6 +30,7 @@ from custom_inference.posterior import LocalPosterior, PointPosterior
 from custom_inference.steps._beta import beta_mode, beta_parameters
 from custom_inference.steps._box_newton import box_newton, pair_index, unpacked
 from custom_inference.steps._counts import CountRows, Slopes
+from custom_inference.steps._dirichlet import dirichlet_concentration
 from custom_inference.steps._protocol import POINT, EStep, Params, Steps
 from custom_inference.steps.aspect_propose import propose_aspects
 from ppl_models import Data, MethodError, Model
@@ -63,18 +64,9 @@ class AspectMap(Steps):
 
     def for_model(self, model: Model) -> AspectMap:
         """Raises MethodError where the membership's prior is not a Dirichlet with all concentrations at least 1."""
-        prior = model.priors["membership"]
-        if not isinstance(prior, torch.distributions.Dirichlet):
-            name = type(prior).__name__
-            raise MethodError(f"point estimates need a Dirichlet prior for 'membership', not {name}; use SVI or NUTS")
-        concentration = prior.concentration.flatten().tolist()
-        if min(concentration) < 1:
-            raise MethodError(
-                f"the Dirichlet prior of 'membership' has a concentration of {min(concentration):g}, below 1: its "
-                "density is unbounded at the edge and has no maximum; use guide='dirichlet', NUTS, or at least 1"
-            )
+        concentration = dirichlet_concentration(model, "membership", torch.ones((), dtype=torch.float64))
         total_count: int = model.settings()["total_count"]
-        return replace(self, total_count=total_count, concentration=tuple(concentration))
+        return replace(self, total_count=total_count, concentration=tuple(concentration.tolist()))
 
     def rows(self, data: Data) -> CountRows:
         return CountRows.of(data, self.total_count)

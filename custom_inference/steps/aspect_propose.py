@@ -47,7 +47,7 @@ def leading_space(rows: CountRows, rank: int, generator: torch.Generator, *, pas
     image = probe
     for _ in range(passes):
         basis = torch.linalg.qr(probe)[0]
-        image, probe = rows.like.new_zeros(len(rows), size), torch.zeros_like(probe)
+        image, probe = probe.new_zeros(len(rows), size), torch.zeros_like(probe)
         for at, block in rows.blocks:
             values = filled(rows, block)
             image[at] = values @ basis

@@ -27,7 +27,7 @@ from pyro.distributions import InverseGamma
 from torch import Tensor
 
 from custom_inference._roots import decreasing_root
-from custom_inference.steps._beta import beta_parameters, prior_mode
+from custom_inference.steps._beta import beta_parameters, interior, prior_mode
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import RealRows
 from ppl_models import MethodError, Model
@@ -66,7 +66,8 @@ def quadratics(
     weight, precision = params["weight"], params["scale"].square().reciprocal().expand(rows.x.shape[1])
     scaled = temperature * precision * weight
     spread = torch.log(2 * math.pi / precision)
-    logit, off = torch.logit(params["source_prior"]), torch.log1p(-params["source_prior"]).sum()
+    prior = interior(params["source_prior"])
+    logit, off = torch.logit(prior), torch.log1p(-prior).sum()
     products = (scaled[:, None] * weight).flatten(0, 1) if rows.mask is not None else None
     for block, part in rows.parts(size):
         if part.observed is None or products is None:
@@ -184,11 +185,11 @@ def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tens
     """argmax over sigma of -M log sigma - R / (2 sigma^2) + log p(sigma), R summed over features if sigma is shared.
 
     Flat: sigma^2 = R / M. InverseGamma(a, b) on sigma: (M + a + 1) sigma^2 - b sigma - R = 0. LogNormal(m, t): the root
-    in u = log sigma of R e^{-2u} = M + 1 + (u - m) / t^2. Kept above eps^{1/4} of the data's root mean square, where
+    in u = log sigma of R e^{-2u} = M + 1 + (u - m) / t^2. Kept above 4 sqrt(eps) of the data's root mean square, where
     the residual is nothing but rounding.
     """
     count = s["observed"]
-    floor = (torch.finfo(scale.dtype).eps ** 0.5 * s["square"].sum() / count.sum()).sqrt()
+    floor = (16 * torch.finfo(scale.dtype).eps * s["square"].sum() / count.sum()).sqrt()
     floor = floor.clamp(min=torch.finfo(scale.dtype).tiny ** 0.5)
     if scale.ndim == 0:
         count, residual = count.sum(), residual.sum()

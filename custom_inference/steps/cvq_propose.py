@@ -28,11 +28,17 @@ class CvqSteps(Steps):
         return random_start(model, rows, generator)
 
     def propose(self, model: Model, rows: RealRows, generator: torch.Generator, attempt: int) -> Params:
-        """A random start climbed by mean-field EM, its superfluous sources reseated."""
+        """A random start climbed by mean-field EM, its superfluous sources reseated.
+
+        Every third start gives one source to the mean of the data: a baseline is hard to find by jumps.
+        """
         # Imported here: reseating itself runs on the mean-field engine.
         from custom_inference.steps.cvq_reseat import Climber
 
-        return Climber(model, rows).start(random_start(model, rows, generator))
+        start = random_start(model, rows, generator)
+        if attempt % 3 == 1 and model.shapes["source_prior"][0] > 1:
+            start = with_baseline(start, rows)
+        return Climber(model, rows).start(start)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Starts agree more often than not: three are tried, more only where no two of them agree."""
@@ -57,3 +63,13 @@ def random_start(model: Model, rows: RealRows, generator: torch.Generator) -> Pa
         "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
         "scale": spread.expand(model.shapes["scale"]).clone(),
     }
+
+
+def with_baseline(params: Params, rows: RealRows) -> Params:
+    """The first source on in nearly every row with the features' means, the others relative to it."""
+    mean = rows.x.sum(0) / rows.observed_count
+    weight, prior = params["weight"] - 0.5 * mean, params["source_prior"].clone()
+    weight[0], prior[0] = mean, 0.99
+    centred = rows.square.sum() - (rows.observed_count * mean.square()).sum()
+    spread = (centred.clamp(min=0) / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
+    return {**params, "weight": weight, "source_prior": prior, "scale": spread.expand_as(params["scale"]).clone()}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from custom_inference.align import match_components
 from custom_inference.posterior import CodePosterior
-from custom_inference.steps._beta import beta_mode, beta_parameters
+from custom_inference.steps._beta import beta_mode, beta_parameters, interior
 from custom_inference.steps._dirichlet import dirichlet_concentration, dirichlet_mode
 from custom_inference.steps._protocol import EStep, Params, Steps
 from custom_inference.steps._rows import BinaryRows
@@ -68,7 +68,7 @@ class MixtureOfBernoullisExact(Steps):
 
     def log_joint(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> Tensor:
         """log p(z_n = k) + temperature log p(x_n | z_n = k), (N, K)."""
-        probability = params["probability"]
+        probability = interior(params["probability"])
         off = temperature * torch.log1p(-probability)
         lift = temperature * torch.log(probability) - off
         prior = torch.log(params["mixing_proportion"])

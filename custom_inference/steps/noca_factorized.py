@@ -23,7 +23,7 @@ from torch import Tensor
 
 from custom_inference._roots import decreasing_root
 from custom_inference.posterior import BernoulliPosterior, LocalPosterior
-from custom_inference.steps._beta import FLOOR, beta_parameters, prior_mode
+from custom_inference.steps._beta import FLOOR, beta_parameters, interior, prior_mode
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import thetas
@@ -46,7 +46,8 @@ class Links(NamedTuple):
 
     @classmethod
     def of(cls, params: Params, rows: BinaryRows) -> Links:
-        theta, theta0 = thetas(params)
+        # A leak of 0 is a limit in which g is infinite: taken at a tiny leak, g is too small, and F still a bound.
+        theta, theta0 = (_safe(value) if value.ndim == 1 else value for value in thetas(params))
         column = rows.nonzero[1]
         return cls(theta.T[column], theta0[column, None], log1mexp(theta0)[column, None])
 
@@ -96,7 +97,7 @@ class NocaFactorized(InformedStarts):
         """
         theta, theta0 = thetas(params)
         row, column = rows.nonzero
-        share = (theta / (theta + theta0)).T[column]
+        share = (theta / _safe(theta + theta0)).T[column]
         mean = params["source_prior"] if self.start == "prior" else likely_codes(params, rows)[row]
         weight = mean * share + FLOOR
         return weight / weight.sum(-1, keepdim=True)
@@ -105,13 +106,14 @@ class NocaFactorized(InformedStarts):
         """lambda (N, K): Q(s) in proportion to P(s) prod_j h(x_j | s) (eq. 5), the best Q at this q."""
         theta, _ = thetas(params)
         gained = gain.new_zeros(len(rows), gain.shape[1]).index_add(0, rows.nonzero[0], gain)
-        return torch.sigmoid(torch.logit(params["source_prior"]) + temperature * (gained - rows.zeros @ theta.T))
+        odds = torch.logit(interior(params["source_prior"]))
+        return torch.sigmoid(odds + temperature * (gained - rows.zeros @ theta.T))
 
     def bound(self, params: Params, rows: BinaryRows, gain: Tensor, mean: Tensor) -> Tensor:
         """F_n of eq. 7, (N,), from g_i(q) of every observed one."""
         theta, theta0 = thetas(params)
         row, column = rows.nonzero
-        pi = params["source_prior"]
+        pi = interior(params["source_prior"])
         per_one = log1mexp(theta0)[column] + (mean[row] * gain).sum(-1)
         explained = torch.zeros_like(mean[:, 0]).index_add(0, row, per_one)
         prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()

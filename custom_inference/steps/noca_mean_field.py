@@ -22,6 +22,7 @@ from torch import Tensor
 
 from custom_inference._exponential_sum import ExponentialSum, exponential_sum
 from custom_inference.posterior import BernoulliPosterior, LocalPosterior
+from custom_inference.steps._beta import interior
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.noca_common import thetas, transmission_m_step, transmission_statistics
@@ -31,6 +32,8 @@ from ppl_models import Model
 
 #: Entries of the (ones, nodes) work arrays per block of rows: four of them stay in cache, where the passes are cheap.
 _BLOCK_ENTRIES = 2**18
+#: Smallest theta_0 that the exponential sum reaches down to.
+_LEAST_LEAK = 1e-9
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class _Nodes:
     @classmethod
     def of(cls, params: Params, tolerance: float) -> _Nodes:
         theta, theta0 = thetas(params)
+        # No sum is accurate down to a = 0: a leak below _LEAST_LEAK counts as that much.
+        theta0 = theta0.clamp(min=_LEAST_LEAK)
         terms = exponential_sum(float(theta0.min()), tolerance)
         nodes = terms.nodes.to(theta)
         fall = -torch.expm1(-theta[..., None] * nodes)
@@ -115,7 +120,7 @@ class NocaMeanField(InformedStarts):
         """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
         theta, _ = thetas(params)
         row, _, product = work
-        logit, absent = torch.logit(params["source_prior"]), rows.zeros @ theta.T
+        logit, absent = torch.logit(interior(params["source_prior"])), rows.zeros @ theta.T
         for i in range(mean.shape[1]):
             factor, fall = work.factor(i, mean, nodes)
             product.div_(factor)
@@ -127,7 +132,7 @@ class NocaMeanField(InformedStarts):
 
     def _bound(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work) -> Tensor:
         theta, theta0 = thetas(params)
-        pi = params["source_prior"].clamp(1e-300, 1 - 1e-16)
+        pi = interior(params["source_prior"])
         cost = work.product @ nodes.weights + nodes.sum.error
         explained = torch.zeros_like(mean[:, 0]).index_add(0, work.row, -cost)
         prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()

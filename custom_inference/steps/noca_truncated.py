@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.steps._beta import FLOOR
+from custom_inference.steps._beta import FLOOR, interior
 from custom_inference.steps._cubes import CubeModel, CubeSteps
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
@@ -96,12 +96,12 @@ class _Transmission(CubeModel):
     """The noisy-or on cubes, counting transmissions."""
 
     def __init__(self, params: Params, rows: BinaryRows, forbid: Tensor | None):
-        theta, theta0 = thetas(params)
+        theta, theta0, prior = *thetas(params), interior(params["source_prior"])
         self.params, self.rows, self.padded = params, rows, _Padded.of(theta, theta0)
-        self.linear = torch.logit(params["source_prior"]) - rows.zeros @ theta.T
+        self.linear = torch.logit(prior) - rows.zeros @ theta.T
         if forbid is not None:
             self.linear = self.linear.scatter(1, forbid[:, None], -1e4)
-        self.constant = torch.log1p(-params["source_prior"]).sum() - rows.zeros @ theta0
+        self.constant = torch.log1p(-prior).sum() - rows.zeros @ theta0
         num_bits, num_features = theta.shape
         self.sent = theta.new_zeros((num_features + 1) * num_bits)
         self.sent_leak = theta.new_zeros(num_features + 1)

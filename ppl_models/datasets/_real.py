@@ -60,7 +60,7 @@ def bars(
 
 
 def mixed_images(
-    n: int = 400, seed: int = 0, *, side: int = 24, source_prior: float = 0.4, scale: float = 0.2
+    n: int = 400, seed: int = 0, *, side: int = 24, source_prior: float = 0.4, scale: float = 0.5
 ) -> Generated:
     """Image separation (003, "Variational EM, results" in kind): six shaded drawings, added up at random, and noise.
 
@@ -87,5 +87,6 @@ def _drawings(side: int) -> Tensor:
     cross = torch.maximum(torch.exp(-((down - across) / 0.18).square()), torch.exp(-((down + across) / 0.18).square()))
     wave = 0.5 + 0.5 * torch.sin(2 * math.pi * across + 1.5 * down)
     triangle = ((down + 0.8) / 1.6).clamp(0, 1) * ((down > -0.8) & (down < 0.8) & (2 * across.abs() < down + 0.8))
-    checker = 0.8 * ((torch.floor(2 * (down + 1) - 1e-6) + torch.floor(2 * (across + 1) - 1e-6)) % 2)
+    row, column = (torch.floor(1.999 * (axis + 1)) for axis in (down, across))
+    checker = 0.8 * ((row + column) % 2)
     return torch.stack([ball, ring, cross, wave, triangle, checker])
