@@ -130,14 +130,14 @@ class LogisticPCA(Model):
         """The length of each component's weights, (K,): the standard deviation of its part of the log-odds."""
         return params["weight"].norm(dim=-1)
 
-    def num_parameters(self, num_rows: int, *, point_locals: bool = False) -> int:
+    def num_parameters(self, num_rows: int) -> int:
         """KD + D - K (K - 1) / 2: weights and biases less the rotations.
 
-        point_locals: the scores were estimated as points and count too: D + K (N + D) - K^2, as any invertible matrix
-            can then be moved from the scores to the weights.
+        With the scores of ``num_rows`` rows estimated as points too: D + K (N + D) - K^2, as any invertible matrix can
+        then be moved from the scores to the weights.
         """
         k, d = self.num_components, self.num_features
-        return d + k * (num_rows + d) - k**2 if point_locals else k * d + d - k * (k - 1) // 2
+        return d + k * (num_rows + d) - k**2 if num_rows else k * d + d - k * (k - 1) // 2
 
     @classmethod
     def example(cls) -> Example:

@@ -30,6 +30,8 @@ class AspectMarginal(Steps):
     total_count: int = 1
     concentration: tuple[float, ...] = ()
 
+    accelerate = "squarem"
+
     def for_model(self, model: Model) -> Self:
         """Raises MethodError where the membership's prior is not a Dirichlet."""
         prior = model.priors["membership"]

@@ -121,8 +121,8 @@ class LogisticSteps(Steps):
         return {"weight": principal_axes(residual, model.shapes["weight"][0]), "bias": column_log_odds(rows)}
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """The principal components and two random starts, on all rows."""
-        return 3, num_rows
+        """The principal components and two random starts, on rows enough to span the components."""
+        return 3, 1000 + 50 * model.local_shape[0]
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         """For every feature, (w_t, b_t) = [sum_n c_nt E[s~ s~'] + prior]^-1 [sum_n (x_nt - 1/2) E[s~] + prior]."""

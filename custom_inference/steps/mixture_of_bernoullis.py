@@ -34,6 +34,7 @@ class MixtureOfBernoullisExact(Steps):
 
     bound_name = "evidence"
     additive = True
+    accelerate = "squarem"
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
