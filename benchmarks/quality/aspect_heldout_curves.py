@@ -1,10 +1,10 @@
 """Held-out likelihood of aspect Bernoulli and its rivals on three data sets, and their AIC and BIC (source 001, 3.2).
 
-    python -m benchmarks.quality.aspect_heldout_curves [--folds 10] [--rows 2000] [--only digits newsgroups mammals] [--data DIR]
+    python -m benchmarks.quality.aspect_heldout_curves [--folds 10] [--rows 2000] [--only mammals]
 
-Writes ``benchmarks/results/aspect_heldout_curves.{md,json}`` and a figure. Cross-validated empirical-Bayes likelihood (eqs.
-22-26): a new row's likelihood is averaged over the locals estimated for the training rows (a mixture sums over its
-components instead). PLSA's (eq. 24) leaves the zeros out, so that its numbers are not comparable with the others'.
+Writes ``benchmarks/results/aspect_heldout_curves.{md,json}`` and a figure. Cross-validated empirical-Bayes likelihood
+(eqs. 22-26): a new row's likelihood is averaged over the locals estimated for the training rows (a mixture sums over
+its components instead). PLSA's (eq. 24) leaves the zeros out, so that its numbers are not comparable with the others'.
 """
 
 from __future__ import annotations
