@@ -74,9 +74,9 @@ def default_aspects(x: np.ndarray, k: int, seed: int = 0) -> Aspects:
 
 
 def random_start(x: np.ndarray, k: int, seed: int) -> Aspects:
-    """One random start, as source 001 makes them."""
+    """One random start, as source 001 makes them, to a gain below 0.001 a row."""
     model = AspectBernoulli(num_components=k, num_features=x.shape[1])
-    method = VariationalEM(guide="map", search=None, max_iterations=1000)
+    method = VariationalEM(guide="map", search=None, max_iterations=1000, tolerance=1e-3)
     return Aspects(method.fit(model, x, seed=seed, progress=False))
 
 
@@ -100,7 +100,7 @@ def mixture(x: np.ndarray, k: int, seed: int = 0) -> Fit:
 def logistic_pca(x: np.ndarray, k: int, seed: int = 0) -> Fit:
     """Point estimates of scores and weights, as source 001 has them; the default priors are a mild penalty."""
     model = LogisticPCA(num_components=k, num_features=x.shape[1])
-    return VariationalEM(guide="map").fit(model, x, seed=seed, progress=False)
+    return VariationalEM(guide="map", tolerance=1e-3).fit(model, x, seed=seed, progress=False)
 
 
 def mixture_mean(result: Fit) -> np.ndarray:

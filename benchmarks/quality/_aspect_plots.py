@@ -140,5 +140,5 @@ def held_out(curves: Mapping[str, Mapping[str, Sequence[tuple[int, float, float]
     panels[1, 0].set_ylabel("PLSA (ones only)", fontsize=9)
     handles = [pair for row in panels[:, :1] for pair in zip(*row[0].get_legend_handles_labels(), strict=True)]
     figure.legend(*zip(*handles, strict=True), loc="outside lower center", ncols=4, fontsize=9, frameon=False)
-    figure.suptitle("Ten-fold held-out likelihood (mean ± standard error over folds)", fontsize=11)
+    figure.suptitle("Cross-validated likelihood (mean ± standard error over folds)", fontsize=11)
     return figure
