@@ -28,7 +28,7 @@ _BLOCK_ENTRIES = 2**17
 
 def margin(dtype: torch.dtype) -> float:
     """How far probabilities stay from 0 and 1, where an entry that contradicts them would be impossible."""
-    return 1e-9 if dtype == torch.float64 else 1e-5
+    return 1e-9 if dtype == torch.float64 else 1e-6
 
 
 class Slopes(NamedTuple):
@@ -105,7 +105,7 @@ class CountRows(Rows):
 
     @property
     def _rows_a_block(self) -> int:
-        return max(16, _BLOCK_ENTRIES // self.ones.shape[1])
+        return max(4, _BLOCK_ENTRIES // self.ones.shape[1])
 
     @cached_property
     def _dense_blocks(self) -> Sequence[tuple[slice, CountRows]]:
@@ -117,7 +117,7 @@ class CountRows(Rows):
             dense = _sparse.dense_rows(self.ones, start, stop)
             yield slice(start, stop), CountRows(dense, None, self.total_count)
 
-    @cached_property
+    @property
     def zeros(self) -> Tensor:
         zeros = self.total_count - self.ones
         return zeros if self.mask is None else zeros.masked_fill_(~self.mask, 0.0)
@@ -168,7 +168,8 @@ class CountRows(Rows):
         of_zeros = zero.mul_(fall)
         return Slopes(slope, fall, one.mul_(rise).add_(of_zeros), of_zeros)
 
-    @cached_property
+    @property
     def _absent(self) -> tuple[Tensor, Tensor]:
         """Whether the first and the last draw came out 0, counting the ones first; observed or not."""
-        return (self.ones < 1).to(self.ones), (self.ones < self.total_count).to(self.ones)
+        # Made again each time: that takes less than fetching a kept copy from beyond the cache.
+        return (1 - self.ones).clamp_(min=0), (self.total_count - self.ones).clamp_(max=1)

@@ -26,6 +26,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.align import match_components
 from custom_inference.posterior import LocalPosterior, PointPosterior
 from custom_inference.steps._beta import beta_mode, beta_parameters
 from custom_inference.steps._box_newton import box_newton, pair_index, unpacked
@@ -34,22 +35,29 @@ from custom_inference.steps._dirichlet import dirichlet_concentration
 from custom_inference.steps._protocol import POINT, EStep, Params, Steps
 from custom_inference.steps.aspect_propose import propose_aspects
 from ppl_models import Data, MethodError, Model
+from ppl_models._errors import unknown_name
 
 #: Rows without a membership from before start in the middle of the simplex and take this many updates at once.
-_FIRST_UPDATES = {"em": 20, "newton": 6}
+_FIRST_UPDATES = {False: 20, True: 6}
+#: Newton steps are the default where a row has this many draws for each aspect.
+_SHARP = 200
+#: The search makes one start, the best of several least squares solutions, where the data have this many entries.
+_MANY_ENTRIES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class AspectMap(Steps):
     """E step: memberships at fixed aspects; M step: aspects at fixed memberships.
 
-    update: "newton" (safeguarded by EM) or "em", the plain algorithm of the paper.
+    update: "newton" (safeguarded by EM), "em", the plain algorithm of the paper, or "auto": Newton where rows have many
+        draws. There the memberships are sharp and EM converges slowly, by .98 an iteration and more; with few draws
+        EM converges fast enough, and Newton steps put memberships on the simplex's edge that later have to leave it.
     total_count, concentration: of the model, see ``for_model``; an empty concentration is the flat prior.
 
     EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus sum_k (alpha_k - 1) log s_nk.
     """
 
-    update: str = "newton"
+    update: str = "auto"
     total_count: int = 1
     concentration: tuple[float, ...] = ()
 
@@ -68,9 +76,18 @@ class AspectMap(Steps):
 
     def check(self, model: Model, rows: CountRows) -> None:
         del rows
-        if self.update not in _FIRST_UPDATES:
-            raise MethodError(f"update = {self.update!r}, expected one of {', '.join(_FIRST_UPDATES)}")
+        if self.update not in ("auto", "em", "newton"):
+            raise MethodError(unknown_name("update", self.update, ("auto", "em", "newton")))
         beta_parameters(model, "aspect_probability", torch.ones(1))
+
+    def local(self) -> AspectMap:
+        """At fixed aspects every row's problem is concave: Newton steps solve it."""
+        return replace(self, update="newton")
+
+    def takes_newton(self, rows: CountRows, num_components: int) -> bool:
+        if self.update != "auto":
+            return self.update == "newton"
+        return float(rows.draws.mean()) >= _SHARP * num_components
 
     def pseudo_count(self, params: Params) -> Tensor:
         """alpha - 1, (K,)."""
@@ -90,13 +107,14 @@ class AspectMap(Steps):
     ) -> EStep:
         del generator
         aspect, prior = params["aspect_probability"], self.pseudo_count(params)
-        update = _MembershipUpdate(aspect, prior / temperature, newton=self.update == "newton")
-        statistics = _Statistics(aspect, curvature=self.update == "newton")
+        newton = self.takes_newton(rows, len(aspect))
+        update = _MembershipUpdate(aspect, prior / temperature, newton=newton)
+        statistics = _Statistics(aspect, curvature=newton)
         memberships, bounds = [], []
         for at, block in rows.blocks:
             if locals_ is None:
                 membership = aspect.new_full((len(block), len(aspect)), 1 / len(aspect))
-                for _ in range(_FIRST_UPDATES[self.update] - 1):
+                for _ in range(_FIRST_UPDATES[newton] - 1):
                     membership = update(block, membership).membership
             else:
                 membership = locals_["membership"][at]
@@ -115,7 +133,7 @@ class AspectMap(Steps):
         prior = beta_parameters(model, "aspect_probability", aspect)
         plain = beta_mode(s["on"], s["on"] + s["off"], prior, floor=margin(aspect.dtype))
         membership = step.locals.get("membership")
-        if self.update == "em" or membership is None:
+        if "curvature" not in s or membership is None:
             return {**params, "aspect_probability": plain}
         return {**params, "aspect_probability": self._newton(params, s, prior, plain, membership, rows)}
 
@@ -154,7 +172,13 @@ class AspectMap(Steps):
         return {"aspect_probability": aspect.clamp(0.01, 0.99)}
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        return 3, num_rows
+        entries = num_rows * model.shapes["aspect_probability"][1]
+        return (3 if entries < _MANY_ENTRIES else 1), num_rows
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every aspect has its counterpart, with a cosine above .98."""
+        matched = match_components(first["aspect_probability"], second["aspect_probability"])
+        return bool((matched.similarity > 0.98).all())
 
     def posterior(self, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["membership"])
@@ -166,8 +190,7 @@ class AspectMap(Steps):
         """Aspects into their box, memberships onto the simplex; none at 0, which an EM step could not leave."""
         aspect, membership = params["aspect_probability"], locals_["membership"]
         edge = margin(aspect.dtype)
-        floor = edge if self.update == "em" or any(self.concentration) else 0.0
-        inside = membership.clamp(min=floor)
+        inside = membership.clamp(min=edge)
         return (
             {**params, "aspect_probability": aspect.clamp(edge, 1 - edge)},
             {**locals_, "membership": inside / inside.sum(-1, keepdim=True)},
