@@ -75,7 +75,7 @@ class Accelerator(abc.ABC):
 
 
 class Squarem(Accelerator):
-    """``longest`` bounds t; it grows by the factor 4 where a leap of that length succeeds, and shrinks where it fails."""
+    """``longest`` bounds t; it grows by a factor where a leap of that length succeeds, and shrinks where it fails."""
 
     _FACTOR = 4.0
 

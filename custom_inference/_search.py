@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from custom_inference._loop import Run, linear_schedule, objective_of, run_em
 from custom_inference._progress import Progress
@@ -49,12 +50,16 @@ class Search:
 
 @dataclass
 class Found:
-    """The best start, what the starts scored (bound a row, on all rows), and how many are the same solution."""
+    """The best start, what the starts scored (bound a row, on all rows), and how many are the same solution.
+
+    locals: where these are part of the solution (``Steps.extrapolated``), to go on with.
+    """
 
     params: Params
     scores: list[float] = field(default_factory=list)
     agreeing: int = 1
     interrupted: bool = False
+    locals: dict[str, Tensor] | None = None
 
     @property
     def agreement(self) -> str:
@@ -72,15 +77,19 @@ def search(
     single = rows.to(torch.float32)
     best, scores, agreeing = None, [], 0
     settled: list[Params] = []
+    reached: list[dict[str, Tensor] | None] = []
     try:
         for attempt in range(restarts):
             bar.label(f"start {attempt + 1} of {restarts}")
             index = torch.randperm(len(rows), generator=generator)[:size]
             part = single if size == len(rows) else single.select(index.to(rows.like.device))
-            params, stopped = _settled(steps, model, part, settings, generator, attempt, bar)
-            bound = steps.e_step(params, single, generator=generator).bound
+            begun = _settled(steps, model, part, settings, generator, attempt, bar)
+            params, stopped = begun.params, begun.interrupted
+            carried = part is single and bool(steps.extrapolated)
+            bound = begun.step.bound if carried else steps.e_step(params, single, generator=generator).bound
             scores.append(objective_of(model, params, bound) / len(rows))
             settled.append(params)
+            reached.append(begun.step.locals if carried else None)
             best = settled[max(range(len(scores)), key=scores.__getitem__)]
             agreeing = sum(steps.same_solution(best, other) for other in settled)
             if stopped:
@@ -95,26 +104,28 @@ def search(
     # Most of the remaining climb costs half in single precision; the caller finishes in its own.
     run = run_em(
         steps, model, single, best, max_iterations=50, tolerance=1e-4, generator=generator, progress=bar,
-        accelerate=steps.accelerate,
+        accelerate=steps.accelerate, locals_=reached[max(range(len(scores)), key=scores.__getitem__)],
     )
     best = run.params
     if settings.prune and not run.interrupted:
         best = steps.refine(model, single, best)
     if run.interrupted:
         return Found({k: v.to(rows.like) for k, v in best.items()}, scores, agreeing, interrupted=True)
-    return Found({k: v.to(rows.like) for k, v in best.items()}, scores, agreeing)
+    kept = best is run.params and bool(steps.extrapolated)
+    locals_ = {k: v.to(rows.like) for k, v in run.step.locals.items()} if kept else None
+    return Found({k: v.to(rows.like) for k, v in best.items()}, scores, agreeing, locals=locals_)
 
 
 def _settled(
     steps: Steps, model: Model, part: Any, settings: Search, generator: torch.Generator, attempt: int, bar: Progress
-) -> tuple[Params, bool]:
-    """One start after its first EM iterations, and whether it was interrupted."""
+) -> Run:
+    """One start and its first EM iterations."""
     if settings.informed:
         params = steps.propose(model, part, generator, attempt)
     else:
         params = steps.initial(model, part, generator)
     schedule = linear_schedule(settings.temperature, settings.settle // 2) if settings.temperature < 1 else None
-    run: Run = run_em(
+    return run_em(
         steps,
         model,
         part,
@@ -126,4 +137,3 @@ def _settled(
         generator=generator,
         progress=bar,
     )
-    return run.params, run.interrupted

@@ -97,17 +97,18 @@ class LocalSolver:
     tolerance: float = 1e-8
 
     def solve(self, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
-        rows = self.steps.rows(data)
+        steps = self.steps.local()
+        rows = steps.rows(data)
         generator = torch.Generator().manual_seed(seed)
-        step = self.steps.e_step(params, rows, generator=generator)
-        still = self.steps.patience if self.steps.bound_name == "evidence" else 0
+        step = steps.e_step(params, rows, generator=generator)
+        still = steps.patience if steps.bound_name == "evidence" else 0
         for _ in range(self.max_iterations):
-            if still >= self.steps.patience:
+            if still >= steps.patience:
                 break
             before = step.bound
-            step = self.steps.e_step(params, rows, step.locals, generator=generator)
+            step = steps.e_step(params, rows, step.locals, generator=generator)
             still = still + 1 if float((step.bound - before).abs().max()) < self.tolerance else 0
-        return local_of(self.steps, params, rows, step)
+        return local_of(steps, params, rows, step)
 
 
 def is_feasible(model: Model) -> bool:

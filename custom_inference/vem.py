@@ -105,7 +105,7 @@ class VariationalEM:
                 run = run_em(steps, model, rows, found.params, generator=generator, max_iterations=1, tolerance=1.0)
                 run.outcome = f"interrupted after {len(found.scores)} starts; this is the best of them"
                 return run, details
-            run = self._climb(steps, model, rows, found.params, generator, settings)
+            run = self._climb(steps, model, rows, found.params, generator, settings | {"locals_": found.locals})
             run.outcome += f"; {found.agreement}"
             return run, details
         else:
@@ -116,6 +116,7 @@ class VariationalEM:
         self, steps: Steps, model: Model, rows: Any, start: dict[str, Tensor], generator: torch.Generator, settings: Any
     ) -> Run:
         if self.batch_size is not None and self.batch_size < len(rows):
+            settings = {name: value for name, value in settings.items() if name != "locals_"}
             return run_stepwise(steps, model, rows, start, batch_size=self.batch_size, generator=generator, **settings)
         accelerate = steps.accelerate if self.accelerate == "default" else self.accelerate
         return run_em(steps, model, rows, start, generator=generator, accelerate=accelerate, **settings)

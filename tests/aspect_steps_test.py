@@ -232,16 +232,17 @@ def test_empty_row_goes_to_the_priors_mode():
 
 @pytest.mark.parametrize("total_count", [1, 2])
 def test_statistics_add_over_rows_and_blocks_agree(total_count, monkeypatch):
-    model, data, params, s = problem(6, num_rows=50, total_count=total_count, missing=0.2)
+    model, data, params, s = problem(6, num_rows=50, num_features=20, total_count=total_count, missing=0.2)
     steps = AspectMap().for_model(model)
     whole = steps.e_step(params, steps.rows(data), {"membership": s})
     parts = [steps.e_step(params, steps.rows(data.rows(at)), {"membership": s[at]})
              for at in (slice(0, 20), slice(20, 50))]
     for name, value in whole.statistics.items():
         assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], rtol=1e-12)
-    monkeypatch.setattr("custom_inference.steps._counts._BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("custom_inference.steps._counts._TILE_ROWS", 16)
+    monkeypatch.setattr("custom_inference.steps._counts._TILE_ENTRIES", 1)
     small = steps.e_step(params, steps.rows(data), {"membership": s})
-    assert len(list(steps.rows(data).blocks)) == 4
+    assert [len(block.tiles) for block in steps.rows(data).tiled()] == [2, 2, 2, 2]
     assert torch.allclose(small.bound, whole.bound, rtol=1e-13)
     for name, value in whole.statistics.items():
         assert torch.allclose(value, small.statistics[name], rtol=1e-12)
@@ -304,6 +305,7 @@ def test_example_is_recovered():
 @pytest.mark.parametrize("total_count", [1, 2])
 def test_sparse_rows_give_what_dense_ones_do(total_count, monkeypatch):
     monkeypatch.setattr("custom_inference.steps._counts._BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("custom_inference.steps._counts._TILE_ROWS", 20)
     model, dense, params, s = problem(6, num_rows=50, total_count=total_count)
     sparse = model.prepare(scipy.sparse.csr_matrix(dense.x.numpy()))
     assert sparse.is_sparse

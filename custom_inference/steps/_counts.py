@@ -22,13 +22,16 @@ from torch import Tensor
 from custom_inference.steps._rows import Rows
 from ppl_models import Data, _sparse
 
-#: Entries of a block: its few work arrays stay in a core's cache.
+#: Entries of a block of whole rows.
 _BLOCK_ENTRIES = 2**17
+#: Rows and entries of a tile.
+_TILE_ROWS = 512
+_TILE_ENTRIES = 2**16
 
 
 def margin(dtype: torch.dtype) -> float:
     """How far probabilities stay from 0 and 1, where an entry that contradicts them would be impossible."""
-    return 1e-9 if dtype == torch.float64 else 1e-5
+    return 1e-9 if dtype == torch.float64 else 1e-6
 
 
 class Slopes(NamedTuple):
@@ -65,6 +68,14 @@ class Likelihood(NamedTuple):
                 rest = rest + values.select(dim, size - 1).log()
             values = values.narrow(dim, 0, half) * values.narrow(dim, half, half)
         return values.log().sum(dim) + rest
+
+
+class Tiles(NamedTuple):
+    """A block of rows: where it lies, the observed draws of its rows (B,), and its tiles with their columns."""
+
+    at: slice
+    draws: Tensor
+    tiles: list[tuple[slice, CountRows]]
 
 
 @dataclass(frozen=True)
@@ -105,11 +116,38 @@ class CountRows(Rows):
 
     @property
     def _rows_a_block(self) -> int:
-        return max(16, _BLOCK_ENTRIES // self.ones.shape[1])
+        return max(4, _BLOCK_ENTRIES // self.ones.shape[1])
 
     @cached_property
     def _dense_blocks(self) -> Sequence[tuple[slice, CountRows]]:
         return self.parts(self._rows_a_block)
+
+    def tiled(self) -> Iterable[Tiles]:
+        """The rows in blocks, each cut into tiles of columns small enough for several work arrays to stay in cache."""
+        if not self.is_sparse:
+            return self._dense_tiles
+        return (self._cut_up(slice(at, at + self._rows_a_tile)) for at in range(0, len(self), self._rows_a_tile))
+
+    @property
+    def _rows_a_tile(self) -> int:
+        # Wide sparse rows are made dense a block at a time: not too many of them.
+        return max(16, min(_TILE_ROWS, 64 * _BLOCK_ENTRIES // self.ones.shape[1]))
+
+    @cached_property
+    def _dense_tiles(self) -> list[Tiles]:
+        return [self._cut_up(slice(at, at + self._rows_a_tile)) for at in range(0, len(self), self._rows_a_tile)]
+
+    def _cut_up(self, at: slice) -> Tiles:
+        at = slice(at.start, min(at.stop, len(self)))
+        ones = _sparse.dense_rows(self.ones, at.start, at.stop)
+        mask = None if self.mask is None else self.mask[at]
+        width = max(16, _TILE_ENTRIES // len(ones))
+        tiles = []
+        for start in range(0, ones.shape[1], width):
+            columns = slice(start, start + width)
+            part = None if mask is None else mask[:, columns].contiguous()
+            tiles.append((columns, CountRows(ones[:, columns].contiguous(), part, self.total_count)))
+        return Tiles(at, self.draws[at], tiles)
 
     def _sparse_blocks(self) -> Iterator[tuple[slice, CountRows]]:
         for start in range(0, len(self), self._rows_a_block):
@@ -117,7 +155,7 @@ class CountRows(Rows):
             dense = _sparse.dense_rows(self.ones, start, stop)
             yield slice(start, stop), CountRows(dense, None, self.total_count)
 
-    @cached_property
+    @property
     def zeros(self) -> Tensor:
         zeros = self.total_count - self.ones
         return zeros if self.mask is None else zeros.masked_fill_(~self.mask, 0.0)
@@ -168,7 +206,8 @@ class CountRows(Rows):
         of_zeros = zero.mul_(fall)
         return Slopes(slope, fall, one.mul_(rise).add_(of_zeros), of_zeros)
 
-    @cached_property
+    @property
     def _absent(self) -> tuple[Tensor, Tensor]:
         """Whether the first and the last draw came out 0, counting the ones first; observed or not."""
-        return (self.ones < 1).to(self.ones), (self.ones < self.total_count).to(self.ones)
+        # Made again each time: that takes less than fetching a kept copy from beyond the cache.
+        return (1 - self.ones).clamp_(min=0), (self.total_count - self.ones).clamp_(max=1)

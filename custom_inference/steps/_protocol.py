@@ -53,6 +53,10 @@ class Steps(abc.ABC):
         """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""
         return self
 
+    def local(self) -> Steps:
+        """These steps as they infer the locals of rows at fixed parameters; by default as they are."""
+        return self
+
     @property
     def patience(self) -> int:
         """For how many E steps in a row the bound must stand still before it counts as settled."""

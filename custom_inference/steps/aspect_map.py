@@ -19,37 +19,45 @@ p1 = s a and p0 = s (1 - a), both linear in s, log p(x | s) - M sum_k s_k has it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from custom_inference.align import match_components
 from custom_inference.posterior import LocalPosterior, PointPosterior
 from custom_inference.steps._beta import beta_mode, beta_parameters
-from custom_inference.steps._box_newton import box_newton, pair_index, unpacked
-from custom_inference.steps._counts import CountRows, Likelihood, Slopes, margin
+from custom_inference.steps._box_newton import box_newton, unpacked
+from custom_inference.steps._counts import CountRows, margin
 from custom_inference.steps._dirichlet import dirichlet_concentration
 from custom_inference.steps._protocol import POINT, EStep, Params, Steps
+from custom_inference.steps.aspect_membership import MembershipUpdate
 from custom_inference.steps.aspect_propose import propose_aspects
 from ppl_models import Data, MethodError, Model
+from ppl_models._errors import unknown_name
 
 #: Rows without a membership from before start in the middle of the simplex and take this many updates at once.
-_FIRST_UPDATES = {"em": 20, "newton": 6}
+_FIRST_UPDATES = {False: 20, True: 6}
+#: Newton steps are the default where a row has this many draws for each aspect.
+_SHARP = 200
+#: The search makes one start, the best of several least squares solutions, where the data have this many entries.
+_MANY_ENTRIES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class AspectMap(Steps):
     """E step: memberships at fixed aspects; M step: aspects at fixed memberships.
 
-    update: "newton" (safeguarded by EM) or "em", the plain algorithm of the paper.
+    update: "newton" (safeguarded by EM), "em", the plain algorithm of the paper, or "auto": Newton where rows have many
+        draws. There the memberships are sharp and EM converges slowly, by .98 an iteration and more; with few draws
+        EM converges fast enough, and Newton steps put memberships on the simplex's edge that later have to leave it.
     total_count, concentration: of the model, see ``for_model``; an empty concentration is the flat prior.
 
     EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus sum_k (alpha_k - 1) log s_nk.
     """
 
-    update: str = "newton"
+    update: str = "auto"
     total_count: int = 1
     concentration: tuple[float, ...] = ()
 
@@ -68,9 +76,18 @@ class AspectMap(Steps):
 
     def check(self, model: Model, rows: CountRows) -> None:
         del rows
-        if self.update not in _FIRST_UPDATES:
-            raise MethodError(f"update = {self.update!r}, expected one of {', '.join(_FIRST_UPDATES)}")
+        if self.update not in ("auto", "em", "newton"):
+            raise MethodError(unknown_name("update", self.update, ("auto", "em", "newton")))
         beta_parameters(model, "aspect_probability", torch.ones(1))
+
+    def local(self) -> AspectMap:
+        """At fixed aspects every row's problem is concave: Newton steps solve it."""
+        return replace(self, update="newton")
+
+    def takes_newton(self, rows: CountRows, num_components: int) -> bool:
+        if self.update != "auto":
+            return self.update == "newton"
+        return float(rows.draws.mean()) >= _SHARP * num_components
 
     def pseudo_count(self, params: Params) -> Tensor:
         """alpha - 1, (K,)."""
@@ -90,22 +107,20 @@ class AspectMap(Steps):
     ) -> EStep:
         del generator
         aspect, prior = params["aspect_probability"], self.pseudo_count(params)
-        update = _MembershipUpdate(aspect, prior / temperature, newton=self.update == "newton")
-        statistics = _Statistics(aspect, curvature=self.update == "newton")
-        memberships, bounds = [], []
-        for at, block in rows.blocks:
+        newton = self.takes_newton(rows, len(aspect))
+        update, memberships, bounds = MembershipUpdate(aspect, prior / temperature, newton=newton), [], []
+        for block in rows.tiled():
             if locals_ is None:
-                membership = aspect.new_full((len(block), len(aspect)), 1 / len(aspect))
-                for _ in range(_FIRST_UPDATES[self.update] - 1):
-                    membership = update(block, membership).membership
+                membership = aspect.new_full((len(block.draws), len(aspect)), 1 / len(aspect))
+                for _ in range(_FIRST_UPDATES[newton] - 1):
+                    membership = update(block, membership)
             else:
-                membership = locals_["membership"][at]
-            found = update(block, membership)
-            statistics.add(block, found)
-            memberships.append(found.membership)
-            bounds.append(found.likelihood.sum(1) + torch.xlogy(prior, found.membership).sum(1))
+                membership = locals_["membership"][block.at]
+            membership, likelihood = update.last(block, membership)
+            memberships.append(membership)
+            bounds.append(likelihood + torch.xlogy(prior, membership).sum(1))
         bound = torch.cat(bounds) + rows.log_coefficient
-        return EStep(statistics.total, {"membership": torch.cat(memberships)}, bound)
+        return EStep(update.statistics, {"membership": torch.cat(memberships)}, bound)
 
     # ----- M step -------------------------------------------------------------------------------------------------
 
@@ -115,7 +130,7 @@ class AspectMap(Steps):
         prior = beta_parameters(model, "aspect_probability", aspect)
         plain = beta_mode(s["on"], s["on"] + s["off"], prior, floor=margin(aspect.dtype))
         membership = step.locals.get("membership")
-        if self.update == "em" or membership is None:
+        if "curvature" not in s or membership is None:
             return {**params, "aspect_probability": plain}
         return {**params, "aspect_probability": self._newton(params, s, prior, plain, membership, rows)}
 
@@ -137,8 +152,9 @@ class AspectMap(Steps):
         trial = box_newton(aspect.T, gradient.T, curvature, edge, 1 - edge).T.contiguous()
         value = torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
         before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
-        for at, block in rows.blocks:
-            value = value + block.likelihood(membership[at] @ trial).sum(0)
+        for block in rows.tiled():
+            for columns, tile in block.tiles:
+                value[columns] += tile.likelihood(membership[block.at] @ trial[:, columns]).sum(0)
         return torch.where(value >= before, trial, plain)
 
     # ----- what else the driver asks ------------------------------------------------------------------------------
@@ -154,7 +170,13 @@ class AspectMap(Steps):
         return {"aspect_probability": aspect.clamp(0.01, 0.99)}
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        return 3, num_rows
+        entries = num_rows * model.shapes["aspect_probability"][1]
+        return (3 if entries < _MANY_ENTRIES else 1), num_rows
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every aspect has its counterpart, with a cosine above .98."""
+        matched = match_components(first["aspect_probability"], second["aspect_probability"])
+        return bool((matched.similarity > 0.98).all())
 
     def posterior(self, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["membership"])
@@ -166,95 +188,8 @@ class AspectMap(Steps):
         """Aspects into their box, memberships onto the simplex; none at 0, which an EM step could not leave."""
         aspect, membership = params["aspect_probability"], locals_["membership"]
         edge = margin(aspect.dtype)
-        floor = edge if self.update == "em" or any(self.concentration) else 0.0
-        inside = membership.clamp(min=floor)
+        inside = membership.clamp(min=edge)
         return (
             {**params, "aspect_probability": aspect.clamp(edge, 1 - edge)},
             {**locals_, "membership": inside / inside.sum(-1, keepdim=True)},
         )
-
-
-class _Statistics:
-    """Sums over rows for the M step: the expected counts of ones and zeros of every aspect, (K, D); for Newton steps
-    also the curvature's pairs (K (K + 1) / 2, D) and the columns' log-likelihoods (D,)."""
-
-    def __init__(self, aspect: Tensor, *, curvature: bool):
-        self.aspect = aspect
-        self.pairs: Callable[[Tensor], Tensor] | None = _pairs(len(aspect), aspect.device) if curvature else None
-        self.total: dict[str, Tensor] = {}
-
-    def add(self, block: CountRows, at: _Updated) -> None:
-        slopes, transposed = block.slopes(at.p, curvature=self.pairs is not None), at.membership.T
-        found = {
-            "on": self.aspect * (transposed @ slopes.rise),
-            "off": (1 - self.aspect) * (transposed @ slopes.fall),
-        }
-        if self.pairs is not None:
-            found |= {"curvature": self.pairs(transposed) @ slopes.curvature, "column": at.likelihood.sum(0)}
-        self.total = {name: self.total[name] + v if name in self.total else v for name, v in found.items()}
-
-
-def _pairs(size: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """(K, M) -> products of every pair of rows, (K (K + 1) / 2, M)."""
-    first, second, _ = pair_index(size)
-    first, second = first.to(device), second.to(device)
-    return lambda values: values[first] * values[second]
-
-
-class _Updated(NamedTuple):
-    """New memberships of a block, the probabilities p = s a there, and the likelihood."""
-
-    membership: Tensor
-    p: Tensor
-    likelihood: Likelihood
-
-
-class _MembershipUpdate:
-    """Raises log p(x_n | s_n, a) + sum_k prior_k log s_nk for every row of a block; ``prior`` is alpha - 1, (K,)."""
-
-    def __init__(self, aspect: Tensor, prior: Tensor, *, newton: bool):
-        self.aspect, self.prior, self.newton = aspect, prior, newton
-        self.informative = bool((prior > 0).any())
-        if newton:
-            first, second, _ = pair_index(len(aspect))
-            self.first, self.second = first.to(aspect.device), second.to(aspect.device)
-            self.products = (aspect[self.first] * aspect[self.second]).T.contiguous()
-
-    def __call__(self, block: CountRows, membership: Tensor) -> _Updated:
-        p = membership @ self.aspect
-        before = self._objective(membership, block.likelihood(p.clone())) if self.newton else None
-        slopes = block.slopes(p, curvature=self.newton)
-        total = (block.draws + self.prior.sum()).unsqueeze(1)
-        slope = slopes.slope @ self.aspect.T + slopes.fall.sum(1, keepdim=True)
-        plain = (membership * slope + self.prior) / total
-        # A row without any information goes to the prior's mode, which for the flat prior is its mean.
-        plain = torch.where(total > 0, plain, torch.full_like(plain, 1 / plain.shape[1]))
-        plain = plain / plain.sum(1, keepdim=True)
-        if before is None:
-            return self._at(block, plain)
-        trial = self._newton(membership, slope - total, slopes)
-        found = self._at(block, trial)
-        rises = (self._objective(trial, found.likelihood) >= before) & (block.draws > 0)
-        return found if bool(rises.all()) else self._at(block, torch.where(rises.unsqueeze(1), trial, plain))
-
-    def _at(self, block: CountRows, membership: Tensor) -> _Updated:
-        p = membership @ self.aspect
-        return _Updated(membership, p, block.likelihood(p.clone()))
-
-    def _objective(self, membership: Tensor, likelihood: Likelihood) -> Tensor:
-        value = likelihood.sum(1)
-        return value + torch.xlogy(self.prior, membership).sum(1) if self.informative else value
-
-    def _newton(self, membership: Tensor, gradient: Tensor, slopes: Slopes) -> Tensor:
-        """Curvature sum_t [rise^2 / ones] a a' + [fall^2 / zeros] (1 - a) (1 - a)', whose second part is expanded."""
-        packed = slopes.curvature @ self.products
-        zeros = slopes.curvature_of_zeros @ self.aspect.T
-        constant = slopes.curvature_of_zeros.sum(1, keepdim=True)
-        packed += constant - zeros[:, self.first] - zeros[:, self.second]
-        curvature = unpacked(packed)
-        if self.informative:
-            gradient = gradient + self.prior / membership
-            curvature.diagonal(dim1=1, dim2=2).add_(self.prior / membership.square())
-        edge = margin(membership.dtype) ** 2 if self.informative else 0.0
-        trial = box_newton(membership, gradient, curvature, edge, torch.inf)
-        return trial / trial.sum(1, keepdim=True).clamp(min=torch.finfo(trial.dtype).tiny)
