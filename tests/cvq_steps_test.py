@@ -22,6 +22,7 @@ from custom_inference.steps._protocol import Params
 from custom_inference.steps.cvq_common import ascend, m_step
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField, statistics_of
+from custom_inference.steps.cvq_propose import upright
 from custom_inference.steps.cvq_reseat import Climber, birth, leading, split
 from custom_inference.steps.cvq_truncated import CvqTruncated
 from ppl_models import CVQ, CapacityError, Data, DataError, DataWarning, MethodError, ModelError
@@ -324,6 +325,27 @@ def test_jumps_repair_what_em_cannot(missing):
     freed, step = climber.climb(climber.start(stuck), 60)
     assert ci.recovered(freed["weight"], truth["weight"]) == 12
     assert torch.isclose(step.bound.mean(), best, atol=1e-6)
+
+
+def test_a_baseline_takes_a_source_of_its_own():
+    """Data around 3 in place of 0: one source is always on, and the others are the bars, none of them upside down."""
+    generated = bars(600, 0, side=5)
+    model = CVQ(num_components=11, num_features=25)
+    x = generated.x + 3.0 + torch.randn(25, generator=torch.Generator().manual_seed(0))
+    search = ci.Search(restarts=2)  # the second has the baseline
+    fit = ci.VariationalEM(guide="mean_field", search=search).fit(model, x, seed=0, progress=False)
+    assert ci.recovered(fit.params["weight"], generated.truth["weight"]) == 10
+    assert float(fit.params["source_prior"].max()) > 0.999 and int((fit.params["source_prior"] > 0.5).sum()) == 1
+
+
+def test_turning_sources_upright_keeps_the_density():
+    _, params, data = problem(7, 3, 5, 20, missing=0.2)
+    params["source_prior"] = torch.tensor([0.8, 1 - 1e-12, 0.3])
+    turned = upright(params)
+    assert torch.allclose(turned["source_prior"], torch.tensor([0.2, 1.0, 0.3]))
+    before, after = (brute_force(p, data).logsumexp(1) for p in (params, turned))
+    assert torch.allclose(before, after, atol=1e-6)
+    assert upright(turned) is turned
 
 
 def test_statistics_of_given_means_are_those_of_the_e_step():
