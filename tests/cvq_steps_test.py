@@ -238,6 +238,17 @@ def test_em_with_a_dead_and_a_doubled_source_goes_on():
         assert np.diff(trace).min() > -1e-9 and all(torch.isfinite(v).all() for v in current.values())
 
 
+def test_data_without_noise_end_at_the_scales_floor():
+    """The likelihood is unbounded; sigma stops where the bound can still be computed, and EM ends there."""
+    generator = torch.Generator().manual_seed(0)
+    code = torch.bernoulli(torch.full((100, 3), 0.4), generator=generator)
+    weight = torch.randn(3, 6, generator=generator)
+    for engine in (ci.EM(), ci.VariationalEM(guide="mean_field"), ci.VariationalEM(guide="truncated")):
+        fit = engine.fit(CVQ(num_components=3, num_features=6), code @ weight, seed=0, progress=False)
+        assert ci.recovered(fit.params["weight"], weight) == 3 and "converged" in fit.status
+        assert 0 < float(fit.params["scale"]) < 1e-4 and np.diff(fit.elbo).min() > -1e-3
+
+
 def test_fill_values_of_missing_entries_do_not_matter():
     model, params, data = problem(13, missing=0.3)
     for engine in ENGINES:
