@@ -185,11 +185,12 @@ def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tens
     """argmax over sigma of -M log sigma - R / (2 sigma^2) + log p(sigma), R summed over features if sigma is shared.
 
     Flat: sigma^2 = R / M. InverseGamma(a, b) on sigma: (M + a + 1) sigma^2 - b sigma - R = 0. LogNormal(m, t): the root
-    in u = log sigma of R e^{-2u} = M + 1 + (u - m) / t^2. Kept above 4 sqrt(eps) of the data's root mean square, where
-    the residual is nothing but rounding.
+    in u = log sigma of R e^{-2u} = M + 1 + (u - m) / t^2. Kept above 1e-5 of the data's root mean square (in single
+    precision 4 sqrt(eps)): the terms of a row's log joint are of order 1 / sigma^2 and cancel, so below that the bound
+    is nothing but rounding.
     """
     count = s["observed"]
-    floor = (16 * torch.finfo(scale.dtype).eps * s["square"].sum() / count.sum()).sqrt()
+    floor = (max(16 * torch.finfo(scale.dtype).eps, 1e-10) * s["square"].sum() / count.sum()).sqrt()
     floor = floor.clamp(min=torch.finfo(scale.dtype).tiny ** 0.5)
     if scale.ndim == 0:
         count, residual = count.sum(), residual.sum()

@@ -10,6 +10,7 @@ from custom_inference.steps._beta import logit_jitter
 from custom_inference.steps._protocol import EStep, Params, Steps
 from custom_inference.steps._rows import RealRows
 from ppl_models import Data, Model
+from ppl_models._model import is_flat
 
 
 class CvqSteps(Steps):
@@ -38,7 +39,8 @@ class CvqSteps(Steps):
         start = random_start(model, rows, generator)
         if attempt % 3 == 1 and model.shapes["source_prior"][0] > 1:
             start = with_baseline(start, rows)
-        return Climber(model, rows).start(start)
+        found = Climber(model, rows).start(start)
+        return upright(found) if all(is_flat(model.priors[site]) for site in ("source_prior", "weight")) else found
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Starts agree more often than not: three are tried, more only where no two of them agree."""
@@ -73,3 +75,19 @@ def with_baseline(params: Params, rows: RealRows) -> Params:
     centred = rows.square.sum() - (rows.observed_count * mean.square()).sum()
     spread = (centred.clamp(min=0) / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
     return {**params, "weight": weight, "source_prior": prior, "scale": spread.expand_as(params["scale"]).clone()}
+
+
+def upright(params: Params, *, always: float = 0.999) -> Params:
+    """The same density with priors of at most a half, where one source is always on.
+
+    With such a baseline b, a source and its opposite say the same: s_i w_i + b = (1 - s_i)(-w_i) + (b + w_i).
+    """
+    prior = params["source_prior"]
+    base = int(prior.argmax())
+    flipped = prior > 0.5
+    flipped[base] = False
+    if float(prior[base]) < always or not bool(flipped.any()):
+        return params
+    weight = torch.where(flipped[:, None], -params["weight"], params["weight"])
+    weight[base] += params["weight"][flipped].sum(0)
+    return {**params, "source_prior": torch.where(flipped, 1 - prior, prior), "weight": weight}

@@ -120,7 +120,7 @@ def birth(scaled: Tensor, observed: Tensor | None, mean: Tensor, source: int) ->
     """The means (N, K) with the one binary source that explains the scaled residuals (N, D) best in place of one."""
     vectors = leading(scaled, scaled.new_ones(len(scaled), 1), DIRECTIONS)[0]
     along = torch.cat([scaled @ vectors, -(scaled @ vectors)], 1)  # (N, 2 directions)
-    on = (along > along.std(0)).to(scaled)
+    on = (along > along.std(0, correction=0)).to(scaled)
     field, prior = on, on.mean(0)
     for _ in range(BIRTH_STEPS):
         prior = on.mean(0).clamp(1e-3, 0.9)
