@@ -10,9 +10,16 @@ import numpy as np
 import torch
 from sklearn.decomposition import NMF
 
-from custom_inference import Fit, VariationalEM, fit
-from custom_inference.aspects import attribute, denoise, expand, phantoms
-from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
+from custom_inference import (
+    Fit,
+    VariationalEM,
+    attribute,
+    denoise,
+    empirical_bayes_log_likelihood,
+    expand,
+    fit,
+    phantoms,
+)
 from custom_inference.predictive import reconstruct
 from ppl_models import AspectBernoulli, LogisticPCA, MixtureOfBernoullis
 
