@@ -167,7 +167,7 @@ def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor, Any]:
         number = row_number(fit, row)
         at = slice(number, number + 1)
         return fit.data.rows(at).dense(), fit.posterior.mean[at], None
-    values = torch.as_tensor(np.asarray(row, dtype=np.float64))[None]
+    values = torch.tensor(np.asarray(row, dtype=np.float64))[None]  # a copy: pandas hands out read-only views
     data, membership = _rows(fit, values, None)
     return data, membership, values
 

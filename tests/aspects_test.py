@@ -219,6 +219,7 @@ def test_expansion_takes_labels_and_new_rows(planted):
     assert np.allclose(by_number["mean"], [float(denoise(fit, drop=kind)[3, WORDS.index(w)]) for w in by_number.index])
     missing = noisy[3].astype(float)
     missing[:4] = np.nan
+    missing.flags.writeable = False  # as pandas hands rows out
     assert not set(expand(fit, missing, phantom=kind).index) & set(WORDS[:4]), "missing entries are not absences"
 
 

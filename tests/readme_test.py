@@ -66,6 +66,7 @@ def test_commands_run_as_printed(tmp_path, monkeypatch):
     for name in ("fit.safetensors", "posterior.nc", "summary.csv", "components.csv", "loading.csv", "membership.csv"):
         assert (tmp_path / "papers_fit" / name).is_file()
     assert (tmp_path / "papers.json").is_file()
+    assert (tmp_path / "papers_aspects" / "fit.safetensors").is_file()
 
 
 @pytest.mark.parametrize("marker", ["models", "results"])
