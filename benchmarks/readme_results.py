@@ -38,34 +38,63 @@ QUOTES = (
     Quote(
         "noca_recovery",
         "Default fit",
-        "Recovery of known sources by the default fit (a source is found where the cosine of its loading with the "
+        "NOCA: recovery of known sources by the default fit (found: the cosine of its loading with the "
         "true one is above 0.95; log-likelihoods are exact, in nats per row, min / median / max over the seeds):",
         ("set", "method", "all found", "log-lik minus truth's", "CPU s"),
     ),
     Quote(
         "noca_recovery",
-        "The paper's algorithm",
-        "The same sets with the paper's algorithm run plainly (one random start, no annealing), and its ingredients "
-        "one at a time:",
-        ("set", "method", "all found", "found x runs", "log-lik minus truth's", "CPU s"),
-    ),
-    Quote(
-        "noca_recovery",
         "Over-complete",
-        "Twice as many sources as are true:",
+        "NOCA with twice as many sources as are true:",
         ("set", "all found", "active x runs", "log-lik minus truth's", "CPU s"),
     ),
     Quote(
         "noca_recovery",
         "Beyond enumeration",
-        "32 sources on images of 16 x 16 pixels, where sums over all codes are out of reach:",
+        "NOCA, 32 sources on images of 16 x 16 pixels, where sums over all codes are out of reach:",
         ("draw", "found of 32", "CPU s"),
     ),
     Quote(
         "noca_speed",
         "Beside other programs",
-        "Speed beside other programs on one problem (2000 images, eight sources):",
+        "NOCA beside other programs on one problem (2000 images, eight sources):",
         ("method", "CPU s", "ratio to ours", "log-lik a row", "found of 8", "remark"),
+    ),
+    Quote(
+        "cvq_bars",
+        "Default fit",
+        "CVQ: bars found by the default fit, exact log-likelihood in nats per row (min / median / max):",
+        ("problem", "all found", "minus truth's", "CPU s"),
+    ),
+    Quote(
+        "cvq_bars",
+        "Other programs",
+        "CVQ beside other programs on the same images:",
+        ("problem", "program", "found x runs", "log-lik, mean", "CPU s"),
+    ),
+    Quote(
+        "aspect_speed",
+        "img",
+        "Aspect Bernoulli, 2000 images of 64 pixels: whole fits beside other programs, and the updates from one start:",
+        ("method", "iterations", "CPU s", "log-likelihood"),
+    ),
+    Quote(
+        "aspect_speed",
+        "admix",
+        "Aspect Bernoulli, genotypes of 500 individuals at 9915 places:",
+        ("method", "iterations", "CPU s", "log-likelihood"),
+    ),
+    Quote(
+        "aspect_digits",
+        "Noise removal",
+        "Corrosion removed from handwritten digits, 1 - (fp + fn) / 2, by number of components:",
+        ("method", "K = 2", "K = 6", "K = 10", "K = 14", "K = 20"),
+    ),
+    Quote(
+        "aspect_mammals",
+        "False absences",
+        "False absences of fossil mammals filled in:",
+        ("method", "decrease", "false absences filled", "absences outside the range filled"),
     ),
 )
 
