@@ -327,3 +327,40 @@ def test_whole_fit_of_sparse_data():
     sparse = ci.fit(example.model, scipy.sparse.csr_matrix(example.data.x.numpy()), progress=False)
     assert torch.allclose(dense.params["aspect_probability"], sparse.params["aspect_probability"], atol=1e-6)
     assert sparse.params["membership"].shape == (60, 3) and sparse.bound_name == "map"
+
+
+@pytest.mark.parametrize(("num_components", "num_features", "num_rows"), [(1, 5, 20), (4, 3, 20), (3, 6, 2), (2, 1, 9)])
+def test_small_and_odd_sizes(num_components, num_features, num_rows):
+    model, data, _, _ = problem(2, num_components=num_components, num_features=num_features, num_rows=num_rows)
+    for update in UPDATES:
+        steps = AspectMap(update=update).for_model(model)
+        rows = steps.rows(data)
+        start = steps.propose(model, rows, torch.Generator().manual_seed(0), 0)
+        run = run_em(steps, model, rows, start, max_iterations=50, tolerance=1e-9, accelerate="anderson")
+        assert (np.diff(run.trace) >= -1e-10).all() and math.isfinite(run.objective)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("settings_", [{}, {"batch_size": 20, "max_iterations": 20}, {"accelerate": None}])
+def test_whole_fits(dtype, settings_):
+    example = AspectBernoulli.example()
+    fit = ci.fit(example.model, example.data.x, progress=False, dtype=dtype, **settings_)
+    truth = torch.distributions.Bernoulli(example.truth["membership"] @ example.truth["aspect_probability"])
+    assert float(fit.plugin_log_likelihood().sum()) > float(truth.log_prob(example.data.x).sum())
+    assert fit.params["membership"].dtype == dtype
+    again = ci.fit(example.model, example.data.x, progress=False, dtype=dtype, **settings_)
+    assert torch.equal(again.params["aspect_probability"], fit.params["aspect_probability"])
+
+
+def test_new_rows_are_inferred_to_the_optimum():
+    """At fixed aspects the problem is concave: memberships of the training rows come out at least as good."""
+    example = AspectBernoulli.example()
+    fit = ci.fit(example.model, example.data.x, progress=False)
+    aspect, x = fit.params["aspect_probability"], example.data.x
+    found = fit.transform(x)
+    gain = torch.distributions.Bernoulli(found @ aspect).log_prob(x).sum(1) - fit.plugin_log_likelihood()
+    assert float(gain.min()) > -1e-6
+    nothing = fit.transform(torch.full((1, 9), torch.nan))
+    assert torch.allclose(nothing, torch.full((1, 3), 1 / 3))
+    with pytest.raises(MethodError, match="unknown acceleration"):
+        ci.VariationalEM(guide="map", accelerate="warp")

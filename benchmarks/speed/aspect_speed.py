@@ -116,9 +116,9 @@ def table(problem: Problem, python: Path | None) -> Table:
         line.append(None if line[-1] is None else best - line[-1])
     note = (
         "Log-likelihoods are without binomial coefficients. The whole fits and the other programs make their own "
-        "starts; the updates below them share one (SVD and least squares), in double precision, until a cycle of iterations "
-        f"gains less than 1e-7 a row or for at most {problem.most['em']} (EM) and {problem.most['newton']} (Newton) "
-        "iterations. Other programs' seconds are of the whole process, reading files included; ours of the call."
+        "starts; the updates below them share one (SVD and least squares), in double precision, until a cycle of "
+        f"iterations gains less than 1e-7 a row or for at most {problem.most['em']} (EM) and {problem.most['newton']} "
+        "(Newton) iterations. Other programs' seconds are of the whole process, with reading files; ours of the fit."
     )
     return Table(problem.title, COLUMNS, lines, note=note)
 
