@@ -175,7 +175,8 @@ def test_maximum_likelihood_meets_the_kkt_conditions():
     assert bool((s < 1e-6).any()) and bool((a <= edge * 1.01).any() or (a >= 1 - edge * 1.01).any())
 
 
-def test_squarem_reaches_em_s_optimum_with_fewer_evaluations():
+@pytest.mark.parametrize("accelerate", ["squarem", "anderson"])
+def test_acceleration_reaches_the_optimum_of_em_with_fewer_evaluations(accelerate):
     generated = datasets.sample_aspects(AspectBernoulli.example().truth["aspect_probability"], 150, concentration=0.3)
     model = AspectBernoulli(num_components=3, num_features=9)
     steps = AspectMap(update="em").for_model(model)
@@ -183,13 +184,14 @@ def test_squarem_reaches_em_s_optimum_with_fewer_evaluations():
     start = steps.propose(model, rows, torch.Generator().manual_seed(0), 0)
     plain = run_em(steps, model, rows, start, max_iterations=6000, tolerance=1e-9)
     most = plain.evaluations // 4
-    fast = run_em(steps, model, rows, start, max_iterations=most, tolerance=1e-12, accelerate="squarem")
+    fast = run_em(steps, model, rows, start, max_iterations=most, tolerance=1e-12, accelerate=accelerate)
     assert fast.objective >= plain.objective - 1e-4
     assert fast.evaluations < plain.evaluations / 3
     assert objective_of(model, fast.params, fast.step.bound) == fast.objective
 
 
-def test_squarem_on_exact_em_without_locals():
+@pytest.mark.parametrize("accelerate", ["squarem", "anderson"])
+def test_accelerated_exact_em_without_locals(accelerate):
     """The driver's acceleration is not the aspect model's own: NOCA's exact EM climbs to the same place in less."""
     example = MODELS["noca"].example()
     steps = steps_for(example.model, "evidence")
@@ -197,7 +199,7 @@ def test_squarem_on_exact_em_without_locals():
     start = steps.propose(example.model, rows, torch.Generator().manual_seed(1), 0)
     settings_ = {"max_iterations": 3000, "tolerance": 1e-11}
     plain = run_em(steps, example.model, rows, start, **settings_)
-    fast = run_em(steps, example.model, rows, start, accelerate="squarem", **settings_)
+    fast = run_em(steps, example.model, rows, start, accelerate=accelerate, **settings_)
     assert (np.diff(fast.trace) >= -1e-10).all()
     assert fast.objective >= plain.objective - 1e-5
     assert fast.evaluations < 0.6 * plain.evaluations
