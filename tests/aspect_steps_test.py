@@ -175,7 +175,8 @@ def test_maximum_likelihood_meets_the_kkt_conditions():
     assert bool((s < 1e-6).any()) and bool((a <= edge * 1.01).any() or (a >= 1 - edge * 1.01).any())
 
 
-def test_squarem_reaches_em_s_optimum_with_fewer_evaluations():
+@pytest.mark.parametrize("accelerate", ["squarem", "anderson"])
+def test_acceleration_reaches_the_optimum_of_em_with_fewer_evaluations(accelerate):
     generated = datasets.sample_aspects(AspectBernoulli.example().truth["aspect_probability"], 150, concentration=0.3)
     model = AspectBernoulli(num_components=3, num_features=9)
     steps = AspectMap(update="em").for_model(model)
@@ -183,13 +184,14 @@ def test_squarem_reaches_em_s_optimum_with_fewer_evaluations():
     start = steps.propose(model, rows, torch.Generator().manual_seed(0), 0)
     plain = run_em(steps, model, rows, start, max_iterations=6000, tolerance=1e-9)
     most = plain.evaluations // 4
-    fast = run_em(steps, model, rows, start, max_iterations=most, tolerance=1e-12, accelerate="squarem")
+    fast = run_em(steps, model, rows, start, max_iterations=most, tolerance=1e-12, accelerate=accelerate)
     assert fast.objective >= plain.objective - 1e-4
     assert fast.evaluations < plain.evaluations / 3
     assert objective_of(model, fast.params, fast.step.bound) == fast.objective
 
 
-def test_squarem_on_exact_em_without_locals():
+@pytest.mark.parametrize("accelerate", ["squarem", "anderson"])
+def test_accelerated_exact_em_without_locals(accelerate):
     """The driver's acceleration is not the aspect model's own: NOCA's exact EM climbs to the same place in less."""
     example = MODELS["noca"].example()
     steps = steps_for(example.model, "evidence")
@@ -197,7 +199,7 @@ def test_squarem_on_exact_em_without_locals():
     start = steps.propose(example.model, rows, torch.Generator().manual_seed(1), 0)
     settings_ = {"max_iterations": 3000, "tolerance": 1e-11}
     plain = run_em(steps, example.model, rows, start, **settings_)
-    fast = run_em(steps, example.model, rows, start, accelerate="squarem", **settings_)
+    fast = run_em(steps, example.model, rows, start, accelerate=accelerate, **settings_)
     assert (np.diff(fast.trace) >= -1e-10).all()
     assert fast.objective >= plain.objective - 1e-5
     assert fast.evaluations < 0.6 * plain.evaluations
@@ -327,3 +329,40 @@ def test_whole_fit_of_sparse_data():
     sparse = ci.fit(example.model, scipy.sparse.csr_matrix(example.data.x.numpy()), progress=False)
     assert torch.allclose(dense.params["aspect_probability"], sparse.params["aspect_probability"], atol=1e-6)
     assert sparse.params["membership"].shape == (60, 3) and sparse.bound_name == "map"
+
+
+@pytest.mark.parametrize(("num_components", "num_features", "num_rows"), [(1, 5, 20), (4, 3, 20), (3, 6, 2), (2, 1, 9)])
+def test_small_and_odd_sizes(num_components, num_features, num_rows):
+    model, data, _, _ = problem(2, num_components=num_components, num_features=num_features, num_rows=num_rows)
+    for update in UPDATES:
+        steps = AspectMap(update=update).for_model(model)
+        rows = steps.rows(data)
+        start = steps.propose(model, rows, torch.Generator().manual_seed(0), 0)
+        run = run_em(steps, model, rows, start, max_iterations=50, tolerance=1e-9, accelerate="anderson")
+        assert (np.diff(run.trace) >= -1e-10).all() and math.isfinite(run.objective)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("settings_", [{}, {"batch_size": 20, "max_iterations": 20}, {"accelerate": None}])
+def test_whole_fits(dtype, settings_):
+    example = AspectBernoulli.example()
+    fit = ci.fit(example.model, example.data.x, progress=False, dtype=dtype, **settings_)
+    truth = torch.distributions.Bernoulli(example.truth["membership"] @ example.truth["aspect_probability"])
+    assert float(fit.plugin_log_likelihood().sum()) > float(truth.log_prob(example.data.x).sum())
+    assert fit.params["membership"].dtype == dtype
+    again = ci.fit(example.model, example.data.x, progress=False, dtype=dtype, **settings_)
+    assert torch.equal(again.params["aspect_probability"], fit.params["aspect_probability"])
+
+
+def test_new_rows_are_inferred_to_the_optimum():
+    """At fixed aspects the problem is concave: memberships of the training rows come out at least as good."""
+    example = AspectBernoulli.example()
+    fit = ci.fit(example.model, example.data.x, progress=False)
+    aspect, x = fit.params["aspect_probability"], example.data.x
+    found = fit.transform(x)
+    gain = torch.distributions.Bernoulli(found @ aspect).log_prob(x).sum(1) - fit.plugin_log_likelihood()
+    assert float(gain.min()) > -1e-6
+    nothing = fit.transform(torch.full((1, 9), torch.nan))
+    assert torch.allclose(nothing, torch.full((1, 3), 1 / 3))
+    with pytest.raises(MethodError, match="unknown acceleration"):
+        ci.VariationalEM(guide="map", accelerate="warp")

@@ -26,7 +26,7 @@ from ppl_models import Data, _sparse
 _BLOCK_ENTRIES = 2**17
 #: Rows and entries of a tile.
 _TILE_ROWS = 512
-_TILE_ENTRIES = 2**16
+_TILE_ENTRIES = 2**17
 
 
 def margin(dtype: torch.dtype) -> float:
