@@ -36,7 +36,7 @@ def removal(results: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Figure:
             axes.errorbar(sizes, mean, yerr=error, label=name, **drawn)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("number of components K", fontsize=9)
-        axes.set_xticks([2, 6, 10, 14, 18])
+        axes.set_xticks(sizes)
         axes.spines[["top", "right"]].set_visible(False)
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=9, frameon=False

@@ -164,8 +164,8 @@ def main() -> None:
         "that it states; both are shown."
     )
     tables.append(added_table(divisions, paper, [f"{name}.png" for name in names]))
-    for name, (_, division) in zip(names, divisions.values(), strict=True):
-        draw.save(draw.divisions(division, "Miocene mammals with added ones"), RESULTS, name)
+    for name, (most, (_, division)) in zip(names, divisions.items(), strict=True):
+        draw.save(draw.divisions(division, f"Miocene mammals with ones added, Uniform[0, {most}]"), RESULTS, name)
     draw.save(draw.ages(fit, order, ages_of_genera(fossils)), RESULTS, "aspect_mammals_ages")
     figure = draw.richness(fit, order, fossils.x.sum(1), "genera found at the site", "Miocene mammals")
     draw.save(figure, RESULTS, "aspect_mammals_richness")

@@ -138,8 +138,9 @@ def main() -> None:
     )
     files = [f"aspect_news_added_{round(100 * most)}.png" for most in divisions]
     tables.append(added_table(divisions, paper, files))
-    for file, (_, division) in zip(files, divisions.values(), strict=True):
-        draw.save(draw.divisions(division, "Newsgroups with added ones"), RESULTS, file.removesuffix(".png"))
+    for file, (most, (_, division)) in zip(files, divisions.items(), strict=True):
+        figure = draw.divisions(division, f"Newsgroups with ones added, Uniform[0, {most}]")
+        draw.save(figure, RESULTS, file.removesuffix(".png"))
     meta = {"seeds": arguments.seeds, "documents": len(data.x), "words": data.x.shape[1]}
     print(write_report("aspect_news", "Aspect Bernoulli on newsgroup documents", tables, meta, intro=INTRO))
 
