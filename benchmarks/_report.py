@@ -68,11 +68,17 @@ def environment() -> dict[str, Any]:
 
 
 def _command() -> str:
-    """This process as it is started from the repository's root."""
+    """This process as it is started from the repository's root, with names in place of paths on this machine."""
     script, root = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parents[1]
+    arguments = [_named(before, argument) for before, argument in zip(sys.argv, sys.argv[1:], strict=False)]
     if not script.is_relative_to(root):
-        return " ".join(["python", *sys.argv])
-    return " ".join(["python -m", ".".join(script.relative_to(root).with_suffix("").parts), *sys.argv[1:]])
+        return " ".join(["python", script.name, *arguments])
+    return " ".join(["python -m", ".".join(script.relative_to(root).with_suffix("").parts), *arguments])
+
+
+def _named(option: str, argument: str) -> str:
+    """An absolute path as the upper-case name of its option: the report shows how it was made, not where."""
+    return option.lstrip("-").replace("-", "_").upper() if Path(argument).is_absolute() else argument
 
 
 def cell(value: Any) -> str:

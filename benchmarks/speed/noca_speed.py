@@ -231,10 +231,6 @@ def main() -> None:
         print(fits.note, flush=True)
         speed = iterations(problem.draw(truth, 0), options.repeats)
         beside = comparison(truth, ours, options)
-    # The report shows how it was made, not where the checkouts were.
-    for name in ("tvo", "overparam", "peer_python"):
-        value = str(getattr(options, name))
-        sys.argv = [name.upper() if argument == value else argument for argument in sys.argv]
     meta = {"problem": f"IMG, N = {_SIZE[0]}, D = {_SIZE[1]}, patterns of {origin}, pi .25, p .9, leak .01"}
     print(write_report("noca_speed", "NOCA: speed", [fits, beside, speed], meta, intro=_intro()))
 
