@@ -1,6 +1,7 @@
 """Generative models of discrete data with latent variables, each a Pyro program."""
 
 from ppl_models import datasets, distributions
+from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary, as_counts, as_matrix
 from ppl_models._errors import (
     CapacityError,
@@ -34,6 +35,7 @@ __all__ = [
     "AspectBernoulli",
     "AspectBernoulliIndicator",
     "CapacityError",
+    "ComponentModel",
     "Data",
     "DataError",
     "DataWarning",

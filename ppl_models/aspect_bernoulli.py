@@ -29,13 +29,14 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary, as_counts
 from ppl_models._errors import DataError, ModelError
-from ppl_models._model import Example, Model, require_unit_interval
+from ppl_models._model import Example, require_unit_interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AspectBernoulli(Model):
+class AspectBernoulli(ComponentModel):
     """Aspect Bernoulli: binary data whose every entry comes from one of K aspects, in proportions of its row's own.
 
     total_count: draws per entry, m; 1 for binary data, 2 for genotypes.
@@ -55,21 +56,16 @@ class AspectBernoulli(Model):
         membership not on the simplex of K.
     """
 
-    num_components: int
-    num_features: int
     total_count: int = 1
 
     local_site: ClassVar[str] = "membership"
     component_site: ClassVar[str] = "aspect_probability"
+    sizes: ClassVar[tuple[str, ...]] = ("num_components", "num_features", "total_count")
     component_meaning: ClassVar[str] = "P(entry = 1 | aspect)"
     local_meaning: ClassVar[str] = "membership"
     summary: ClassVar[str] = "aspect Bernoulli: every entry of a row comes from one of K aspects, in the row's own mix"
 
     def __post_init__(self) -> None:
-        for name in ("num_components", "num_features", "total_count"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
         super().__post_init__()
         require_unit_interval(self, "aspect_probability")
         prior: Any = self.priors["membership"]
@@ -86,10 +82,6 @@ class AspectBernoulli(Model):
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {"aspect_probability": (self.num_components, self.num_features)}
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        return (self.num_components,)
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -118,10 +110,7 @@ class AspectBernoulli(Model):
             # Rounding can push a convex combination of ones past 1.
             probability = (membership @ aspect).clamp(0.0, 1.0)
             likelihood: Any = _counts(self.total_count, probability)
-            if mask is not None:
-                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
-            rows = x if x is None or batch_size is None else x[index]
-            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+            return self.observe(likelihood, x, mask, None if batch_size is None else index)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         """Counts from 0 to ``total_count``; scipy sparse matrices stay sparse. Raises DataError for anything else."""
@@ -140,10 +129,6 @@ class AspectBernoulli(Model):
             problem = f"{len(empty)} column(s) without any observed entry (the first: {name!r})"
             raise DataError(problem, axis="feature", expected="at least one observed entry; drop the column")
         return None
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> AspectBernoulli:
-        return cls(num_components=num_components, num_features=data.num_features, **settings)
 
     def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"membership": self.prominence(params), "features on": params["aspect_probability"].sum(-1)}

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_matrix
 from ppl_models._errors import DataError, DataWarning, ModelError
 from ppl_models._model import Example, Model, require_unit_interval
@@ -34,7 +35,7 @@ from ppl_models.distributions import BernoulliVector, Flat
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CVQ(Model):
+class CVQ(ComponentModel):
     """Cooperative vector quantizer: real-valued rows, each the sum of the weights of its active binary sources.
 
     Sites
@@ -57,8 +58,6 @@ class CVQ(Model):
         ``scale`` with mass below 0.
     """
 
-    num_components: int
-    num_features: int
     per_feature_scale: bool = False
 
     local_site: ClassVar[str] = "source"
@@ -68,10 +67,6 @@ class CVQ(Model):
     summary: ClassVar[str] = "cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise"
 
     def __post_init__(self) -> None:
-        for name in ("num_components", "num_features"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
         if not isinstance(self.per_feature_scale, bool):
             raise ModelError(f"per_feature_scale = {self.per_feature_scale!r}, expected True or False")
         super().__post_init__()
@@ -104,11 +99,6 @@ class CVQ(Model):
     def code_bits(self) -> int:
         return self.num_components
 
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        """Shape of one row's code."""
-        return (self.num_components,)
-
     def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
         """What each source adds to the expected square of a row, pi_i |w_i|^2, (K,)."""
         return params["source_prior"] * params["weight"].square().sum(-1)
@@ -140,10 +130,7 @@ class CVQ(Model):
             source = pyro.sample("source", BernoulliVector(site["source_prior"]))
             mean = (source.unsqueeze(-2) @ site["weight"]).squeeze(-2)
             likelihood = dist.Normal(mean, scale.expand(mean.shape))
-            if mask is not None:
-                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
-            rows = x if x is None or batch_size is None else x[index]
-            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+            return self.observe(likelihood, x, mask, None if batch_size is None else index)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         """Any real-valued matrix; NaN, or ``mask`` False, is missing. Raises DataError for infinite entries."""
@@ -181,10 +168,6 @@ class CVQ(Model):
             raise DataError(problem, site="x", axis="feature", expected="columns that vary, or per_feature_scale=False")
         message = f"site 'x': {problem}; they carry no information about the sources and lower the shared scale"
         warnings.warn(message, DataWarning, stacklevel=4)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> CVQ:
-        return cls(num_components=num_components, num_features=data.num_features, **settings)
 
     @classmethod
     def example(cls) -> Example:

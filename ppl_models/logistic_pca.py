@@ -25,13 +25,13 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
-from ppl_models._errors import ModelError
-from ppl_models._model import Example, Model
+from ppl_models._model import Example
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LogisticPCA(Model):
+class LogisticPCA(ComponentModel):
     """Logistic PCA: the log-odds of x are a bias plus scores times weights.
 
     Sites
@@ -51,26 +51,12 @@ class LogisticPCA(Model):
     ModelError: K or D below 1, K > D (the weights would not be identified), an unknown prior name.
     """
 
-    num_components: int
-    num_features: int
-
     local_site: ClassVar[str] = "score"
     component_site: ClassVar[str] = "weight"
+    wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
     component_meaning: ClassVar[str] = "weight on the log odds"
     local_meaning: ClassVar[str] = "score"
     summary: ClassVar[str] = "logistic PCA: the log-odds of x are linear in K Gaussian scores"
-
-    def __post_init__(self) -> None:
-        for name in ("num_components", "num_features"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
-        if self.num_components > self.num_features:
-            raise ModelError(
-                f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
-                "the weights span no more than D dimensions; expected K <= D"
-            )
-        super().__post_init__()
 
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
@@ -79,10 +65,6 @@ class LogisticPCA(Model):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         k, d = self.num_components, self.num_features
         return {"weight": (k, d), "bias": (d,)}
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        return (self.num_components,)
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -111,17 +93,10 @@ class LogisticPCA(Model):
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
             score = pyro.sample("score", prior)
             likelihood = dist.Bernoulli(logits=site["bias"] + score @ site["weight"])
-            if mask is not None:
-                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
-            rows = x if x is None or batch_size is None else x[index]
-            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+            return self.observe(likelihood, x, mask, None if batch_size is None else index)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> LogisticPCA:
-        return cls(num_components=num_components, num_features=data.num_features, **settings)
 
     def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"norm": params["weight"].norm(dim=-1)}

@@ -20,13 +20,14 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
 from ppl_models._errors import ModelError
 from ppl_models._model import Example, Model, require_unit_interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureOfBernoullis(Model):
+class MixtureOfBernoullis(ComponentModel):
     """Mixture of Bernoullis: binary rows from K classes.
 
     Sites
@@ -45,9 +46,6 @@ class MixtureOfBernoullis(Model):
         ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
-    num_components: int
-    num_features: int
-
     local_site: ClassVar[str] = "assignment"
     component_site: ClassVar[str] = "probability"
     component_meaning: ClassVar[str] = "P(feature on | class)"
@@ -55,10 +53,6 @@ class MixtureOfBernoullis(Model):
     summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
 
     def __post_init__(self) -> None:
-        for name in ("num_components", "num_features"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
         super().__post_init__()
         require_unit_interval(self, "probability")
         require_simplex(self, "mixing_proportion")
@@ -97,21 +91,10 @@ class MixtureOfBernoullis(Model):
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
             assignment = pyro.sample("assignment", dist.OneHotCategorical(site["mixing_proportion"]))
             likelihood = dist.Bernoulli(assignment @ site["probability"])
-            if mask is not None:
-                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
-            rows = x if x is None or batch_size is None else x[index]
-            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+            return self.observe(likelihood, x, mask, None if batch_size is None else index)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> MixtureOfBernoullis:
-        return cls(num_components=num_components, num_features=data.num_features, **settings)
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        return (self.num_components,)
 
     def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"proportion": params["mixing_proportion"]}

@@ -23,14 +23,14 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
-from ppl_models._errors import ModelError
-from ppl_models._model import Example, Model, require_unit_interval
+from ppl_models._model import Example, require_unit_interval
 from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NOCA(Model):
+class NOCA(ComponentModel):
     """Noisy-or component analysis: binary data as the noisy OR of a few binary sources.
 
     Sites
@@ -50,26 +50,15 @@ class NOCA(Model):
         support is not within [0, 1].
     """
 
-    num_components: int
-    num_features: int
-
     local_site: ClassVar[str] = "source"
     component_site: ClassVar[str] = "loading"
     baseline_site: ClassVar[str | None] = "leak"
+    wide_reason: ClassVar[str | None] = "more sources than features are not identified"
     component_meaning: ClassVar[str] = "P(feature on | source present)"
     local_meaning: ClassVar[str] = "P(source present | row)"
     summary: ClassVar[str] = "noisy-or component analysis: x is the noisy OR of K binary sources and a leak"
 
     def __post_init__(self) -> None:
-        for name in ("num_components", "num_features"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
-        if self.num_components > self.num_features:
-            raise ModelError(
-                f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
-                "more sources than features are not identified; expected K <= D"
-            )
         super().__post_init__()
         require_unit_interval(self, *self.global_sites)
 
@@ -112,17 +101,10 @@ class NOCA(Model):
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
             source = pyro.sample("source", BernoulliVector(site["source_prior"]))
             likelihood = NoisyOr(source, site["loading"], site["leak"])
-            if mask is not None:
-                likelihood = likelihood.mask(mask if batch_size is None else mask[index])
-            rows = x if x is None or batch_size is None else x[index]
-            return pyro.sample("x", likelihood.to_event(1), obs=rows)
+            return self.observe(likelihood, x, mask, None if batch_size is None else index)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> NOCA:
-        return cls(num_components=num_components, num_features=data.num_features, **settings)
 
     @staticmethod
     def theta(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
