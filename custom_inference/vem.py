@@ -105,7 +105,8 @@ class VariationalEM:
                 run = run_em(steps, model, rows, found.params, generator=generator, max_iterations=1, tolerance=1.0)
                 run.outcome = f"interrupted after {len(found.scores)} starts; this is the best of them"
                 return run, details
-            run = self._climb(steps, model, rows, found.params, generator, settings | {"locals_": found.locals})
+            settings["locals_"] = found.locals
+            run = self._climb(steps.finishing(), model, rows, found.params, generator, settings)
             run.outcome += f"; {found.agreement}"
             return run, details
         else:

@@ -97,6 +97,10 @@ class Steps(abc.ABC):
         """log p(x_n | params), (N,), for steps whose bound is exact."""
         return self.e_step(params, rows).bound
 
+    def finishing(self) -> Steps:
+        """The steps that take the best start of a search to convergence; by default these."""
+        return self
+
     def point_locals(self, step: EStep) -> dict[str, Tensor]:
         """Local sites that the family estimates as points, (N, ...): they are reported beside the globals."""
         return {}

@@ -51,7 +51,9 @@ class AspectMap(Steps):
 
     update: "newton" (safeguarded by EM), "em", the plain algorithm of the paper, or "auto": Newton where rows have many
         draws. There the memberships are sharp and EM converges slowly, by .98 an iteration and more; with few draws
-        EM converges fast enough, and Newton steps put memberships on the simplex's edge that later have to leave it.
+        EM is the faster way to good starts, as Newton steps put memberships on the simplex's edge that later have to
+        leave it. The best start is finished by Newton steps all the same: where aspects overlap, EM crawls (thousands
+        of iterations on damaged digits) and would be stopped far from the optimum, before a phantom has formed.
     total_count, concentration: of the model, see ``for_model``; an empty concentration is the flat prior.
 
     EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus sum_k (alpha_k - 1) log s_nk.
@@ -83,6 +85,9 @@ class AspectMap(Steps):
     def local(self) -> AspectMap:
         """At fixed aspects every row's problem is concave: Newton steps solve it."""
         return replace(self, update="newton")
+
+    def finishing(self) -> AspectMap:
+        return replace(self, update="newton") if self.update == "auto" else self
 
     def takes_newton(self, rows: CountRows, num_components: int) -> bool:
         if self.update != "auto":
