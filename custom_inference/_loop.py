@@ -47,7 +47,8 @@ def linear_schedule(start: float, iterations: int) -> Schedule:
 
 def objective_of(model: Model, params: Params, bound: Tensor) -> float:
     """What EM climbs: the bound on the log-likelihood, plus the log prior density of the globals."""
-    return float(bound.sum() + model.log_prior(params))
+    # Summed in double precision: in single, the sum over many rows would not show what an iteration gains.
+    return float(bound.double().sum() + model.log_prior(params))
 
 
 def run_em(
@@ -97,7 +98,9 @@ def run_em(
             if progress is not None:
                 progress.advance(trace[-1] / len(rows))
             settled = iteration >= cycle and (not schedule or schedule(iteration - cycle) == 1.0)
-            still = still + 1 if settled and abs(trace[-1] - trace[-1 - cycle]) <= tolerance * len(rows) else 0
+            # Gains below the rounding of the terms cannot be told from none.
+            least = max(tolerance * len(rows), torch.finfo(step.bound.dtype).eps * abs(value))
+            still = still + 1 if settled and abs(trace[-1] - trace[-1 - cycle]) <= least else 0
             if still >= steps.patience:
                 run.outcome = f"converged after {len(trace)} iterations (gain below {tolerance:g} a row)"
                 return run

@@ -17,6 +17,9 @@ from custom_inference._progress import Progress
 from custom_inference.steps._protocol import Params, Steps
 from ppl_models import MethodError, Model
 
+#: Iterations on all rows in single precision, at most.
+_CLIMB = 50
+
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
@@ -75,51 +78,58 @@ def search(
     suggested_restarts, suggested_rows = steps.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     single = rows.to(torch.float32)
+    # Locals that belong to the solution go on with it. A single start of such an engine is not interrupted to be
+    # judged, which would cost it what its acceleration has learned.
+    carried = size == len(rows) and bool(steps.extrapolated)
+    alone = carried and restarts == 1
     best, scores, agreeing = None, [], 0
-    settled: list[Params] = []
-    reached: list[dict[str, Tensor] | None] = []
+    settled: list[Run] = []
     try:
         for attempt in range(restarts):
             bar.label(f"start {attempt + 1} of {restarts}")
             index = torch.randperm(len(rows), generator=generator)[:size]
             part = single if size == len(rows) else single.select(index.to(rows.like.device))
-            begun = _settled(steps, model, part, settings, generator, attempt, bar)
-            params, stopped = begun.params, begun.interrupted
-            carried = part is single and bool(steps.extrapolated)
-            bound = begun.step.bound if carried else steps.e_step(params, single, generator=generator).bound
-            scores.append(objective_of(model, params, bound) / len(rows))
-            settled.append(params)
-            reached.append(begun.step.locals if carried else None)
+            run = _settled(steps, model, part, settings, generator, attempt, bar, _CLIMB if alone else 0)
+            bound = run.step.bound if carried else steps.e_step(run.params, single, generator=generator).bound
+            scores.append(objective_of(model, run.params, bound) / len(rows))
+            settled.append(run)
             best = settled[max(range(len(scores)), key=scores.__getitem__)]
-            agreeing = sum(steps.same_solution(best, other) for other in settled)
-            if stopped:
+            agreeing = sum(steps.same_solution(best.params, other.params) for other in settled)
+            if run.interrupted:
                 raise KeyboardInterrupt
             if len(scores) >= 3 and agreeing >= settings.agree:
                 break
     except KeyboardInterrupt:
-        start = best if best is not None else steps.initial(model, single, generator)
+        start = best.params if best is not None else steps.initial(model, single, generator)
         return Found({k: v.to(rows.like) for k, v in start.items()}, scores, agreeing, interrupted=True)
     assert best is not None
     bar.label("all rows")
     # Most of the remaining climb costs half in single precision; the caller finishes in its own.
-    run = run_em(
-        steps, model, single, best, max_iterations=50, tolerance=1e-4, generator=generator, progress=bar,
-        accelerate=steps.accelerate, locals_=reached[max(range(len(scores)), key=scores.__getitem__)],
+    run = best if alone else run_em(
+        steps, model, single, best.params, max_iterations=_CLIMB, tolerance=1e-4, generator=generator, progress=bar,
+        accelerate=steps.accelerate, locals_=best.step.locals if carried else None,
     )
-    best = run.params
+    params = run.params
     if settings.prune and not run.interrupted:
-        best = steps.refine(model, single, best)
+        params = steps.refine(model, single, params)
     if run.interrupted:
-        return Found({k: v.to(rows.like) for k, v in best.items()}, scores, agreeing, interrupted=True)
-    kept = best is run.params and bool(steps.extrapolated)
+        return Found({k: v.to(rows.like) for k, v in params.items()}, scores, agreeing, interrupted=True)
+    kept = params is run.params and bool(steps.extrapolated)
     locals_ = {k: v.to(rows.like) for k, v in run.step.locals.items()} if kept else None
-    return Found({k: v.to(rows.like) for k, v in best.items()}, scores, agreeing, locals=locals_)
+    return Found({k: v.to(rows.like) for k, v in params.items()}, scores, agreeing, locals=locals_)
 
 
 def _settled(
-    steps: Steps, model: Model, part: Any, settings: Search, generator: torch.Generator, attempt: int, bar: Progress
+    steps: Steps,
+    model: Model,
+    part: Any,
+    settings: Search,
+    generator: torch.Generator,
+    attempt: int,
+    bar: Progress,
+    more: int,
 ) -> Run:
-    """One start and its first EM iterations."""
+    """One start and its first EM iterations, and ``more`` of them."""
     if settings.informed:
         params = steps.propose(model, part, generator, attempt)
     else:
@@ -130,8 +140,8 @@ def _settled(
         model,
         part,
         params,
-        max_iterations=settings.settle,
-        tolerance=1e-5,
+        max_iterations=settings.settle + more,
+        tolerance=1e-4 if more else 1e-5,
         schedule=schedule,
         accelerate=steps.accelerate,
         generator=generator,
