@@ -41,7 +41,7 @@ from ppl_models._errors import unknown_name
 _FIRST_UPDATES = {False: 20, True: 6}
 #: Newton steps are the default where a row has this many draws for each aspect.
 _SHARP = 200
-#: The search makes one start, the best of several least squares solutions, where the data have this many entries.
+#: The search makes one start where the data have this many entries: least squares then starts near one optimum.
 _MANY_ENTRIES = 2**20
 
 

@@ -16,19 +16,16 @@ from custom_inference.steps._counts import CountRows
 def propose_aspects(
     rows: CountRows, num_components: int, generator: torch.Generator, attempt: int, *, iterations: int = 50
 ) -> Tensor:
-    """Aspects (K, D). The attempts differ in the rows from which the alternation starts."""
+    """Aspects (K, D). The alternation starts from random aspects, which is how the attempts differ."""
+    del attempt  # the generator has moved on since the last one
     left, right = leading_space(rows, num_components, generator)
-    aspect = _random_mixtures(rows, num_components, generator)
+    noise = torch.rand((num_components, rows.like.shape[1]), generator=generator, dtype=torch.float64)
+    aspect = noise.to(left)
     membership = aspect.new_zeros(len(rows), num_components)
     for _ in range(iterations):
         membership = simplex_projection(left @ (right @ torch.linalg.pinv(aspect)))
         aspect = ((torch.linalg.pinv(membership) @ left) @ right).clamp(0.0, 1.0)
     return aspect
-
-
-def _random_mixtures(rows: CountRows, num_components: int, generator: torch.Generator) -> Tensor:
-    noise = torch.rand((num_components, rows.like.shape[1]), generator=generator, dtype=torch.float64)
-    return noise.to(rows.like)
 
 
 def filled(rows: CountRows, block: CountRows) -> Tensor:
