@@ -81,9 +81,9 @@ def default_aspects(x: np.ndarray, k: int, seed: int = 0) -> Aspects:
 
 
 def random_start(x: np.ndarray, k: int, seed: int) -> Aspects:
-    """One random start, as source 001 makes them, to a gain below 0.001 a row."""
+    """One random start, as source 001 makes them, to a gain below 0.0001 a row."""
     model = AspectBernoulli(num_components=k, num_features=x.shape[1])
-    method = VariationalEM(guide="map", search=None, max_iterations=1000, tolerance=1e-3)
+    method = VariationalEM(guide="map", search=None, max_iterations=2000, tolerance=1e-4)
     return Aspects(method.fit(model, x, seed=seed, progress=False))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks.quality._aspect_explain import Division
 from benchmarks.quality._aspect_figures import STYLE
@@ -136,6 +137,7 @@ def held_out(curves: Mapping[str, Mapping[str, Sequence[tuple[int, float, float]
             axes.tick_params(labelsize=8)
         panels[0, column].set_title(name, fontsize=10)
         panels[1, column].set_xlabel("number of components K", fontsize=9)
+        panels[1, column].xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0, 0].set_ylabel("log-likelihood of a row", fontsize=9)
     panels[1, 0].set_ylabel("PLSA (ones only)", fontsize=9)
     handles = [pair for row in panels[:, :1] for pair in zip(*row[0].get_legend_handles_labels(), strict=True)]
