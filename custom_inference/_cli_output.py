@@ -171,7 +171,9 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
           f" by {fit.method}")  # fmt: skip
     print(f"status: {fit.status}")
     exact = "" if summary["log_likelihood_bound"] == "evidence" else f" (bound: {summary['log_likelihood_bound']})"
-    print(f"log-likelihood per row: {summary['log_likelihood_per_row']:.4f}{exact}    BIC: {summary['bic']:.1f}\n")
+    plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""
+    per_row = f"{summary['log_likelihood_per_row']:.4f}{exact}"
+    print(f"log-likelihood per row: {per_row}    BIC: {summary['bic']:.1f}{plugin}\n")
     width = max(len(str(line["component"])) for line in summary["components"])
     for line in summary["components"]:
         off = "  (shut off)" if line["shut off"] else ""

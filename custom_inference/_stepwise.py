@@ -13,6 +13,12 @@ from custom_inference.steps._protocol import EStep, Params, Steps
 from ppl_models import MethodError, Model
 
 
+def require_additive(steps: Steps) -> None:
+    """Raises MethodError for steps whose statistics do not determine the M step."""
+    if not steps.additive:
+        raise MethodError(f"the {steps.bound_name} M step needs every row at once; use batch_size=None")
+
+
 def run_stepwise(
     steps: Steps,
     model: Model,
@@ -32,8 +38,7 @@ def run_stepwise(
     Ends when a pass gains less than ``tolerance`` per row (by the sum of its minibatch bounds), or after
     ``max_iterations`` passes; then two full iterations give bound, locals and parameters that belong together.
     """
-    if not steps.additive:
-        raise MethodError(f"the {steps.bound_name} M step needs every row at once; use batch_size=None")
+    require_additive(steps)
     running: dict[str, Tensor] = {}
     trace: list[float] = []
     count = 0

@@ -14,7 +14,7 @@ from custom_inference._accelerate import ACCELERATIONS
 from custom_inference._loop import Run, run_em
 from custom_inference._progress import Progress
 from custom_inference._search import Search, search
-from custom_inference._stepwise import run_stepwise
+from custom_inference._stepwise import require_additive, run_stepwise
 from custom_inference.engines import Local, LocalSolver, local_of
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import GUIDES, Guide
@@ -85,6 +85,8 @@ class VariationalEM:
         steps, start = self.steps(model), check_init(model, init)
         rows = steps.rows(checked)
         steps.check(model, rows)
+        if self.batch_size is not None:
+            require_additive(steps)  # before the search, not after it
         begin = time.perf_counter()
         with Progress(None, self.name, enabled=progress) as bar, torch.no_grad():
             run, details = self._run(steps, model, rows, start, seed, bar)

@@ -187,9 +187,11 @@ class Model(abc.ABC):
         return checked
 
     def _check_prior(self, site: str, prior: Any) -> None:
-        if not isinstance(prior, torch.distributions.Distribution):
-            kind = type(prior).__name__
-            raise ModelError(f"prior of '{site}' is a {kind}, expected a Pyro distribution such as dist.Beta(1., 9.)")
+        if not (isinstance(prior, torch.distributions.Distribution) and hasattr(prior, "to_event")):
+            kind = f"{type(prior).__module__}.{type(prior).__name__}"
+            raise ModelError(
+                f"prior of '{site}' is a {kind}, expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
+            )
         shape, event = self._shape_of(site), tuple(prior.event_shape)
         batch = shape[: max(0, len(shape) - len(event))]
         if batch + event != shape or not _broadcasts(tuple(prior.batch_shape), batch):

@@ -17,6 +17,7 @@ from ppl_models import (
     DataError,
     DataWarning,
     FileFormatError,
+    ModelError,
     _sparse,
     as_binary,
     as_counts,
@@ -182,3 +183,8 @@ def test_bad_sparse_entries_are_named():
         as_counts(matrix, 2)
     with pytest.raises(DataError, match="not whole numbers from 0 to 2"):
         as_counts([[0.5, 1.0]], 2)
+
+
+def test_a_prior_that_pyro_cannot_expand_is_refused():
+    with pytest.raises(ModelError, match=r"prior of 'leak' is a torch\.distributions\.beta\.Beta, expected a Pyro"):
+        NOCA(num_components=2, num_features=3).with_priors(leak=torch.distributions.Beta(1.0, 9.0))
