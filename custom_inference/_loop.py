@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference._accelerate import accelerator
+from custom_inference._accelerate import Accelerator, accelerator
 from custom_inference._progress import Progress
 from custom_inference.steps._protocol import EStep, Params, Steps
 from ppl_models import Model
@@ -51,6 +51,46 @@ def objective_of(model: Model, params: Params, bound: Tensor) -> float:
     return float(bound.double().sum() + model.log_prior(params))
 
 
+#: Where an iteration starts: parameters, and the locals that warm-start its E step.
+_State = tuple[Params, dict[str, Tensor] | None]
+
+
+class _Climb:
+    """E steps and their objectives, and leaps that are taken back where they lowered it."""
+
+    def __init__(
+        self, steps: Steps, model: Model, rows: Any, leaper: Accelerator | None, generator: torch.Generator | None
+    ):
+        self.steps, self.model, self.rows, self.leaper, self.generator = steps, model, rows, leaper, generator
+        self.evaluations = 0
+
+    @property
+    def cycle(self) -> int:
+        """Iterations to judge convergence by: a single one between two leaps may gain next to nothing."""
+        return 1 if self.leaper is None else 3
+
+    def evaluated(
+        self, state: _State, temperature: float, fallback: _State | None, trace: list[float]
+    ) -> tuple[_State, EStep, float]:
+        """The E step at a state; or at the plain step, ``fallback``, where the leap there lowered the objective."""
+        step, value = self._at(state, temperature)
+        if self.leaper is None or fallback is None:
+            return state, step, value
+        accepted = value >= trace[-1]
+        self.leaper.judge(accepted=accepted)
+        return (state, step, value) if accepted else (fallback, *self._at(fallback, temperature))
+
+    def _at(self, state: _State, temperature: float) -> tuple[EStep, float]:
+        params, locals_ = state
+        step = self.steps.e_step(params, self.rows, locals_, temperature=temperature, generator=self.generator)
+        self.evaluations += 1
+        return step, objective_of(self.model, params, step.bound)
+
+    def leap(self, state: _State, following: tuple[Params, dict[str, Tensor]], temperature: float) -> _State | None:
+        """Where to go instead of ``following``; None for nowhere, as while annealing."""
+        return self.leaper.leap(state, following) if self.leaper is not None and temperature == 1 else None
+
+
 def run_em(
     steps: Steps,
     model: Model,
@@ -75,40 +115,31 @@ def run_em(
     """
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1")
-    leaper = accelerator(accelerate, steps, model)
-    # A single iteration between two leaps may gain next to nothing: judge by a whole cycle.
-    cycle = 1 if leaper is None else 3
+    climb = _Climb(steps, model, rows, accelerator(accelerate, steps, model), generator)
+    state: _State = (params, locals_)
+    fallback: _State | None = None
     run: Run | None = None
     trace: list[float] = []
-    still, evaluations = 0, 0
-    fallback: tuple[Params, dict[str, Tensor]] | None = None
+    still = 0
     try:
         for iteration in range(max_iterations):
             temperature = schedule(iteration) if schedule else 1.0
-            step = steps.e_step(params, rows, locals_, temperature=temperature, generator=generator)
-            value, evaluations = objective_of(model, params, step.bound), evaluations + 1
-            if leaper is not None and fallback is not None:
-                leaper.judge(accepted=value >= trace[-1])
-                if not value >= trace[-1]:
-                    params, locals_ = fallback
-                    step = steps.e_step(params, rows, locals_, temperature=temperature, generator=generator)
-                    value, evaluations = objective_of(model, params, step.bound), evaluations + 1
+            state, step, value = climb.evaluated(state, temperature, fallback, trace)
             trace.append(value)
-            run = Run(params, step, trace, evaluations=evaluations)
+            run = Run(state[0], step, trace, evaluations=climb.evaluations)
             if progress is not None:
-                progress.advance(trace[-1] / len(rows))
-            settled = iteration >= cycle and (not schedule or schedule(iteration - cycle) == 1.0)
+                progress.advance(value / len(rows))
+            settled = iteration >= climb.cycle and (not schedule or schedule(iteration - climb.cycle) == 1.0)
             # Gains below the rounding of the terms cannot be told from none.
             least = max(tolerance * len(rows), torch.finfo(step.bound.dtype).eps * abs(value))
-            still = still + 1 if settled and abs(trace[-1] - trace[-1 - cycle]) <= least else 0
+            still = still + 1 if settled and abs(value - trace[-1 - climb.cycle]) <= least else 0
             if still >= steps.patience:
                 run.outcome = f"converged after {len(trace)} iterations (gain below {tolerance:g} a row)"
                 return run
             if iteration + 1 < max_iterations:
-                following = steps.m_step(model, params, step, rows), step.locals
-                leap = leaper.leap((params, locals_), following) if leaper and temperature == 1 else None
-                fallback = following if leap is not None else None
-                params, locals_ = leap if leap is not None else following
+                following = steps.m_step(model, state[0], step, rows), step.locals
+                leap = climb.leap(state, following, temperature)
+                state, fallback = (following, None) if leap is None else (leap, following)
     except KeyboardInterrupt:
         if run is None:
             raise
