@@ -14,6 +14,7 @@ The statistics sum_n c_nt E[s~ s~'] and sum_n (x_nt - 1/2) E[s~], s~ = (s, 1), a
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -102,11 +103,13 @@ class _Quadratic(LogisticSteps):
         rate = observed_only(rows, curvature(xi))
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
+    @abc.abstractmethod
     def _start(self, prior: ScorePrior, rows: BinaryRows, locals_: dict[str, Tensor] | None) -> _Scores:
-        raise NotImplementedError
+        """Where the scores' updates begin."""
 
+    @abc.abstractmethod
     def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
-        raise NotImplementedError
+        """The scores from the solution of their normal equations and the Cholesky factor of the system."""
 
     def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
         """sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the prior's."""
