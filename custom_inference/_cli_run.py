@@ -30,8 +30,12 @@ class Source:
     drop_empty_rows: bool = False
 
     def read(self) -> Data:
-        """Rows by features, labels kept. Missing entries are marked before anything is compared with a threshold."""
-        data = read_matrix(self.file, columns=self.columns, dtype=torch.float64)
+        """Rows by features, labels kept. Missing entries are marked before anything is compared with a threshold.
+
+        Sparse rows stay sparse, for models that read them so, unless something is to be done to them.
+        """
+        changed = self.transpose or self.drop_empty_rows or (self.mask_value, self.threshold) != (None, None)
+        data = read_matrix(self.file, columns=self.columns, dtype=torch.float64, keep_sparse=not changed)
         if self.transpose:
             data = _transposed(data)
         if self.mask_value is not None:

@@ -106,6 +106,11 @@ def as_matrix(
     keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
         are made dense all the same.
     """
+    if isinstance(data, Tensor) and data.layout != torch.strided:
+        # Torch's own sparse layouts: as scipy's.
+        settings: dict[str, Any] = {"num_features": num_features, "dtype": dtype, "device": device}
+        matrix = _sparse.to_scipy(data.to_sparse_csr())
+        return as_matrix(matrix, mask=mask, site=site, keep_sparse=keep_sparse, **settings)
     if isinstance(data, Data):
         if mask is not None:
             raise DataError("a mask was given beside data that already carry theirs", site=site)

@@ -115,3 +115,30 @@ def test_new_rows_are_inferred_to_the_optimum():
     assert torch.allclose(nothing, torch.full((1, 3), 1 / 3))
     with pytest.raises(MethodError, match="unknown acceleration"):
         ci.VariationalEM(guide="map", accelerate="warp")
+
+
+def test_everything_a_fit_offers_works_on_sparse_rows():
+    """The same answers as on dense rows, whatever is asked."""
+    example = AspectBernoulli.example()
+    model, x = AspectBernoulli(num_components=2, num_features=9), example.data.x
+    sparse = scipy.sparse.csr_matrix(x.numpy())
+    for method in (ci.VariationalEM(guide="map"), ci.VariationalEM(guide="dirichlet"), ci.EM(), ci.SVI(steps=3)):
+        fits = [method.fit(model, data, progress=False) for data in (x, sparse)]
+        for site in fits[0].params:
+            assert torch.allclose(fits[0].params[site], fits[1].params[site], atol=1e-6), (method.name, site)
+    dense = ci.VariationalEM(guide="map").fit(model, x, progress=False)
+    fit = ci.VariationalEM(guide="map").fit(model, sparse, progress=False)
+    assert fit.data.is_sparse
+    for ask in (
+        lambda f: f.evidence,
+        lambda f: f.plugin_log_likelihood(),
+        lambda f: f.log_likelihood(bound="dirichlet"),
+        lambda f: f.transform(f.data.x),
+        lambda f: f.transform(f.data.x, bound="evidence"),
+        lambda f: f.reconstruct(),
+        lambda f: torch.as_tensor(ci.attribute(f).to_numpy()),
+        lambda f: ci.denoise(f, drop=0),
+        lambda f: ci.empirical_bayes_log_likelihood(f, f.data),
+    ):
+        assert torch.allclose(ask(dense), ask(fit), atol=1e-6)
+    assert fit.aic() == pytest.approx(dense.aic()) and set(fit.to_arviz(num_draws=3).groups()) >= {"observed_data"}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from typer.testing import CliRunner
 
 from custom_inference.cli import app
@@ -43,6 +45,16 @@ def test_fit_writes_and_prints_every_model(file, tmp_path):
         assert (out / f"{kind}.png").stat().st_size > 1000
     for table, shape in (("loading", fit.data.num_features), ("membership", 2)):
         assert pd.read_csv(out / f"{table}.csv", index_col=0).shape[1] == shape
+
+
+@pytest.mark.parametrize("name", ["aspect_bernoulli", "noca"])
+def test_sparse_files_stay_sparse_where_the_model_reads_them_so(name, tmp_path):
+    x = MODELS[name].example().data.x.numpy()
+    scipy.sparse.save_npz(tmp_path / "rows.npz", scipy.sparse.csr_matrix(x))
+    run("fit", name, tmp_path / "rows.npz", "-k", 2, "--out", tmp_path / "out", "--no-progress")
+    fit = Fit.load(tmp_path / "out" / "fit.safetensors")
+    assert fit.data.is_sparse == (name == "aspect_bernoulli") and np.array_equal(fit.data.dense().x, x)
+    assert fit.predictive(2).shape == (2, *x.shape) and np.isfinite(fit.aic())
 
 
 @pytest.mark.parametrize("file", MODELS, indirect=True)

@@ -167,7 +167,8 @@ class _Draws:
 
     def __init__(self, aspect: Tensor, rows: CountRows, temperature: float = 1.0):
         self.aspect, self.rows, self.temperature = aspect, rows, temperature
-        self.ones, self.size = rows.ones.T.contiguous(), len(aspect)
+        ones = rows.ones.to_dense() if rows.is_sparse else rows.ones  # of a block of rows, never of all
+        self.ones, self.size = ones.T.contiguous(), len(aspect)
         self.mask = None if rows.mask is None else rows.mask.T
 
     def __len__(self) -> int:

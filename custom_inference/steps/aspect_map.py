@@ -25,7 +25,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.align import match_components
 from custom_inference.posterior import LocalPosterior, PointPosterior
 from custom_inference.steps._beta import beta_mode, beta_parameters
 from custom_inference.steps._box_newton import box_newton, unpacked
@@ -33,7 +32,7 @@ from custom_inference.steps._counts import CountRows, margin
 from custom_inference.steps._dirichlet import dirichlet_concentration
 from custom_inference.steps._protocol import POINT, EStep, Params, Steps
 from custom_inference.steps.aspect_membership import MembershipUpdate
-from custom_inference.steps.aspect_propose import propose_aspects
+from custom_inference.steps.aspect_propose import propose_aspects, same_aspects
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
 
@@ -184,14 +183,8 @@ class AspectMap(Steps):
         return (12 if entries < _FEW_ENTRIES else 3), num_rows
 
     def same_solution(self, first: Params, second: Params) -> bool:
-        """Every aspect has its counterpart: a cosine above .95, or a root mean square difference below .05.
-
-        The cosine alone would tell two phantoms apart, whose few faint entries differ.
-        """
-        one, other = first["aspect_probability"], second["aspect_probability"]
-        matched = match_components(one, other)
-        apart = (one - other[torch.tensor(matched.order, device=other.device)]).square().mean(1).sqrt().cpu()
-        return bool(((matched.similarity > 0.95) | (apart < 0.05)).all())
+        """Every aspect has its counterpart; see :func:`same_aspects`."""
+        return same_aspects(first["aspect_probability"], second["aspect_probability"])
 
     def posterior(self, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["membership"])

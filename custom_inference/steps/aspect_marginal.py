@@ -12,11 +12,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from custom_inference.align import match_components
 from custom_inference.steps._beta import beta_mode, beta_parameters
 from custom_inference.steps._counts import CountRows
 from custom_inference.steps._protocol import EStep, Params, Steps
-from custom_inference.steps.aspect_propose import propose_aspects
+from custom_inference.steps.aspect_propose import propose_aspects, same_aspects
 from ppl_models import Data, MethodError, Model
 
 #: Aspects are kept this far from 0 and 1.
@@ -52,7 +51,8 @@ class AspectMarginal(Steps):
     def check(self, model: Model, rows: CountRows) -> None:
         """Raises MethodError for priors without a closed-form update."""
         self.for_model(model)
-        beta_parameters(model, "aspect_probability", rows.like)
+        del rows
+        beta_parameters(model, "aspect_probability", torch.ones(1))
 
     def initial(self, model: Model, rows: CountRows, generator: torch.Generator) -> Params:
         """Aspects uniform in [0.25, 0.75]."""
@@ -72,6 +72,5 @@ class AspectMarginal(Steps):
         return {"aspect_probability": beta_mode(counts["on"], counts["on"] + counts["off"], prior, floor=FLOOR)}
 
     def same_solution(self, first: Params, second: Params) -> bool:
-        """Every aspect has its counterpart, with a cosine above .98."""
-        matched = match_components(first["aspect_probability"], second["aspect_probability"])
-        return bool((matched.similarity > 0.98).all())
+        """Every aspect has its counterpart; see :func:`same_aspects`."""
+        return same_aspects(first["aspect_probability"], second["aspect_probability"])

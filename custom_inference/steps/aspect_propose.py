@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from custom_inference.align import match_components
 from custom_inference.steps._counts import CountRows
 
 
@@ -64,3 +65,14 @@ def simplex_projection(values: Tensor) -> Tensor:
     rank = torch.arange(1, values.shape[-1] + 1, device=values.device, dtype=values.dtype)
     support = (ordered * rank > excess).sum(-1, keepdim=True).clamp(min=1)
     return (values - excess.gather(-1, support - 1) / support).clamp(min=0)
+
+
+def same_aspects(one: Tensor, other: Tensor) -> bool:
+    """Whether the aspects (K, D) of two starts match one to one.
+
+    A pair matches with a cosine above .95, or a root mean square difference below .05: the cosine alone would tell
+    two phantoms apart, whose few faint entries differ.
+    """
+    matched = match_components(one, other)
+    apart = (one - other[torch.tensor(matched.order, device=other.device)]).square().mean(1).sqrt().cpu()
+    return bool(((matched.similarity > 0.95) | (apart < 0.05)).all())

@@ -17,13 +17,15 @@ from ppl_models._errors import DataError, FileFormatError
 _SPARSE_PARTS = {"indices", "indptr", "data", "shape", "format"}
 
 
-def read_matrix(path: str | Path, *, columns: str | None = None, dtype: torch.dtype | None = None) -> Data:
+def read_matrix(
+    path: str | Path, *, columns: str | None = None, dtype: torch.dtype | None = None, keep_sparse: bool = False
+) -> Data:
     """Rows x features from CSV, Parquet or NPZ (dense, bit-packed, or scipy sparse), labels kept.
 
     CSV, Parquet: the first column becomes the row labels where it is not numeric; column names become feature
     labels. NPZ: the matrix is a scipy sparse matrix, or ``X``/``x``, or ``X_bits`` + ``shape``, or the only
     two-dimensional array; a one-dimensional array of strings whose length is D names the features
-    (``columns`` picks one by name), and one of length N the rows.
+    (``columns`` picks one by name), and one of length N the rows. ``keep_sparse`` leaves sparse matrices sparse.
     """
     path = Path(path)
     if not path.is_file():
@@ -39,7 +41,7 @@ def read_matrix(path: str | Path, *, columns: str | None = None, dtype: torch.dt
             raise
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FileFormatError(f"{path}: not readable as {suffix[1:]}: {first_line}") from None
-    checked = as_matrix(values, dtype=dtype)
+    checked = as_matrix(values, dtype=dtype, keep_sparse=keep_sparse)
     return Data(x=checked.x, mask=checked.mask, coords={**checked.coords, **coords})
 
 
