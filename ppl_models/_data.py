@@ -106,7 +106,7 @@ def as_matrix(
     keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
         are made dense all the same.
     """
-    if isinstance(data, Tensor) and data.layout != torch.strided:
+    if _sparse.is_tensor(data):
         # Torch's own sparse layouts: as scipy's.
         settings: dict[str, Any] = {"num_features": num_features, "dtype": dtype, "device": device}
         matrix = _sparse.to_scipy(data.to_sparse_csr())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -12,6 +13,11 @@ from torch import Tensor
 
 def is_sparse(x: Tensor) -> bool:
     return x.layout == torch.sparse_csr
+
+
+def is_tensor(data: Any) -> bool:
+    """Whether something is a torch tensor in one of the sparse layouts."""
+    return isinstance(data, Tensor) and data.layout != torch.strided
 
 
 def from_scipy(matrix: scipy.sparse.spmatrix, *, dtype: torch.dtype, device=None) -> Tensor:
