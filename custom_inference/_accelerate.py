@@ -27,6 +27,7 @@ from custom_inference.steps._beta import FLOOR
 from custom_inference.steps._protocol import Params, Steps
 from ppl_models import MethodError, Model
 from ppl_models._errors import unknown_name
+from ppl_models._model import support_of
 
 #: What one iteration maps: parameters, and the locals that warm-start the next E step.
 State = tuple[Params, dict[str, Tensor]]
@@ -164,9 +165,7 @@ def into_support(model: Model, params: Params, reached: Params) -> Params:
 
 
 def _inside(prior: Any, value: Tensor, reached: Tensor) -> Tensor:
-    support = getattr(prior, "support", None)
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
+    support = support_of(prior)
     if support is constraints.simplex:
         inside = torch.maximum(value, reached.clamp(max=FLOOR))
         return inside / inside.sum(-1, keepdim=True)

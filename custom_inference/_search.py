@@ -112,11 +112,10 @@ def search(
     params = run.params
     if settings.prune and not run.interrupted:
         params = steps.refine(model, single, params)
-    if run.interrupted:
-        return Found({k: v.to(rows.like) for k, v in params.items()}, scores, agreeing, interrupted=True)
     kept = params is run.params and bool(steps.extrapolated)
     locals_ = {k: v.to(rows.like) for k, v in run.step.locals.items()} if kept else None
-    return Found({k: v.to(rows.like) for k, v in params.items()}, scores, agreeing, locals=locals_)
+    found = {k: v.to(rows.like) for k, v in params.items()}
+    return Found(found, scores, agreeing, interrupted=run.interrupted, locals=locals_)
 
 
 def _settled(

@@ -26,6 +26,7 @@ from custom_inference.posterior import PointPosterior
 from custom_inference.steps._protocol import POINT
 from custom_inference.vem import named_guide
 from ppl_models import Data, MethodError, Model
+from ppl_models._model import support_of
 
 #: Guides of the globals alone: the codes are summed out by enumeration.
 _GLOBAL_GUIDES = ("delta", "normal")
@@ -245,8 +246,7 @@ def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> 
     """Values moved ``margin`` inside the support of their priors, where unconstrained coordinates are finite."""
     inside = {}
     for site, value in params.items():
-        support: Any = model.prior(site, like=value).support
-        support = getattr(support, "base_constraint", support)
+        support = support_of(model.prior(site, like=value))
         low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
         if support is constraints.simplex:
             value = (value + margin) / (value + margin).sum(-1, keepdim=True)

@@ -235,12 +235,18 @@ def is_flat(prior: Any) -> bool:
     return isinstance(prior, torch.distributions.Uniform) and bool((prior.low == 0).all() and (prior.high == 1).all())
 
 
+def support_of(prior: Any) -> Any:
+    """The support of one element of a distribution, whatever of its axes are events; None where it has none."""
+    support = getattr(prior, "support", None)
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support
+
+
 def require_unit_interval(model: Model, *sites: str) -> None:
     """Refuse priors with mass outside [0, 1] for sites that are probabilities."""
     for site in sites:
-        support = getattr(model.priors[site], "support", None)
-        if isinstance(support, constraints.independent):
-            support = support.base_constraint
+        support = support_of(model.priors[site])
         lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
         inside = lower is not None and upper is not None and bool(
             (torch.as_tensor(lower) >= 0).all() and (torch.as_tensor(upper) <= 1).all()
@@ -248,3 +254,12 @@ def require_unit_interval(model: Model, *sites: str) -> None:
         if not inside:
             name = type(model.priors[site]).__name__
             raise ModelError(f"'{site}' is a probability; the prior {name} has support {support}, not within [0, 1]")
+
+
+def require_simplex(model: Model, site: str) -> None:
+    """Refuse priors over anything but the simplex for a site that is a vector of proportions."""
+    prior, size = model.priors[site], model._shape_of(site)[-1]
+    on_simplex = isinstance(getattr(prior, "support", None), type(constraints.simplex))
+    if not on_simplex or tuple(getattr(prior, "event_shape", ())) != (size,):
+        name = type(prior).__name__
+        raise ModelError(f"'{site}' is a point of the simplex of {size}; expected a Dirichlet or the like, not {name}")

@@ -27,12 +27,11 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary, as_counts
 from ppl_models._errors import DataError, ModelError
-from ppl_models._model import Example, require_unit_interval
+from ppl_models._model import Example, require_simplex, require_unit_interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,10 +67,7 @@ class AspectBernoulli(ComponentModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_unit_interval(self, "aspect_probability")
-        prior: Any = self.priors["membership"]
-        if prior.support is not constraints.simplex:
-            name = type(prior).__name__
-            raise ModelError(f"'membership' is on the simplex; the prior {name} has support {prior.support}")
+        require_simplex(self, "membership")
 
     def default_priors(self) -> dict[str, Any]:
         return {

@@ -25,12 +25,11 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_matrix
 from ppl_models._errors import DataError, DataWarning, ModelError
-from ppl_models._model import Example, Model, require_unit_interval
+from ppl_models._model import Example, Model, require_unit_interval, support_of
 from ppl_models.distributions import BernoulliVector, Flat
 
 
@@ -188,9 +187,7 @@ class CVQ(ComponentModel):
 
 def _require_positive(model: Model, site: str) -> None:
     """Refuse a prior with mass below 0."""
-    support = getattr(model.priors[site], "support", None)
-    if isinstance(support, constraints.independent):
-        support = support.base_constraint
+    support = support_of(model.priors[site])
     lower = getattr(support, "lower_bound", None)
     if lower is None or not bool((torch.as_tensor(lower) >= 0).all()):
         name = type(model.priors[site]).__name__

@@ -18,12 +18,10 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
-from ppl_models._errors import ModelError
-from ppl_models._model import Example, Model, require_unit_interval
+from ppl_models._model import Example, require_simplex, require_unit_interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,12 +118,3 @@ class MixtureOfBernoullis(ComponentModel):
         x = torch.bernoulli(assignment @ probability, generator=generator)
         truth = {"mixing_proportion": proportion, "probability": probability, "assignment": assignment}
         return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth=truth)
-
-
-def require_simplex(model: Model, site: str) -> None:
-    """Refuse priors over anything but the simplex for a site that is a vector of proportions."""
-    prior, size = model.priors[site], model.shapes[site][-1]
-    on_simplex = isinstance(getattr(prior, "support", None), type(constraints.simplex))
-    if not on_simplex or tuple(getattr(prior, "event_shape", ())) != (size,):
-        name = type(prior).__name__
-        raise ModelError(f"'{site}' is a point of the simplex of {size}; expected a Dirichlet or the like, not {name}")

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models import MethodError, Model
+from ppl_models._model import support_of
 
 #: Keeps concentrations and scales off zero, where densities have no finite gradient.
 _EDGE = 1e-3
@@ -34,8 +35,7 @@ def _normal(raw: Tensor) -> Any:
 
 def continuous_family(model: Model) -> ContinuousFamily:
     """Dirichlet for latents on the simplex, independent normals for real ones."""
-    support: Any = model.prior(model.local_site).support
-    support = getattr(support, "base_constraint", support)
+    support = support_of(model.prior(model.local_site))
     if support is constraints.simplex:
         return ContinuousFamily(lambda size: size, _dirichlet)
     if support is constraints.real:

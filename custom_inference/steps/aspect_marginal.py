@@ -12,14 +12,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from custom_inference.steps._beta import beta_mode, beta_parameters
+from custom_inference.steps._beta import FLOOR, beta_mode, beta_parameters
 from custom_inference.steps._counts import CountRows
 from custom_inference.steps._protocol import EStep, Params, Steps
 from custom_inference.steps.aspect_propose import propose_aspects, same_aspects
 from ppl_models import Data, MethodError, Model
-
-#: Aspects are kept this far from 0 and 1.
-FLOOR = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
