@@ -11,6 +11,7 @@ from custom_inference.fit import Fit
 from custom_inference.guides import (
     AllCodes,
     Amortized,
+    CollapsedVariationalBayes,
     DirichletMembership,
     FactorizedBound,
     FactorizedNoisyOr,
@@ -19,6 +20,7 @@ from custom_inference.guides import (
     MeanField,
     PointEstimate,
     Truncated,
+    VariationalBayes,
 )
 from custom_inference.mcmc import NUTS
 from custom_inference.predictive import reconstruction_error
@@ -32,6 +34,7 @@ __all__ = [
     "Alignment",
     "AllCodes",
     "Amortized",
+    "CollapsedVariationalBayes",
     "Comparison",
     "DirichletMembership",
     "Exact",
@@ -44,6 +47,7 @@ __all__ = [
     "PointEstimate",
     "Search",
     "Truncated",
+    "VariationalBayes",
     "VariationalEM",
     "align",
     "attribute",

@@ -65,9 +65,9 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     from custom_inference.plots import component_names
 
     names, coords = component_names(fit), fit.coords
-    rows = pd.Index(coords["row"], name="row")
+    rows = pd.Index(coords[fit.model.row_axis], name="row")
     model = fit.model
-    loading = pd.DataFrame(_array(fit.params[model.component_site]), names, coords["feature"])
+    loading = pd.DataFrame(_array(fit.params[model.component_site]), names, coords[fit.model.feature_axis])
     if model.baseline_site is not None:
         loading.loc[model.baseline_site] = _array(fit.params[model.baseline_site])
     return {

@@ -45,12 +45,6 @@ def linear_schedule(start: float, iterations: int) -> Schedule:
     return temperature
 
 
-def objective_of(model: Model, params: Params, bound: Tensor) -> float:
-    """What EM climbs: the bound on the log-likelihood, plus the log prior density of the globals."""
-    # Summed in double precision: in single, the sum over many rows would not show what an iteration gains.
-    return float(bound.double().sum() + model.log_prior(params))
-
-
 #: Where an iteration starts: parameters, and the locals that warm-start its E step.
 _State = tuple[Params, dict[str, Tensor] | None]
 
@@ -84,7 +78,7 @@ class _Climb:
         params, locals_ = state
         step = self.steps.e_step(params, self.rows, locals_, temperature=temperature, generator=self.generator)
         self.evaluations += 1
-        return step, objective_of(self.model, params, step.bound)
+        return step, self.steps.objective(self.model, params, step.bound)
 
     def leap(self, state: _State, following: tuple[Params, dict[str, Tensor]], temperature: float) -> _State | None:
         """Where to go instead of ``following``; None for nowhere, as while annealing."""

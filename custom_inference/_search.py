@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference._loop import Run, linear_schedule, objective_of, run_em
+from custom_inference._loop import Run, linear_schedule, run_em
 from custom_inference._progress import Progress
 from custom_inference.steps._protocol import Params, Steps
 from ppl_models import MethodError, Model
@@ -91,7 +91,7 @@ def search(
             part = single if size == len(rows) else single.select(index.to(rows.like.device))
             run = _settled(steps, model, part, settings, generator, attempt, bar, _CLIMB if alone else 0)
             bound = run.step.bound if carried else steps.e_step(run.params, single, generator=generator).bound
-            scores.append(objective_of(model, run.params, bound) / len(rows))
+            scores.append(steps.objective(model, run.params, bound) / len(rows))
             settled.append(run)
             best = settled[max(range(len(scores)), key=scores.__getitem__)]
             agreeing = sum(steps.same_solution(best.params, other.params) for other in settled)

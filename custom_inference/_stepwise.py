@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference._loop import Run, objective_of, run_em
+from custom_inference._loop import Run, run_em
 from custom_inference._progress import Progress
 from custom_inference.steps._protocol import EStep, Params, Steps
 from ppl_models import MethodError, Model
@@ -54,7 +54,7 @@ def run_stepwise(
                 params = steps.m_step(model, params, EStep(running, {}, step.bound), batch)
                 bounds.append(step.bound)
                 count += 1
-            trace.append(objective_of(model, params, torch.cat(bounds)))
+            trace.append(steps.objective(model, params, torch.cat(bounds)))
             if progress is not None:
                 progress.advance(trace[-1] / len(rows))
             if len(trace) > 1 and abs(trace[-1] - trace[-2]) <= tolerance * len(rows):

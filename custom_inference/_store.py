@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from custom_inference.engines import Local, LocalSolver, steps_for
-from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture
+from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture, DirichletPosterior
 from ppl_models import MODELS, Data, FileFormatError, Model, ModelError, _sparse
 from ppl_models.distributions import Flat
 
@@ -52,6 +52,7 @@ def _tensors(fit: Fit) -> dict[str, Tensor]:
     tensors = {f"params/{k}": v for k, v in fit.params.items()}
     tensors |= {f"draws/{k}": v for k, v in (fit.draws or {}).items()}
     tensors |= {f"stats/{k}": v for k, v in fit.sample_stats.items()}
+    tensors |= {f"global/{k}": posterior.concentration for k, posterior in fit.global_posterior.items()}
     tensors |= {"elbo": fit.elbo} | _data_tensors(fit.data.x)
     if fit.data.mask is not None:
         tensors["data/mask"] = fit.data.mask
@@ -153,6 +154,7 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         "data": Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=meta["coords"]),
         "local": local,
         "solver": LocalSolver(steps=steps_for(model, meta["solver"])) if meta["solver"] else None,
+        "global_posterior": {k: DirichletPosterior(v) for k, v in _group(tensors, "global/").items()},
         "draws": _group(tensors, "draws/") or None,
         "sample_stats": _group(tensors, "stats/"),
         **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},

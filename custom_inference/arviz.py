@@ -158,7 +158,7 @@ def _log_likelihood(fit: Fit, num_draws: int, labels: dict[str, list[Any]]) -> x
         (chains, length), each = _draws_of(fit)
         scored = [score(fit, params) for params in each]
         values, bound = torch.stack([row for row, _ in scored]).reshape(chains, length, -1), scored[0][1]
-    dataset = _dataset({site: values}, {site: ("row",)}, labels)
+    dataset = _dataset({site: values}, {site: (fit.model.row_axis,)}, labels)
     dataset.attrs["bound"] = bound
     return dataset
 

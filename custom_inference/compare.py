@@ -58,7 +58,7 @@ def compare(
     """
     if not methods:
         raise MethodError("no methods to compare")
-    data = model.prepare(x, mask=mask, dtype=torch.float64).dense()
+    data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64))
     if at is None:
         from custom_inference.default import fit as default_fit
 

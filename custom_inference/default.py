@@ -17,7 +17,7 @@ from ppl_models import Data, Model
 EXACT_EM_UP_TO = 10
 #: Families for continuous locals, the first that a model has being its default: scores are integrated out (logistic
 #: PCA), memberships estimated as points, as their paper does and as phantoms need (aspect Bernoulli).
-PREFERRED = ("gaussian", "map")
+PREFERRED = ("vb", "gaussian", "map")
 
 
 def default_method(model: Model, data: Data) -> Any:
@@ -32,7 +32,7 @@ def default_method(model: Model, data: Data) -> Any:
     if not engines:
         return SVI(guide="delta")
     if model.has_continuous_locals:
-        return VariationalEM(guide=next(name for name in PREFERRED if name in engines))
+        return VariationalEM(guide=next(name for name in (*PREFERRED, *engines) if name in engines))
     if model.code_bits is None or model.code_bits <= EXACT_EM_UP_TO:
         return EM()
     return VariationalEM(guide=scalable_bound(model))

@@ -121,7 +121,11 @@ def is_feasible(model: Model) -> bool:
 
 def bounds_of(model: Model) -> list[str]:
     """The names of the bounds on (or the exact) log p(x_n | params) that the model's engines give."""
-    return [name for name in engines_of(model) if name != POINT]
+    return [name for name, make in engines_of(model).items() if name != POINT and not _integrates_globals(make)]
+
+
+def _integrates_globals(make: Callable[[], Steps]) -> bool:
+    return getattr(make, "integrates_globals", False)
 
 
 def scalable_bound(model: Model) -> str:

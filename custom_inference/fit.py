@@ -12,7 +12,7 @@ from torch import Tensor
 
 from custom_inference import _store, evaluate, predictive
 from custom_inference.engines import Local, LocalSolver, bounds_of, solve_local
-from custom_inference.posterior import LocalPosterior
+from custom_inference.posterior import DirichletPosterior, LocalPosterior
 from ppl_models import Data, Model
 
 
@@ -27,6 +27,8 @@ class Fit:
     bound_name: what the objective bounds with: "evidence" (exact), "factorized", "mean_field", "truncated", ...;
         "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
     status: in plain language, how the fit ended and how many restarts agreed.
+    global_posterior: global site -> its approximate posterior, from methods that have one (variational Bayes);
+        ``params`` holds its mean.
     draws: global site -> (chain, draw, ...) posterior draws, from methods that have them.
     details: what else the method has to report (JSON-able).
     """
@@ -41,6 +43,7 @@ class Fit:
     seed: int
     local: Local | None = None
     solver: LocalSolver | None = None
+    global_posterior: dict[str, DirichletPosterior] = field(default_factory=dict)
     draws: dict[str, Tensor] | None = None
     sample_stats: dict[str, Tensor] = field(default_factory=dict)
     guide: Any = None
@@ -72,17 +75,18 @@ class Fit:
     def coords(self) -> dict[str, list[Any]]:
         """Labels of the axes: those of the data, and numbers for the components."""
         names = {axis: size for site, axes in self.model.dims.items() for axis, size in self._axis_sizes(site, axes)}
-        return {axis: self.data.coords.get(axis, list(range(size))) for axis, size in names.items()}
+        labels = {self.model.row_axis: "row", self.model.feature_axis: "feature"}
+        return {axis: self.data.coords.get(labels.get(axis, axis), list(range(size))) for axis, size in names.items()}
 
     def _axis_sizes(self, site: str, axes: tuple[str, ...]) -> list[tuple[str, int]]:
         shape = self.model.shapes.get(site)
         if shape is None:
-            return [("row", len(self.data))] if "row" in axes else []
+            return [(self.model.row_axis, len(self.data))] if self.model.row_axis in axes else []
         return list(zip(axes, shape, strict=True))
 
     def _as_data(self, x: Any, mask: Any) -> Data:
         like = next(iter(self.params.values()))
-        return self.model.prepare(x, mask=mask, dtype=like.dtype, device=like.device)
+        return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device)
 
     def _solve(self, data: Data, bound: str | None) -> Local:
         return solve_local(self.model, self.globals, data, bound=bound, fallback=self.solver, seed=self.seed)

@@ -60,7 +60,7 @@ class NUTS:
         progress: bool = True,
     ) -> Fit:
         """Draw from the posterior of the globals. Ctrl-C returns the draws of the chains so far."""
-        checked = model.prepare(data, mask=mask, dtype=dtype, device=device).dense()
+        checked = model.as_read(model.prepare(data, mask=mask, dtype=dtype, device=device))
         model.check_for_fitting(checked)
         begin = time.perf_counter()
         start = check_init(model, init)

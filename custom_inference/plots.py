@@ -52,7 +52,7 @@ def plot_components(
     count = len(parts.values)
     beside = f" and the {parts.baseline_name}" if parts.baseline is not None else ""
     title = title or f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
-    features = fit.coords["feature"]
+    features = fit.coords[fit.model.feature_axis]
     place = _pixels(features, image_shape)
     if place is None:
         return _strongest_features(parts, features, top, title)
@@ -112,7 +112,7 @@ def plot_loading(fit: Fit, *, max_features: int = 80, title: str | None = None) 
 
     Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
     """
-    parts, features = _Components.of(fit), fit.coords["feature"]
+    parts, features = _Components.of(fit), fit.coords[fit.model.feature_axis]
     chosen = np.arange(parts.values.shape[1])
     shown = "feature"
     if len(chosen) > max_features:
@@ -170,16 +170,16 @@ def plot_source(fit: Fit, *, max_rows: int | None = None, title: str | None = No
     order = np.lexsort((-mean.sum(1), *(~bits).T[::-1]))
     if max_rows is not None and max_rows < len(order):
         order = order[np.linspace(0, len(order) - 1, max_rows).round().astype(int)]
-    labelled = len(order) <= 60
-    title = title or f"{_family(fit)}: {fit.model.local_site}s of the rows"
+    labelled, row = len(order) <= 60, fit.model.row_axis
+    title = title or f"{_family(fit)}: {fit.model.local_site}s of the {fit.model.row_axis}s"
     width = max(2.6 + 0.34 * mean.shape[1], 0.095 * len(title))
     figure = new_figure(width, 2.4 + 0.19 * len(order) if labelled else 7.0)
     axes = figure.subplots()
-    rows = [fit.coords["row"][n] for n in order] if labelled else None
+    rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
     labels = component_names(fit)
     image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
-    axes.set_ylabel("row" if labelled else f"{len(order)} rows, ordered by their {fit.model.local_site}s")
+    axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
     _axes.scale(figure, image, axes, fit.model.local_meaning)
     figure.suptitle(title)
     return figure

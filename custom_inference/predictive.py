@@ -34,17 +34,24 @@ def sample_rows(model: Model, params: Mapping[str, Tensor], num_rows: int, *, se
     return {site: nodes[site]["value"] for site in sites}
 
 
-def observed_site(model: Model, params: Mapping[str, Tensor], local: Tensor, *, seed: int = 0) -> Any:
-    """The program's observed site at given locals (N, ...): its distribution ``fn``, and a ``value`` drawn from it."""
+def observed_site(
+    model: Model, params: Mapping[str, Tensor], local: Tensor, *, seed: int = 0, like: Data | None = None
+) -> Any:
+    """The program's observed site at given locals (N, ...): its distribution ``fn``, and a ``value`` drawn from it.
+
+    like: the data that the locals belong to, whose lengths and the like the program is given.
+    """
     with isolated(seed), default_dtype(local.dtype):
         program = pyro.condition(model, data={**params, model.local_site: local})
-        trace = poutine.trace(program).get_trace(num_rows=len(local))
+        trace = poutine.trace(program).get_trace(num_rows=len(local), **({} if like is None else model.given(like)))
     return trace.nodes[model.observed_site]
 
 
-def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor) -> Tensor:
+def feature_mean(
+    model: Model, params: Mapping[str, Tensor], local: Tensor, *, like: Data | None = None
+) -> Tensor:
     """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
-    return observed_site(model, params, local)["fn"].mean
+    return observed_site(model, params, local, like=like)["fn"].mean
 
 
 def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
@@ -52,7 +59,7 @@ def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data:
     found = []
     for start in range(0, len(data), _BLOCK_ROWS):
         block = slice(start, start + _BLOCK_ROWS)
-        part = data.rows(block).dense()
+        part = model.as_read(data.rows(block))
         with isolated(0), default_dtype(local.dtype):
             program = pyro.condition(model, data={**params, model.local_site: local[block]})
             trace = poutine.trace(program).get_trace(part.x, mask=part.mask)
@@ -64,8 +71,9 @@ def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data:
 def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> Tensor:
     """x copies drawn from p(x | s, params) with s from the fit's local posterior, (num_samples, N, D)."""
     source = fit.posterior.sample(num_samples, seed=seed)
+    given: Any = {"like": fit.data}
     copies = [
-        observed_site(fit.model, fit.globals, one, seed=seed + i)["value"] for i, one in enumerate(source)
+        observed_site(fit.model, fit.globals, one, seed=seed + i, **given)["value"] for i, one in enumerate(source)
     ]
     return torch.stack(copies)
 
@@ -74,12 +82,13 @@ def reconstruct(fit: Fit, x: Any = None, *, mask: Any = None, how: str = "mode")
     """E[x_nj] at the most probable locals ("mode"), or averaged over their posterior ("mean")."""
     if how not in ("mode", "mean"):
         raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
-    posterior = fit.local_posterior(x, mask=mask).posterior
+    data = fit.data if x is None else fit._as_data(x, mask)
+    posterior = fit.local_posterior(data).posterior
     if how == "mode":
-        return feature_mean(fit.model, fit.globals, posterior.mode)
+        return feature_mean(fit.model, fit.globals, posterior.mode, like=data)
     # Averaging over draws covers every family of posteriors with one rule.
     draws = posterior.sample(200, seed=fit.seed)
-    return torch.stack([feature_mean(fit.model, fit.globals, one) for one in draws]).mean(0)
+    return torch.stack([feature_mean(fit.model, fit.globals, one, like=data) for one in draws]).mean(0)
 
 
 def reconstruction_error(fit: Fit, x: Any = None, *, seed: int = 0) -> float:

@@ -104,7 +104,7 @@ class SVI:
         progress: bool = True,
     ) -> Fit:
         """Fit globals and guide. ``init`` gives starting values of the globals (another fit, or a mapping)."""
-        checked = model.prepare(data, mask=mask, dtype=dtype, device=device).dense()
+        checked = model.as_read(model.prepare(data, mask=mask, dtype=dtype, device=device))
         model.check_for_fitting(checked)
         begin = time.perf_counter()
         with isolated(seed), default_dtype(dtype):

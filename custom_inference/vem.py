@@ -99,7 +99,7 @@ class VariationalEM:
         generator = torch.Generator().manual_seed(seed)
         settings = {"max_iterations": self.max_iterations, "tolerance": self.tolerance, "progress": bar}
         if start is not None:
-            start = {site: value.to(rows.like) for site, value in start.items()}
+            start = steps.starting(model, {site: value.to(rows.like) for site, value in start.items()}, rows)
         elif self.search is not None:
             found = search(steps, model, rows, self.search, generator, bar)
             details = {"start_scores": found.scores}
@@ -129,9 +129,11 @@ class VariationalEM:
     ) -> Fit:
         params, locals_ = steps.canonical(run.params, run.step.locals)
         step = run.step._replace(locals=locals_)
+        values, global_posterior = steps.reported(model, params)
         return Fit(
-            model=model,
-            params=params | steps.point_locals(step),
+            model=steps.fitted_model(model, params),
+            params=values | steps.point_locals(step),
+            global_posterior=global_posterior,
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=steps.bound_name,
             status=run.outcome,

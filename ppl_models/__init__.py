@@ -3,6 +3,8 @@
 from ppl_models import datasets, distributions
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary, as_counts, as_matrix
+from ppl_models._document_model import DocumentModel
+from ppl_models._documents import as_documents
 from ppl_models._errors import (
     CapacityError,
     DataError,
@@ -15,23 +17,30 @@ from ppl_models._errors import (
 from ppl_models._model import Example, Model
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
 from ppl_models.cvq import CVQ
+from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA
 from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
 from ppl_models.noca import NOCA
+from ppl_models.plsa import PLSA
 
 #: Every model of the suite by name: the command line and the conformance tests read this.
 MODELS: dict[str, type[Model]] = {
     "aspect_bernoulli": AspectBernoulli,
     "cvq": CVQ,
+    "lda": LDA,
     "logistic_pca": LogisticPCA,
     "mixture_of_bernoullis": MixtureOfBernoullis,
+    "multinomial_pca": MultinomialPCA,
     "noca": NOCA,
+    "plsa": PLSA,
 }
 
 __all__ = [
     "CVQ",
+    "LDA",
     "MODELS",
     "NOCA",
+    "PLSA",
     "AspectBernoulli",
     "AspectBernoulliIndicator",
     "CapacityError",
@@ -39,16 +48,20 @@ __all__ = [
     "Data",
     "DataError",
     "DataWarning",
+    "DocumentModel",
     "Example",
     "FileFormatError",
+    "LDAIndicator",
     "LogisticPCA",
     "MethodError",
     "MixtureOfBernoullis",
     "Model",
     "ModelError",
+    "MultinomialPCA",
     "PPLError",
     "as_binary",
     "as_counts",
+    "as_documents",
     "as_matrix",
     "datasets",
     "distributions",

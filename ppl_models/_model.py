@@ -42,6 +42,11 @@ class Model(abc.ABC):
     #: Local latent site whose posterior ``Fit.transform`` reports, and the observed site.
     local_site: ClassVar[str]
     observed_site: ClassVar[str] = "x"
+    #: What the axes of x are called; labels that come with the data are those of these axes.
+    row_axis: ClassVar[str] = "row"
+    feature_axis: ClassVar[str] = "feature"
+    #: Whether the program takes a sparse x (torch's CSR layout) as it is.
+    reads_sparse: ClassVar[bool] = False
     #: The (K, D) global site whose rows are the components: what is aligned, drawn and reported.
     component_site: ClassVar[str] = "loading"
     #: A (D,) global that is drawn beside the components (a leak, a bias), if there is one.
@@ -145,6 +150,20 @@ class Model(abc.ABC):
                 total = total + self.prior(site, like=params[site]).log_prob(params[site])
         return total
 
+    def as_read(self, data: Data) -> Data:
+        """The data as the program reads them: dense, unless it reads sparse ones."""
+        return data if self.reads_sparse else data.dense()
+
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """Validate further data for a model that was fitted to ``like``; by default as :meth:`prepare` does."""
+        del like
+        return self.prepare(data, mask=mask, dtype=dtype, device=device)
+
+    def given(self, data: Data) -> dict[str, Any]:
+        """What the program conditions on beside the locals (lengths, ...), as its arguments; by default nothing."""
+        del data
+        return {}
+
     def check_for_fitting(self, data: Data) -> None:
         """Refuse, or warn of, data that are valid but cannot be learned from; the default's rules are for 0/1 data."""
         check_for_fitting(data, site=self.observed_site)
@@ -194,6 +213,9 @@ class Model(abc.ABC):
             )
         shape, event = self._shape_of(site), tuple(prior.event_shape)
         batch = shape[: max(0, len(shape) - len(event))]
+        if isinstance(prior, torch.distributions.Dirichlet) and not bool((prior.concentration > 0).all()):
+            worst = float(prior.concentration.min())
+            raise ModelError(f"prior of '{site}' has a concentration of {worst:g}, expected positive numbers")
         if batch + event != shape or not _broadcasts(tuple(prior.batch_shape), batch):
             raise ModelError(
                 f"prior of '{site}' has batch shape {tuple(prior.batch_shape)} and event shape "

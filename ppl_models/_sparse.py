@@ -36,6 +36,13 @@ def tensor(crow: Tensor, column: Tensor, values: Tensor, *, size: tuple[int, int
         return torch.sparse_csr_tensor(crow, column, values, size=size)
 
 
+def from_dense(x: Tensor) -> Tensor:
+    """A dense matrix in torch's CSR layout."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return x.to_sparse_csr()
+
+
 def to_scipy(x: Tensor) -> scipy.sparse.csr_matrix:
     """The same entries, without a copy where the tensor is on the CPU."""
     parts = (part.cpu().numpy() for part in (x.values(), x.col_indices(), x.crow_indices()))
@@ -62,6 +69,10 @@ def dense_rows(x: Tensor, start: int, stop: int) -> Tensor:
     return dense
 
 
+def dense(x: Tensor) -> Tensor:
+    return x.to_dense() if is_sparse(x) else x
+
+
 def column_sums(x: Tensor) -> Tensor:
     """(D,)."""
     if not is_sparse(x):
@@ -73,5 +84,11 @@ def row_sums(x: Tensor) -> Tensor:
     """(N,)."""
     if not is_sparse(x):
         return x.sum(1)
+    row, _, values = triplets(x)
+    return torch.zeros(x.shape[0], dtype=x.dtype, device=x.device).index_add_(0, row, values)
+
+
+def triplets(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, column and value of every stored entry of a CSR tensor, in row order."""
     row = torch.repeat_interleave(torch.arange(x.shape[0], device=x.device), x.crow_indices().diff())
-    return torch.zeros(x.shape[0], dtype=x.dtype, device=x.device).index_add_(0, row, x.values())
+    return row, x.col_indices(), x.values()

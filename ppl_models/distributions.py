@@ -10,6 +10,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models._errors import CapacityError
+from ppl_models._tokens import Tokens
+
+__all__ = ["MAX_ENUMERABLE_BITS", "BernoulliVector", "Flat", "NoisyOr", "Tokens", "all_codes", "log1mexp", "theta_of"]
 
 #: Enumerating a code of more bits than this would need gigabytes before any data are seen.
 MAX_ENUMERABLE_BITS = 22

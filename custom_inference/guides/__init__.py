@@ -2,7 +2,14 @@
 
 from custom_inference.guides._protocol import Guide, LocalGuide
 from custom_inference.guides.amortized import Amortized
-from custom_inference.guides.closed_form import AllCodes, DirichletMembership, GaussianScore, PointEstimate
+from custom_inference.guides.closed_form import (
+    AllCodes,
+    CollapsedVariationalBayes,
+    DirichletMembership,
+    GaussianScore,
+    PointEstimate,
+    VariationalBayes,
+)
 from custom_inference.guides.factorized_noisy_or import FactorizedBound, FactorizedNoisyOr
 from custom_inference.guides.mean_field import MeanField
 from custom_inference.guides.truncated import Truncated
@@ -15,6 +22,8 @@ GUIDES: dict[str, type[Guide]] = {
     "truncated": Truncated,
     "map": PointEstimate,
     "dirichlet": DirichletMembership,
+    "vb": VariationalBayes,
+    "cvb0": CollapsedVariationalBayes,
     "gaussian": GaussianScore,
     "amortized": Amortized,
 }
@@ -23,6 +32,7 @@ __all__ = [
     "GUIDES",
     "AllCodes",
     "Amortized",
+    "CollapsedVariationalBayes",
     "DirichletMembership",
     "FactorizedBound",
     "FactorizedNoisyOr",
@@ -32,4 +42,5 @@ __all__ = [
     "MeanField",
     "PointEstimate",
     "Truncated",
+    "VariationalBayes",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 from custom_inference.guides._families import continuous_family
 from custom_inference.guides._protocol import Globals, Guide, LocalGuide
 from custom_inference.steps import Steps
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, MethodError, Model, _sparse
 from ppl_models.distributions import BernoulliVector
 
 
@@ -50,8 +50,9 @@ class AmortizedGuide(LocalGuide):
         self.encoder = torch.nn.Sequential(*inner).to(data.x)
 
     def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
-        observed = torch.ones_like(x[index]) if mask is None else mask[index].to(x)
-        logits = self.encoder(torch.cat([x[index] * observed, observed], -1))
+        rows = _sparse.dense(_sparse.select_rows(x, index))
+        observed = torch.ones_like(rows) if mask is None else mask[index].to(rows)
+        logits = self.encoder(torch.cat([rows * observed, observed], -1))
         if self.family is not None:
             return self.family.distribution(logits)
         # Kept off 0 and 1 so that no code has probability zero under the guide.

@@ -35,6 +35,27 @@ class DirichletMembership(Guide):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VariationalBayes(Guide):
+    """Q(locals) Q(globals), both of the conjugate families: the globals get a posterior, not a point.
+
+    The bound is one on log p(x). ``Fit.params`` holds the means of the globals, ``Fit.global_posterior`` their Q.
+    """
+
+    bound_name: ClassVar[str] = "vb"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollapsedVariationalBayes(Guide):
+    """Q over the topics of the tokens with proportions and topics integrated out, to zeroth order (CVB0).
+
+    Asuncion, Welling, Smyth & Teh, *On smoothing and inference for topic models*, UAI 2009. The objective is the
+    likelihood at the expected proportions and topics, no bound on log p(x).
+    """
+
+    bound_name: ClassVar[str] = "cvb0"
+
+
+@dataclass(frozen=True, kw_only=True)
 class GaussianScore(Guide):
     """Q(s_n) = Normal(m_n, C_n): variational Bayes over real-valued scores, by Jaakkola's bound on the sigmoid."""
 

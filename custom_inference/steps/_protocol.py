@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.posterior import LocalPosterior
+from custom_inference.posterior import DirichletPosterior, LocalPosterior
 from ppl_models import Data, Model
 
 Params = dict[str, Tensor]
@@ -46,6 +46,8 @@ class Steps(abc.ABC):
     additive: ClassVar[bool] = True
     #: The acceleration that runs of these steps use unless told otherwise: None, "squarem" or "anderson".
     accelerate: ClassVar[str | None] = None
+    #: Whether the globals have a posterior too: the bound is then one on log p(x), none at given globals.
+    integrates_globals: ClassVar[bool] = False
     #: Names of the locals that accelerations extrapolate beside the parameters, with ``project`` to bring them back.
     extrapolated: ClassVar[tuple[str, ...]] = ()
 
@@ -92,6 +94,26 @@ class Steps(abc.ABC):
     @abc.abstractmethod
     def posterior(self, params: Params, rows: Any, step: EStep) -> LocalPosterior:
         """The posterior that an E step arrived at."""
+
+    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+        """What the driver climbs: the bound on the log-likelihood, plus the log prior density of the globals.
+
+        Steps whose parameters are those of a posterior of the globals subtract its divergence from the prior instead.
+        """
+        # Summed in double precision: in single, the sum over many rows would not show what an iteration gains.
+        return float(bound.double().sum() + model.log_prior(params))
+
+    def starting(self, model: Model, params: Params, rows: Any) -> Params:
+        """The steps' own parameters from given values of the globals (``init``); by default these."""
+        return params
+
+    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
+        """Values of the globals, and their posteriors where the steps have them, from the steps' own parameters."""
+        return params, {}
+
+    def fitted_model(self, model: Model, params: Params) -> Model:
+        """The model with what was learned of its priors; by default as it is."""
+        return model
 
     def log_evidence(self, params: Params, rows: Any) -> Tensor:
         """log p(x_n | params), (N,), for steps whose bound is exact."""

@@ -1,0 +1,134 @@
+"""Latent Dirichlet allocation (LDA), and its view as counts, multinomial PCA.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.3. With documents i, tokens l, topics k:
+
+    pi_i ~ Dirichlet(alpha)                 topic proportions of the document                          (eq. 27.18)
+    q_il | pi_i ~ Categorical(pi_i)         which topic the token comes from                           (eq. 27.19)
+    b_k ~ Dirichlet(gamma)                  word probabilities of the topic                            (eq. 27.20)
+    y_il | q_il, b ~ Categorical(b_{q_il})                                                             (eq. 27.21)
+
+Summing q out leaves p(y_il = v | pi_i) = sum_k pi_ik b_kv (eq. 27.22): only the counts n_iv of the words matter. As a
+distribution over these counts it has the multinomial coefficient too: multinomial PCA (eq. 27.11). The two have the
+same posterior, and evidences that differ by the coefficient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from ppl_models import _sparse
+from ppl_models._data import Data
+from ppl_models._document_model import TopicAdmixture
+from ppl_models._model import Example
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LDA(TopicAdmixture):
+    """Latent Dirichlet allocation: every token of a document comes from one of K topics, in the document's own mix.
+
+    Sites
+    -----
+    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
+    topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) by default.
+    x: (N, V), observed, word counts. log p(x) is that of the tokens in their order; see :class:`MultinomialPCA`.
+
+    The tokens' topics are summed out; :class:`LDAIndicator` keeps them. Swap priors with ``with_concentration(alpha=.5,
+    gamma=.01)``, numbers or vectors, or with ``with_priors(topic=dist.Dirichlet(...))``.
+
+    Raises
+    ------
+    ModelError: K or V below 1, an unknown prior name, a prior that is not over the simplex, a concentration that is not
+        positive.
+    """
+
+    summary: ClassVar[str] = "latent Dirichlet allocation: every token comes from one of K topics, in its text's mix"
+
+    def default_priors(self) -> dict[str, Any]:
+        return {
+            "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05)),
+            "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
+        }
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three topics over nine words, forty documents of six to fourteen tokens."""
+        rng = np.random.default_rng(5)
+        topic = np.full((3, 9), 0.02)
+        for k in range(3):
+            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.3, 0.2)
+        topic[2, 0] = 0.2
+        topic /= topic.sum(1, keepdims=True)
+        proportion = rng.dirichlet([0.5] * 3, 40)
+        lengths = rng.integers(6, 15, 40)
+        x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, proportion @ topic, strict=True)])
+        dtype = torch.get_default_dtype()
+        truth = {"topic": torch.as_tensor(topic).to(dtype), "topic_proportion": torch.as_tensor(proportion).to(dtype)}
+        data = Data(x=torch.as_tensor(x).to(dtype))
+        return Example(model=cls(num_topics=3, vocabulary_size=9), data=data, truth=truth)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MultinomialPCA(LDA):
+    """Multinomial PCA (002, eq. 27.11): :class:`LDA` as a distribution over counts, with multinomial coefficient."""
+
+    coefficient: ClassVar[bool] = True
+    summary: ClassVar[str] = "multinomial PCA: latent Dirichlet allocation as a distribution over word counts"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LDAIndicator(LDA):
+    """The same model with the topic of every token kept as a site, for enumeration and for sampling.
+
+    indicator: q (T,), the topic of each of the T tokens (eq. 27.19), document by document and within each in the order
+    of the words; marked for parallel enumeration. token: (T,), observed, the words (eq. 27.21). Summed out the
+    indicators leave :class:`LDA`.
+    """
+
+    summary: ClassVar[str] = "latent Dirichlet allocation with the topic of every token kept as a site"
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, "indicator": ("token",)}
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+    ) -> Tensor:
+        topic = self.sample_globals(like=x)["topic"]
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
+        assert index is not None
+        document, word = self._tokens(x, mask, index, num_tokens)
+        with poutine.scale(scale=total / len(index)), pyro.plate("tokens", len(document), dim=-1):
+            categorical = dist.Categorical(proportion[document])
+            indicator = pyro.sample("indicator", categorical, infer={"enumerate": "parallel"})
+            return pyro.sample("token", dist.Categorical(topic[indicator]), obs=word)
+
+    def _tokens(
+        self, x: Tensor | None, mask: Tensor | None, index: Tensor, num_tokens: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """The document, by its place in ``index``, and the word of every token; no words where there is no ``x``."""
+        place = torch.arange(len(index), device=index.device)
+        if x is None:
+            length = self.document_length if num_tokens is None else num_tokens
+            return place.repeat_interleave(torch.as_tensor(length, device=index.device).expand(len(index))), None
+        rows = _sparse.select_rows(x, index)
+        dense = rows.to_dense() if _sparse.is_sparse(rows) else rows
+        counts = dense if mask is None else torch.where(mask[index], dense, torch.zeros_like(dense))
+        row, word = counts.nonzero(as_tuple=True)
+        repeats = counts[row, word].long()
+        return row.repeat_interleave(repeats), word.repeat_interleave(repeats)
