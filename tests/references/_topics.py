@@ -114,8 +114,8 @@ def responsibilities(topic: ArrayLike, x: ArrayLike, alpha: ArrayLike, mask: Arr
     for i, words in enumerate(tokens_of(x, mask)):
         q, table = assignment_table(topic, words, alpha)
         weight = np.exp(table - logsumexp(table))
-        for l, v in enumerate(words):
-            result[i, v] = [weight[q[:, l] == k].sum() for k in range(size)]
+        for place, v in enumerate(words):
+            result[i, v] = [weight[q[:, place] == k].sum() for k in range(size)]
     return result
 
 
@@ -127,6 +127,7 @@ def _integral(topic: Array, words: NDArray[np.int_], alpha: Array, power: int) -
 
     The weight s^(a-1) (1-s)^(b-1) is left to QUADPACK's algebraic rule, so that alpha < 1 does no harm.
     """
+
     def height(s):
         with np.errstate(divide="ignore"):
             return sum(np.log(s * topic[0, v] + (1 - s) * topic[1, v]) for v in words) + 0.0 * s
