@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from custom_inference._loop import objective_of
 from custom_inference.engines import LocalSolver
 from custom_inference.steps.aspect_dirichlet import AspectDirichlet
 from custom_inference.steps.aspect_exact import AspectExact, num_terms
@@ -210,7 +209,7 @@ def test_em_never_lowers_its_objective(kind, missing, priors):
     params, locals_, trace = engine.initial(model, rows, torch.Generator().manual_seed(0)), None, []
     for _ in range(60):
         step = engine.e_step(params, rows, locals_)
-        trace.append(objective_of(model, params, step.bound))
+        trace.append(engine.objective(model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     # The floor on the aspects may cost FLOOR an entry, and no more.
     assert np.diff(trace).min() > -data.x.numel() * FLOOR

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyro import poutine
 from sklearn.datasets import load_digits
 
-from custom_inference._loop import objective_of, run_em
+from custom_inference._loop import run_em
 from custom_inference.engines import LocalSolver, steps_for
 from custom_inference.steps._counts import margin
 from custom_inference.steps.aspect_map import AspectMap
@@ -182,7 +182,7 @@ def test_acceleration_reaches_the_optimum_of_em_with_fewer_evaluations(accelerat
     fast = run_em(steps, model, rows, start, max_iterations=most, tolerance=1e-12, accelerate=accelerate)
     assert fast.objective >= plain.objective - 1e-4
     assert fast.evaluations < plain.evaluations / 3
-    assert objective_of(model, fast.params, fast.step.bound) == fast.objective
+    assert steps.objective(model, fast.params, fast.step.bound) == fast.objective
 
 
 @pytest.mark.parametrize("accelerate", ["squarem", "anderson"])

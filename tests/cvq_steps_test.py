@@ -16,7 +16,6 @@ from torch import Tensor
 
 import custom_inference as ci
 from custom_inference._enumerate import enumerated_log_joint
-from custom_inference._loop import objective_of
 from custom_inference.engines import LocalSolver
 from custom_inference.steps._protocol import Params
 from custom_inference.steps.cvq_common import ascend, m_step
@@ -175,7 +174,7 @@ def test_em_never_lowers_its_objective(engine, missing, per_feature, priors):
     params, locals_, trace = engine.initial(model, rows, generator), None, []
     for _ in range(60):
         step = engine.e_step(params, rows, locals_, generator=generator)
-        trace.append(objective_of(model, params, step.bound))
+        trace.append(engine.objective(model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     assert np.diff(trace).min() > -1e-9
     assert trace[-1] > trace[0] + 1

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from custom_inference import VariationalEM
-from custom_inference._loop import objective_of
 from custom_inference.engines import LocalSolver, steps_for
 from custom_inference.steps.logistic_common import canonical, column_log_odds, principal_axes
 from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
@@ -168,7 +167,7 @@ def test_em_never_lowers_its_objective(name, missing, priors):
     params, locals_, trace = engine.initial(model, rows, torch.Generator().manual_seed(0)), None, []
     for _ in range(25 if name == "evidence" else 120):
         step = engine.e_step(params, rows, locals_)
-        trace.append(objective_of(model, params, step.bound))
+        trace.append(engine.objective(model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     # Quadrature has an error of its own; the others have none.
     assert np.diff(trace).min() > (-1e-6 if name == "evidence" else -1e-9), np.diff(trace).min()
@@ -392,7 +391,7 @@ def test_flat_scores_have_finite_estimates_at_every_step():
     params, locals_, trace = engine.propose(model, rows, torch.Generator().manual_seed(0), 0), None, []
     for _ in range(60):
         step = engine.e_step(params, rows, locals_)
-        trace.append(objective_of(model, params, step.bound))
+        trace.append(engine.objective(model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     assert np.isfinite(trace).all() and np.diff(trace).min() > -1e-9
     assert float(locals_["score"][3].abs().max()) == 0

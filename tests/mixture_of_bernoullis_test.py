@@ -11,7 +11,6 @@ from scipy.stats import beta as beta_density
 from scipy.stats import dirichlet as dirichlet_density
 
 from custom_inference import EM, Search
-from custom_inference._loop import objective_of
 from custom_inference.steps.mixture_of_bernoullis import FLOOR, MixtureOfBernoullisExact
 from ppl_models import Data, DataError, MethodError, MixtureOfBernoullis, ModelError
 
@@ -91,7 +90,7 @@ def test_em_never_lowers_its_objective(priors, missing):
     params, trace = STEPS.initial(model, rows, torch.Generator().manual_seed(0)), []
     for _ in range(80):
         step = STEPS.e_step(params, rows)
-        trace.append(objective_of(model, params, step.bound))
+        trace.append(STEPS.objective(model, params, step.bound))
         params = STEPS.m_step(model, params, step, rows)
     # The floor on the probabilities may cost FLOOR an entry, and no more.
     assert np.diff(trace).min() > -data.x.numel() * FLOOR

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from custom_inference._loop import objective_of
 from custom_inference.engines import LocalSolver
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import Links, NocaFactorized, sharpen
@@ -135,7 +134,7 @@ def test_em_never_lowers_its_objective(engine, missing, priors):
     params, locals_, trace = engine.initial(model, rows, generator), None, []
     for _ in range(60):
         step = engine.e_step(params, rows, locals_, generator=generator)
-        trace.append(objective_of(model, params, step.bound))
+        trace.append(engine.objective(model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     gains = np.diff(trace)
     # Clamping probabilities at the floor and the exponential sum's error may cost this much, and no more.
