@@ -33,7 +33,7 @@ from custom_inference.steps._documents import DocumentRows
 from custom_inference.steps._lda_sweeps import Scores
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps.lda_dirichlet import LdaDirichlet
-from ppl_models import Model
+from ppl_models import Model, _sparse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,12 @@ class LdaVB(LdaDirichlet):
         """The concentration of the topics' prior, broadcastable to (K, V)."""
         return dirichlet_prior(model, "topic", params["topic"])
 
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        """b~ = gamma + counts."""
+        return {"topic": dirichlet_prior(model, "topic", counts) + counts}
+
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
-        return {"topic": self.gamma(model, params) + step.statistics["topic"]}
+        return self.from_counts(model, step.statistics["topic"])
 
     def objective(self, model: Model, params: Params, bound: Tensor) -> float:
         divergence = dirichlet_divergence(params["topic"], self.gamma(model, params))
@@ -65,8 +69,7 @@ class LdaVB(LdaDirichlet):
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         """Every word's tokens, divided among the topics in random proportions."""
         topic = super().initial(model, rows, generator)["topic"]
-        share = topic / topic.sum(0)
-        return {"topic": self.gamma(model, {"topic": topic}) + share * rows.weights_of_words}
+        return self.from_counts(model, topic / topic.sum(0) * _sparse.column_sums(rows.counts))
 
     def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
         """The posterior that the documents give when their own are inferred at these topics."""
