@@ -150,7 +150,8 @@ def _read(
 
 
 def _as_data(counted: Counted, labels: list[Any] | None, mask: Any, dtype: Any, device: Any) -> Data:
-    if 0 in (shape := tuple(counted.counts.shape or ())):
+    shape: Any = counted.counts.shape
+    if 0 in shape:
         found = f"{shape[0]} documents of {shape[1]} words"
         raise DataError(found, expected="at least one document and one word")
     data = as_matrix(counted.counts, mask=mask, keep_sparse=True, dtype=dtype, device=device)
@@ -181,8 +182,8 @@ def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] |
     if min_count > 1:
         kept &= _sparse.column_sums(observed).cpu().numpy() >= min_count
     if max_share < 1:
-        occurs = _sparse.to_scipy(observed).sign() if data.is_sparse else observed.sign().cpu().numpy()
-        kept &= np.asarray(occurs.sum(0)).ravel() <= max_share * len(data)
+        counts: Any = _sparse.to_scipy(observed) if data.is_sparse else observed.cpu().numpy()
+        kept &= np.asarray((counts > 0).sum(0)).ravel() <= max_share * len(data)
     words = data.coords.get("feature", list(range(data.num_features)))
     if stop_words is not None:
         kept &= np.array([word not in stop_words for word in words])
