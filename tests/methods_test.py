@@ -132,7 +132,8 @@ def test_nuts_agrees_with_numerical_integration():
         draws = fit.draws[site].reshape(2, 200).numpy()
         exact = float(weight @ value.flatten())
         assert az.ess(draws) > 50
-        assert abs(draws.mean() - exact) < 4 * float(az.mcse(draws)), site
+        # With numba installed ArviZ returns an array of one element.
+        assert abs(draws.mean() - exact) < 4 * np.asarray(az.mcse(draws)).item(), site
     assert "divergences" in fit.status
 
 
