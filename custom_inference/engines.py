@@ -28,11 +28,31 @@ from custom_inference.steps.cvq_truncated import CvqTruncated
 from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
 from custom_inference.steps.logistic_quadrature import LogisticQuadrature
 from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
+from custom_inference.steps.mixture_of_counts import (
+    MixtureOfCategoricalsExact,
+    MixtureOfCategoricalsVB,
+    MixtureOfMultinomialsExact,
+    MixtureOfMultinomialsVB,
+    MixtureOfPoissonsExact,
+    MixtureOfPoissonsVB,
+)
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
-from ppl_models import CVQ, NOCA, AspectBernoulli, Data, LogisticPCA, MethodError, MixtureOfBernoullis, Model
+from ppl_models import (
+    CVQ,
+    NOCA,
+    AspectBernoulli,
+    Data,
+    LogisticPCA,
+    MethodError,
+    MixtureOfBernoullis,
+    MixtureOfCategoricals,
+    MixtureOfMultinomials,
+    MixtureOfPoissons,
+    Model,
+)
 from ppl_models._errors import unknown_name
 
 #: By bound name. The first family after "evidence" is used by default where exact sums are not feasible.
@@ -40,6 +60,9 @@ _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
+    MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
+    MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
+    MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
     NOCA: {
         "evidence": NocaExact,
