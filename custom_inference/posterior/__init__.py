@@ -7,6 +7,7 @@ from custom_inference.posterior.continuous import (
     ContinuousPosterior,
     DirichletMixture,
     DirichletPosterior,
+    GammaPosterior,
     GaussianPosterior,
     PointPosterior,
 )
@@ -19,6 +20,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         CodePosterior,
         DirichletMixture,
         DirichletPosterior,
+        GammaPosterior,
         GaussianPosterior,
         PointPosterior,
     )
@@ -31,6 +33,7 @@ __all__ = [
     "ContinuousPosterior",
     "DirichletMixture",
     "DirichletPosterior",
+    "GammaPosterior",
     "GaussianPosterior",
     "LocalPosterior",
     "PointPosterior",
