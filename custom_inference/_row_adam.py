@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import pyro
 import torch
+from pyro.optim import PyroOptim
 from torch import Tensor
-from torch.optim import Optimizer
+
+_BETAS = (0.9, 0.999)
+_EPSILON = 1e-8
 
 
-class RowAdam(Optimizer):
-    """Adam with decaying rate and clipped gradients; of sparse gradients it moves, and pays for, their rows alone.
+class RowAdam(PyroOptim):
+    """Adam (Kingma & Ba 2015) with a decaying rate; of sparse gradients it moves, and pays for, their rows alone.
 
-    The averages of a row and their bias are counted in that row's own steps (Kingma & Ba 2015): a row that few
-    minibatches see takes steps of the full size. Dense gradients are treated as ``pyro.optim.ClippedAdam`` does.
+    The averages of a row and their bias are counted in that row's own steps: a row that few minibatches see takes steps
+    of the full size, and none from the momentum of others.
+
+    rate: name of a parameter -> its learning rate; decay: the factor on all rates at every step.
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        clip_norm: float = torch.inf,
-        lrd: float = 1.0,
-    ):
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "clip_norm": clip_norm, "lrd": lrd})
+    def __init__(self, rate: Callable[[str], float], *, decay: float = 1.0):
+        # The wrapped optimiser is never made: torch's base class imports its compiler, which takes seconds.
+        super().__init__(torch.optim.Adam, {})
+        self.rate, self.decay, self.factor = rate, decay, 1.0
+        self._averages: dict[Tensor, dict[str, Tensor]] = {}
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        loss = None if closure is None else closure()
-        for group in self.param_groups:
-            group["lr"] *= group["lrd"]
-            for param in group["params"]:
-                if param.grad is not None:
-                    _update(param, param.grad, self.state[param], group)
-        return loss
+    def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:
+        """One step for every parameter that has a gradient."""
+        self.factor *= self.decay
+        for param in params:
+            if param.grad is not None:
+                name = pyro.get_param_store().param_name(param)
+                self._move(param, param.grad, self.rate(name or "") * self.factor)
 
-
-def _update(param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    if not state:
-        state["step"] = param.new_zeros(len(param) if grad.is_sparse else 1)
-        state["mean"], state["square"] = torch.zeros_like(param), torch.zeros_like(param)
-    index: Any = slice(None)
-    if grad.is_sparse:
-        grad = grad.coalesce()
-        index, grad = grad.indices()[0], grad.values()
-    beta1, beta2 = group["betas"]
-    grad = grad.clamp(-group["clip_norm"], group["clip_norm"])
-    state["step"][index] += 1
-    mean = state["mean"][index].lerp(grad, 1 - beta1)
-    square = state["square"][index].lerp(grad.square(), 1 - beta2)
-    state["mean"][index], state["square"][index] = mean, square
-    count = state["step"][index].reshape(-1, *[1] * (param.dim() - 1)) if param.dim() else state["step"][0]
-    unbiased = (square / (1 - beta2**count)).sqrt().add_(group["eps"])
-    param[index] -= group["lr"] * mean / (1 - beta1**count) / unbiased
+    def _move(self, param: Tensor, grad: Tensor, rate: float) -> None:
+        state = self._averages.get(param)
+        if state is None:
+            steps = param.new_zeros(len(param) if grad.is_sparse else 1)
+            state = {"steps": steps, "mean": torch.zeros_like(param), "square": torch.zeros_like(param)}
+            self._averages[param] = state
+        index: Any = slice(None)
+        if grad.is_sparse:
+            grad = grad.coalesce()
+            index, grad = grad.indices()[0], grad.values()
+        state["steps"][index] += 1
+        mean, square = state["mean"][index].lerp(grad, 1 - _BETAS[0]), state["square"][index]
+        square = square.mul(_BETAS[1]).addcmul_(grad, grad, value=1 - _BETAS[1])
+        state["mean"][index], state["square"][index] = mean, square
+        steps = state["steps"][index].reshape(-1, *[1] * (param.dim() - 1))
+        size = rate / (1 - _BETAS[0] ** steps)
+        param[index] -= size * mean / (square / (1 - _BETAS[1] ** steps)).sqrt().add_(_EPSILON)

@@ -222,11 +222,11 @@ class SVI:
             return ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
         guide.sparse_gradient = batch_size is not None
 
-        def settings(name: str) -> dict[str, float]:
-            factor = next((rate for ending, rate in _RATES.items() if name.endswith(ending)), 1.0)
-            return {"lr": self.learning_rate * factor, "lrd": decay}
+        def rate(name: str) -> float:
+            factor = next((value for ending, value in _RATES.items() if name.endswith(ending)), 1.0)
+            return self.learning_rate * factor
 
-        return PyroOptim(RowAdam, settings)
+        return RowAdam(rate, decay=decay)
 
     def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
         params, draws = self._globals(model, guide, data)
