@@ -23,7 +23,10 @@ from custom_inference.steps._table import ENGINES
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
 
-_ELBO_DRAWS = 200
+#: Draws that the ELBO of a continuous posterior is estimated by: of sparse data so many that they take at most about
+#: _ELBO_PRODUCTS products of entries and components, but no fewer than the second number.
+_ELBO_DRAWS = (200, 10)
+_ELBO_PRODUCTS = 2**27
 
 
 class Local(NamedTuple):
@@ -154,13 +157,13 @@ def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local:
 def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
     """The ELBO of a given posterior over the locals, per row (N,): a lower bound on the evidence.
 
-    Of a continuous posterior an unbiased estimate by ``_ELBO_DRAWS`` draws; NaN for a point, which has no ELBO.
+    Of a continuous posterior an unbiased estimate by at most 200 draws; NaN for a point, which has no ELBO.
     """
     with torch.no_grad():
         if isinstance(posterior, PointPosterior):
             return torch.full_like(posterior.value[:, 0], torch.nan)
         if isinstance(posterior, ContinuousPosterior):
-            draws = posterior.sample(_ELBO_DRAWS)
+            draws = posterior.sample(_elbo_draws(data, posterior))
             gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
             return torch.stack(gains).mean(0)
         if "mean_field" in engines_of(model):
@@ -169,3 +172,11 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
         (_, log_q), exact = posterior.table(), enumerate_local(model, params, data)
         log_p = exact.posterior.table()[1] + exact.bound[:, None]
         return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
+
+
+def _elbo_draws(data: Data, posterior: LocalPosterior) -> int:
+    most, fewest = _ELBO_DRAWS
+    if not data.is_sparse:
+        return most
+    products = data.x.values().numel() * posterior.mean.shape[-1]
+    return min(most, max(fewest, _ELBO_PRODUCTS // max(products, 1)))
