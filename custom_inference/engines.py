@@ -25,6 +25,8 @@ from custom_inference.steps.aspect_map import AspectMap
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
 from custom_inference.steps.cvq_truncated import CvqTruncated
+from custom_inference.steps.lda_exact import LdaExact
+from custom_inference.steps.lda_map import LdaMap
 from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
 from custom_inference.steps.logistic_quadrature import LogisticQuadrature
 from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
@@ -32,7 +34,18 @@ from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
-from ppl_models import CVQ, NOCA, AspectBernoulli, Data, LogisticPCA, MethodError, MixtureOfBernoullis, Model
+from ppl_models import (
+    CVQ,
+    LDA,
+    NOCA,
+    PLSA,
+    AspectBernoulli,
+    Data,
+    LogisticPCA,
+    MethodError,
+    MixtureOfBernoullis,
+    Model,
+)
 from ppl_models._errors import unknown_name
 
 #: By bound name. The first family after "evidence" is used by default where exact sums are not feasible.
@@ -40,6 +53,8 @@ _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
+    LDA: {"evidence": LdaExact, "map": LdaMap},
+    PLSA: {"evidence": LdaExact, "map": LdaMap},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
     NOCA: {
         "evidence": NocaExact,

@@ -20,8 +20,12 @@ from ppl_models.cvq import CVQ
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA
 from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
+from ppl_models.mixture_of_categoricals import MixtureOfCategoricals
+from ppl_models.mixture_of_multinomials import MixtureOfMultinomialCounts, MixtureOfMultinomials
+from ppl_models.mixture_of_poissons import MixtureOfPoissons
 from ppl_models.noca import NOCA
 from ppl_models.plsa import PLSA
+from ppl_models.user_rating_profile import UserRatingProfile
 
 #: Every model of the suite by name: the command line and the conformance tests read this.
 MODELS: dict[str, type[Model]] = {
@@ -30,9 +34,14 @@ MODELS: dict[str, type[Model]] = {
     "lda": LDA,
     "logistic_pca": LogisticPCA,
     "mixture_of_bernoullis": MixtureOfBernoullis,
+    "mixture_of_categoricals": MixtureOfCategoricals,
+    "mixture_of_multinomial_counts": MixtureOfMultinomialCounts,
+    "mixture_of_multinomials": MixtureOfMultinomials,
+    "mixture_of_poissons": MixtureOfPoissons,
     "multinomial_pca": MultinomialPCA,
     "noca": NOCA,
     "plsa": PLSA,
+    "user_rating_profile": UserRatingProfile,
 }
 
 __all__ = [
@@ -55,10 +64,15 @@ __all__ = [
     "LogisticPCA",
     "MethodError",
     "MixtureOfBernoullis",
+    "MixtureOfCategoricals",
+    "MixtureOfMultinomialCounts",
+    "MixtureOfMultinomials",
+    "MixtureOfPoissons",
     "Model",
     "ModelError",
     "MultinomialPCA",
     "PPLError",
+    "UserRatingProfile",
     "as_binary",
     "as_counts",
     "as_documents",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -182,6 +182,32 @@ def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
     return checked
 
 
+def as_event_counts(data: Any, **settings: Any) -> Data:
+    """:func:`as_matrix` with scipy's sparse counts kept sparse, refusing everything but whole numbers, and missing."""
+    checked = as_matrix(data, keep_sparse=True, **settings)
+    _refuse(
+        lambda x: (x < 0) | (x != x.round()) | torch.isinf(x),
+        checked,
+        site=settings.get("site", "x"),
+        what="are no counts",
+        expected="whole numbers of at least 0; NaN for missing",
+    )
+    return checked
+
+
+def as_categories(data: Any, num_categories: int, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing everything but the categories 0..C-1, and missing."""
+    checked = as_matrix(data, **settings)
+    _refuse(
+        lambda x: (x < 0) | (x >= num_categories) | (x != x.round()),
+        checked,
+        site=settings.get("site", "x"),
+        what=f"are none of the {num_categories} categories",
+        expected=f"whole numbers 0 to {num_categories - 1}, or NaN for missing; categories are counted from 0",
+    )
+    return checked
+
+
 def _refuse(wrong: Callable[[Tensor], Tensor], data: Data, *, site: str, what: str, expected: str) -> None:
     """Raise DataError if any entry is wrong, naming the first; of a sparse x only the stored entries can be."""
     found = wrong(data.x.values() if data.is_sparse else data.x)
@@ -205,25 +231,42 @@ def _refuse(wrong: Callable[[Tensor], Tensor], data: Data, *, site: str, what: s
 
 def check_for_fitting(data: Data, *, site: str = "x") -> None:
     """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
-    names = data.coords.get("feature", list(range(data.num_features)))
+    check_columns(data, site=site, constant=(0, 1), stacklevel=6)
     x = data.x if data.mask is None else data.x * data.mask
-    total = _sparse.column_sums(x)
-    count = torch.full_like(total, len(data)) if data.mask is None else data.mask.sum(0)
-    if bool((count == 0).any()):
-        empty = [names[i] for i in (count == 0).nonzero().flatten().tolist()]
-        problem = f"{len(empty)} column(s) without any observed entry (the first: {empty[0]!r})"
-        raise DataError(problem, site=site, axis="feature", expected="at least one observed entry; drop the column")
-    for value, constant in ((0, total == 0), (1, total == count)):
-        columns = [names[i] for i in constant.nonzero().flatten().tolist()]
-        if columns and len(data) > 1:
-            message = (
-                f"site '{site}': {len(columns)} of {data.num_features} columns are always {value} "
-                f"(the first: {columns[0]!r}); they carry no information about the latent variables"
-            )
-            warnings.warn(message, DataWarning, stacklevel=5)
     empty_rows = int((_sparse.row_sums(x) == 0).sum())
     if empty_rows == len(data):
         raise DataError("every observed entry is 0", site=site, expected="at least one 1 to learn from")
     if 2 * empty_rows > len(data):
         message = f"site '{site}': {empty_rows} of {len(data)} rows are all zero; they mostly inform the leak"
         warnings.warn(message, DataWarning, stacklevel=5)
+
+
+def check_columns(data: Data, *, site: str = "x", constant: Iterable[int] = (), stacklevel: int = 5) -> None:
+    """Raises on columns without any observed entry; warns of those that are always one of the values ``constant``."""
+    names = data.coords.get("feature", list(range(data.num_features)))
+    observed = None if data.mask is None else data.mask.sum(0)
+    if observed is not None and bool((observed == 0).any()):
+        empty = [names[i] for i in (observed == 0).nonzero().flatten().tolist()]
+        problem = f"{len(empty)} column(s) without any observed entry (the first: {empty[0]!r})"
+        raise DataError(problem, site=site, axis="feature", expected="at least one observed entry; drop the column")
+    if len(data) == 1:
+        return
+    for value in constant:
+        columns = [names[i] for i in _always(data, value).nonzero().flatten().tolist()]
+        if columns:
+            message = (
+                f"site '{site}': {len(columns)} of {data.num_features} columns are always {value} "
+                f"(the first: {columns[0]!r}); they carry no information about the latent variables"
+            )
+            warnings.warn(message, DataWarning, stacklevel=stacklevel)
+
+
+def _always(data: Data, value: int) -> Tensor:
+    """Whether every observed entry of each column is ``value``, (D,)."""
+    if data.is_sparse:
+        stored = torch.zeros(data.num_features, dtype=torch.long, device=data.x.device)
+        stored = stored.index_add(0, data.x.col_indices(), (data.x.values() == value).long())
+        others = torch.zeros_like(stored).index_add(0, data.x.col_indices(), (data.x.values() != value).long())
+        return others == 0 if value == 0 else stored == len(data)
+    differs = data.x != value
+    return ~(differs if data.mask is None else differs & data.mask).any(0)

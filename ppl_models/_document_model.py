@@ -43,6 +43,8 @@ class DocumentModel(Model):
     reads_sparse: ClassVar[bool] = True
     #: Whether p(n) is that of the counts (002, eq. 27.11) or of the tokens in their order (27.13).
     coefficient: ClassVar[bool] = False
+    #: The site whose Dirichlet prior ``with_concentration(alpha=...)`` sets.
+    proportion_site: ClassVar[str] = "topic_proportion"
 
     def __post_init__(self) -> None:
         for name in ("num_topics", "vocabulary_size", "document_length"):
@@ -118,6 +120,17 @@ class DocumentModel(Model):
         tokens: Any = Tokens(proportion, topic, num_tokens, coefficient=self.coefficient)
         return pyro.sample(self.observed_site, tokens, obs=rows)
 
+    def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
+        """The same model with Dirichlet priors of these concentrations, numbers or vectors.
+
+        alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number.
+
+        Raises ModelError for values that are not positive and finite, or vectors of another length.
+        """
+        sizes = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
+        given = {site: (value, size) for site, (value, size) in sizes.items() if value is not None}
+        return self.with_priors(**{site: _dirichlet(site, value, size) for site, (value, size) in given.items()})
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TopicAdmixture(DocumentModel):
@@ -156,17 +169,6 @@ class TopicAdmixture(DocumentModel):
             proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
             chosen = None if batch_size is None else index
             return self.observe_tokens(proportion, topic, x, mask, chosen, num_tokens)
-
-    def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
-        """The same model with Dirichlet priors of these concentrations, numbers or vectors.
-
-        alpha: of ``topic_proportion``, (K,) or one number. gamma: of ``topic``, (V,) or one number.
-
-        Raises ModelError for values that are not positive and finite, or vectors of another length.
-        """
-        sizes = {"topic_proportion": (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
-        given = {site: (value, size) for site, (value, size) in sizes.items() if value is not None}
-        return self.with_priors(**{site: _dirichlet(site, value, size) for site, (value, size) in given.items()})
 
     def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
         """The mean topic proportions (K,) where ``params`` holds them, else the prior's."""

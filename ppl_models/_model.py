@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -176,6 +176,14 @@ class Model(abc.ABC):
         """What reports say of each component beside its strongest features: column name -> (K,)."""
         return {"prominence": self.prominence(params)}
 
+    def component_matrix(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The components side by side, (K, F): what figures and tables show; by default the component site."""
+        return params[self.component_site]
+
+    def component_labels(self, features: Sequence[Any]) -> list[Any]:
+        """Labels of the F columns of :meth:`component_matrix`, from those of the features."""
+        return list(features)
+
     def shut_off(self, params: Mapping[str, Tensor], **thresholds: float) -> Tensor:
         """Components that explain nothing, (K,) bool."""
         return torch.zeros(self.shapes[self.component_site][0], dtype=torch.bool)
@@ -276,6 +284,15 @@ def require_unit_interval(model: Model, *sites: str) -> None:
         if not inside:
             name = type(model.priors[site]).__name__
             raise ModelError(f"'{site}' is a probability; the prior {name} has support {support}, not within [0, 1]")
+
+
+def require_positive(model: Model, *sites: str) -> None:
+    """Refuse priors with mass below 0 for sites that are rates or scales."""
+    for site in sites:
+        lower = getattr(support_of(model.priors[site]), "lower_bound", None)
+        if lower is None or not bool((torch.as_tensor(lower) >= 0).all()):
+            name, support = type(model.priors[site]).__name__, support_of(model.priors[site])
+            raise ModelError(f"'{site}' is positive; the prior {name} has support {support}, not within (0, inf)")
 
 
 def require_simplex(model: Model, site: str) -> None:

@@ -10,7 +10,6 @@ class, and not a mixture of them as in the aspect Bernoulli model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,11 +20,12 @@ from torch import Tensor
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
-from ppl_models._model import Example, require_simplex, require_unit_interval
+from ppl_models._mixture_model import MixtureModel
+from ppl_models._model import Example, require_unit_interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureOfBernoullis(ComponentModel):
+class MixtureOfBernoullis(MixtureModel, ComponentModel):
     """Mixture of Bernoullis: binary rows from K classes.
 
     Sites
@@ -44,33 +44,24 @@ class MixtureOfBernoullis(ComponentModel):
         ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
-    local_site: ClassVar[str] = "assignment"
     component_site: ClassVar[str] = "probability"
     component_meaning: ClassVar[str] = "P(feature on | class)"
-    local_meaning: ClassVar[str] = "P(class | row)"
     summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_unit_interval(self, "probability")
-        require_simplex(self, "mixing_proportion")
 
     def default_priors(self) -> dict[str, Any]:
-        flat = dist.Dirichlet(torch.ones(self.num_components))
-        return {"mixing_proportion": flat, "probability": dist.Beta(1.0, 1.0)}
+        return {**self.proportion_prior(), "probability": dist.Beta(1.0, 1.0)}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"mixing_proportion": (self.num_components,), "probability": (self.num_components, self.num_features)}
+        return {**self.proportion_shape, "probability": (self.num_components, self.num_features)}
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "mixing_proportion": ("component",),
-            "probability": ("component", "feature"),
-            "assignment": ("row", "component"),
-            "x": ("row", "feature"),
-        }
+        return {**self.assignment_dims, "probability": ("component", "feature"), "x": ("row", "feature")}
 
     def __call__(
         self,
@@ -87,23 +78,11 @@ class MixtureOfBernoullis(ComponentModel):
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
-            assignment = pyro.sample("assignment", dist.OneHotCategorical(site["mixing_proportion"]))
-            likelihood = dist.Bernoulli(assignment @ site["probability"])
+            likelihood = dist.Bernoulli(self.draw_assignment(site["mixing_proportion"]) @ site["probability"])
             return self.observe(likelihood, x, mask, None if batch_size is None else index)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"proportion": params["mixing_proportion"]}
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The share of the rows that each class draws, (K,)."""
-        return params["mixing_proportion"]
-
-    def num_parameters(self, num_rows: int) -> int:
-        """KD + K - 1, whatever the number of rows."""
-        return self.num_components * self.num_features + self.num_components - 1
 
     @classmethod
     def example(cls) -> Example:

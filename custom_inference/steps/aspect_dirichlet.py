@@ -19,6 +19,7 @@ from torch import Tensor
 
 from custom_inference.posterior import DirichletPosterior
 from custom_inference.steps._counts import CountRows
+from custom_inference.steps._dirichlet import dirichlet_divergence
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps.aspect_marginal import AspectMarginal
 
@@ -73,11 +74,3 @@ def _log_share(gamma: Tensor) -> Tensor:
     """E[log s] under Dirichlet(gamma), bounded: the exponential of concentrations near 0 would be e^(-1 / gamma)."""
     value = torch.digamma(gamma) - torch.digamma(gamma.sum(-1, keepdim=True))
     return value.clamp(min=-80.0)
-
-
-def dirichlet_divergence(gamma: Tensor, alpha: Tensor) -> Tensor:
-    """KL(Dirichlet(gamma_n) || Dirichlet(alpha)), (N,)."""
-    normaliser = torch.lgamma(gamma.sum(-1)) - torch.lgamma(alpha.sum())
-    normaliser = normaliser - (torch.lgamma(gamma) - torch.lgamma(alpha)).sum(-1)
-    expected = torch.digamma(gamma) - torch.digamma(gamma.sum(-1, keepdim=True))
-    return normaliser + ((gamma - alpha) * expected).sum(-1)

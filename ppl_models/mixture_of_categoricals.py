@@ -1,0 +1,86 @@
+"""Mixture of categoricals: every row of responses belongs to one of K classes (latent class analysis).
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.1, eq. 27.3, the unsupervised analogue
+of naive Bayes. With rows i, response variables r = 1..R, each with categories 0..C-1:
+
+    q_i ~ Categorical(pi)
+    p(y_i | q_i = k) = prod_r Cat(y_ir | b_k^(r))                                   (eq. 27.3)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models._data import Data
+from ppl_models._mixture_model import MixtureModel
+from ppl_models._model import Example
+from ppl_models._response_model import ResponseModel, draw_responses
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MixtureOfCategoricals(MixtureModel, ResponseModel):
+    """Mixture of categoricals: rows of categorical responses from K classes.
+
+    Sites
+    -----
+    mixing_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    response: b (K, R, C), P(response r is c | class k); flat (Dirichlet of ones) by default.
+    assignment: q (N, K), one-hot.
+    x: (N, R), observed, whole numbers 0..C-1; NaN for missing responses, which drop out of the product.
+
+    With the flat default priors EM gives maximum likelihood; ``with_priors(response=dist.Dirichlet(...))`` keeps off
+    the edges. A concentration below 1 adds to the counts (the mode in the softmax basis).
+
+    Raises
+    ------
+    ModelError: K, R or C below 1, an unknown prior name, a prior that is not over the simplex.
+    """
+
+    summary: ClassVar[str] = "mixture of categoricals: each row of responses is drawn from one of K classes"
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**self.proportion_prior(), "response": dist.Dirichlet(torch.ones(self.num_categories))}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**self.proportion_shape, **super().shapes}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, **self.assignment_dims}
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, R) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, R): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        site = self.sample_globals(like=x)
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            assignment = self.draw_assignment(site["mixing_proportion"])
+            return self.observe_responses(assignment, site["response"], x, mask, None if batch_size is None else index)
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three classes, five questions of four answers, eighty rows."""
+        generator = torch.Generator().manual_seed(3)
+        proportion = torch.tensor([0.5, 0.3, 0.2])
+        favourite = torch.tensor([[0, 1, 2, 3, 0], [3, 1, 0, 0, 2], [1, 3, 2, 1, 1]])
+        response = torch.full((3, 5, 4), 0.1).scatter(-1, favourite.unsqueeze(-1), 0.7)
+        assignment = torch.eye(3)[torch.multinomial(proportion, 80, replacement=True, generator=generator)]
+        x = draw_responses(assignment, response, generator)
+        truth = {"mixing_proportion": proportion, "response": response, "assignment": assignment}
+        return Example(model=cls(num_components=3, num_features=5, num_categories=4), data=Data(x=x), truth=truth)

@@ -1,0 +1,119 @@
+"""Mixture of multinomials, or of unigrams: every document has one topic.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.1. Documents i, words v, topics k:
+
+    q_i ~ Categorical(pi)                                          the topic of the document
+    p(y_i | q_i = k) = prod_l Cat(y_il | b_k) = prod_v b_kv^n_iv   its tokens in their order              (eq. 27.1)
+    p(y_i) = sum_k pi_k prod_v b_kv^n_iv                                                                  (eq. 27.2)
+    p(n_i | L_i, q_i = k) = Mu(n_i | L_i, b_k)                     as counts: L_i! / prod_v n_iv! times it (eq. 27.4)
+
+The two have the same posterior, and evidences that differ by the multinomial coefficient. One topic is the unigram
+model. Nigam, McCallum, Thrun & Mitchell, *Text classification from labeled and unlabeled documents using EM*, 2000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models._data import Data
+from ppl_models._document_model import DocumentModel
+from ppl_models._mixture_model import MixtureModel
+from ppl_models._model import Example
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MixtureOfMultinomials(MixtureModel, DocumentModel):
+    """Mixture of multinomials: all tokens of a document come from its one topic.
+
+    Sites
+    -----
+    mixing_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default, as LDA's.
+    assignment: q (N, K), one-hot.
+    x: (N, V), observed, word counts. log p(x) is that of the tokens in their order;
+        :class:`MixtureOfMultinomialCounts` has the multinomial coefficient too.
+
+    Swap priors with ``with_concentration(gamma=1)``, which makes EM maximum likelihood. A concentration below 1 adds to
+    the counts: b_kv is proportional to gamma + sum_i r_ik n_iv (the mode in the softmax basis, MacKay 1998).
+
+    Raises
+    ------
+    ModelError: K or V below 1, an unknown prior name, a prior that is not over the simplex.
+    """
+
+    local_meaning: ClassVar[str] = "P(topic | document)"
+    summary: ClassVar[str] = "mixture of multinomials: all tokens of a document come from one of K topics"
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**self.proportion_prior(), "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05))}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**self.proportion_shape, "topic": (self.num_topics, self.vocabulary_size)}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, **self.assignment_dims}
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, V) counts, dense or CSR, or ``None`` to generate ``num_rows`` documents.
+
+        num_tokens: tokens of each generated document; ``document_length`` by default.
+        ``mask`` (N, V): True where observed; the tokens of masked entries are left out, whatever ``x`` holds there.
+        """
+        site = self.sample_globals(like=x)
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            assignment = self.draw_assignment(site["mixing_proportion"])
+            chosen = None if batch_size is None else index
+            return self.observe_tokens(assignment, site["topic"], x, mask, chosen, num_tokens)
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The share of each topic, and the number of words it spreads over (the exponential of its entropy)."""
+        topic = params["topic"]
+        return {**super().report_columns(params), "words": torch.exp(-torch.xlogy(topic, topic).sum(-1))}
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three topics over nine words, forty documents of three to eight tokens."""
+        rng = np.random.default_rng(7)
+        proportion = np.array([0.45, 0.35, 0.2])
+        topic = np.full((3, 9), 0.04)
+        for k in range(3):
+            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.2, 0.15)
+        topic[1, 0] = 0.2
+        topic /= topic.sum(1, keepdims=True)
+        assignment = np.eye(3)[rng.choice(3, 40, p=proportion)]
+        lengths = rng.integers(3, 9, 40)
+        x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, assignment @ topic, strict=True)])
+        truth = {"mixing_proportion": proportion, "topic": topic, "assignment": assignment}
+        dtype = torch.get_default_dtype()
+        return Example(
+            model=cls(num_topics=3, vocabulary_size=9),
+            data=Data(x=torch.as_tensor(x).to(dtype)),
+            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MixtureOfMultinomialCounts(MixtureOfMultinomials):
+    """:class:`MixtureOfMultinomials` as a distribution over counts, with multinomial coefficient (002, eq. 27.4)."""
+
+    coefficient: ClassVar[bool] = True
+    summary: ClassVar[str] = "mixture of multinomials as a distribution over word counts"

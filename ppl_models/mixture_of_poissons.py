@@ -1,0 +1,110 @@
+"""Mixture of Poissons: every row of counts belongs to one of K classes, each with its own rates of the features.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.1, eq. 27.5.
+
+    q_n ~ Categorical(pi)                                           n = 1..N
+    p(n_n | q_n = k) = prod_j Poisson(n_nj | lambda_kj)             j = 1..D        (eq. 27.5)
+
+The total L_n of a row is modelled too: L_n | q_n = k ~ Poisson(sum_j lambda_kj). Given the totals it is the mixture of
+multinomials of eq. 27.4 with b_kj = lambda_kj / sum_j' lambda_kj', and proportions of the classes that depend on L_n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models._component_model import ComponentModel
+from ppl_models._data import Data, as_event_counts, check_columns
+from ppl_models._mixture_model import MixtureModel
+from ppl_models._model import Example, require_positive
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MixtureOfPoissons(MixtureModel, ComponentModel):
+    """Mixture of Poissons: rows of counts from K classes.
+
+    Sites
+    -----
+    mixing_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    rate: lambda (K, D), expected counts in class k; Gamma(.1, .1) by default.
+    assignment: q (N, K), one-hot.
+    x: (N, D), observed, whole numbers of at least 0, dense or sparse; masked entries drop out of the product.
+
+    A Gamma(a, b) prior with a < 1 adds a events to b rows: EM's estimate is then
+    (a + sum_n r_nk x_nj) / (b + sum_n r_nk m_nj), the mode in the basis of log lambda; with a >= 1 it is the mode of
+    lambda, which has a - 1 in place of a.
+
+    Raises
+    ------
+    ModelError: K or D below 1, an unknown prior name, a prior of ``rate`` with mass below 0, a prior of
+        ``mixing_proportion`` that is not over the simplex of K classes.
+    """
+
+    component_site: ClassVar[str] = "rate"
+    component_meaning: ClassVar[str] = "expected count"
+    summary: ClassVar[str] = "mixture of Poissons: each row of counts is drawn from one of K classes"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "rate")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**self.proportion_prior(), "rate": dist.Gamma(0.1, 0.1)}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**self.proportion_shape, "rate": (self.num_components, self.num_features)}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**self.assignment_dims, "rate": ("component", "feature"), "x": ("row", "feature")}
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        site = self.sample_globals(like=x)
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            likelihood = dist.Poisson(self.draw_assignment(site["mixing_proportion"]) @ site["rate"])
+            return self.observe(likelihood, x, mask, None if batch_size is None else index)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """Counts; sparse ones stay sparse. Raises DataError for anything that is no count."""
+        return as_event_counts(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses columns without any observed entry; warns of those that are always 0."""
+        check_columns(data, site=self.observed_site, constant=(0,))
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The share of each class, and the counts that a row of it has in all."""
+        return {**super().report_columns(params), "counts per row": params["rate"].sum(-1)}
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three classes over six features, sixty rows."""
+        generator = torch.Generator().manual_seed(4)
+        proportion = torch.tensor([0.5, 0.3, 0.2])
+        rate = torch.tensor(
+            [[3.0, 2.0, 3.0, 0.5, 0.3, 0.5], [0.4, 0.3, 1.0, 3.0, 4.0, 2.0], [6.0, 4.5, 6.0, 4.0, 1.0, 1.0]]
+        )
+        assignment = torch.eye(3)[torch.multinomial(proportion, 60, replacement=True, generator=generator)]
+        x = torch.poisson(assignment @ rate, generator=generator)
+        truth = {"mixing_proportion": proportion, "rate": rate, "assignment": assignment}
+        return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth=truth)

@@ -1,0 +1,103 @@
+"""User rating profile: every response of a row comes from one of K profiles, in the row's own mix.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.3, eq. 27.14 (the user rating profile
+model of Marlin, NIPS 2003; the simplex factor model of Bhattacharya & Dunson, 2011). With rows i, responses r = 1..R:
+
+    pi_i ~ Dirichlet(alpha)
+    p(y_i | pi_i) = prod_r Cat(y_ir | sum_k pi_ik b_k^(r))                          (eq. 27.14)
+
+Latent Dirichlet allocation with a vocabulary of R C words "response r is c", of which every row has one for each r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models._data import Data
+from ppl_models._model import Example, require_simplex
+from ppl_models._response_model import ResponseModel, draw_responses
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UserRatingProfile(ResponseModel):
+    """User rating profile (simplex factor model): rows of responses, each from the row's mix of K profiles.
+
+    Sites
+    -----
+    response: b (K, R, C), P(response r is c | profile k); Dirichlet(.5, ..., .5) by default.
+    membership: pi (N, K), local; Dirichlet(.3, ..., .3) by default.
+    x: (N, R), observed, whole numbers 0..C-1; NaN for missing responses, which drop out of the product.
+
+    Raises
+    ------
+    ModelError: K, R or C below 1, an unknown prior name, a prior that is not over the simplex.
+    """
+
+    local_site: ClassVar[str] = "membership"
+    local_meaning: ClassVar[str] = "membership"
+    summary: ClassVar[str] = "user rating profile: each response comes from one of K profiles, in the row's own mix"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_simplex(self, "membership")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {
+            "response": dist.Dirichlet(torch.full((self.num_categories,), 0.5)),
+            "membership": dist.Dirichlet(torch.full((self.num_components,), 0.3)),
+        }
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, "membership": ("row", "component")}
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, R) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, R): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        response = self.sample_globals(like=x)["response"]
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            membership = pyro.sample("membership", self.prior("membership", like=response))
+            return self.observe_responses(membership, response, x, mask, None if batch_size is None else index)
+
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The mean memberships (K,) where ``params`` holds them, else the prior's."""
+        if "membership" in params:
+            return params["membership"].mean(0)
+        return self.prior("membership", like=params["response"]).mean
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"share": self.prominence(params)}
+
+    def num_parameters(self, num_rows: int) -> int:
+        """K R (C - 1), and K - 1 for every row whose membership is estimated as a point."""
+        tables = self.num_components * self.num_features * (self.num_categories - 1)
+        return tables + (self.num_components - 1) * num_rows
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two profiles, six questions of three answers, sixty rows."""
+        generator = torch.Generator().manual_seed(8)
+        favourite = torch.tensor([[0, 0, 1, 2, 0, 2], [2, 1, 2, 0, 1, 0]])
+        response = torch.full((2, 6, 3), 0.1).scatter(-1, favourite.unsqueeze(-1), 0.8)
+        share = torch.rand((60, 1), generator=generator)
+        membership = torch.cat([share, 1 - share], -1)
+        x = draw_responses(membership, response, generator)
+        truth = {"response": response, "membership": membership}
+        return Example(model=cls(num_components=2, num_features=6, num_categories=3), data=Data(x=x), truth=truth)

@@ -1,0 +1,59 @@
+"""Brute-force references for the mixture of Poissons (source 002, eq. 27.5). No project code.
+
+    c_n ~ Categorical(pi), one-hot           params["mixing_proportion"]  (K,)
+    x_nj | c_n = k ~ Poisson(lambda_kj)      params["rate"]               (K, D)
+
+``mask`` (N, D) is True where an entry was observed; an unobserved entry drops out of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from tests.references import _mixture
+from tests.references._shared import Array, Params, Prior, log_priors, observed
+
+
+def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+    """log pi_k + sum_j log Poisson(x_nj | lambda_kj), (N, K)."""
+    seen, x = observed(x, mask), np.asarray(x)
+    each = stats.poisson.logpmf(np.where(seen, x, 0)[:, None], np.asarray(params["rate"]))
+    return np.log(params["mixing_proportion"]) + np.where(seen[:, None], each, 0.0).sum(-1)
+
+
+def log_joint(
+    params: Params,
+    x: ArrayLike,
+    component: ArrayLike,
+    mask: ArrayLike | None = None,
+    priors: Mapping[str, Prior] | None = None,
+) -> float:
+    """log p(globals) + sum_n log pi_{c_n} + sum_n log p(x_n | c_n); ``component`` one-hot (N, K)."""
+    return _mixture.chosen(log_joint_table(params, x, mask), component) + log_priors(params, priors)
+
+
+def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+    """log p(x_n), (N,)."""
+    return _mixture.evidence(log_joint_table(params, x, mask))
+
+
+def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+    """P(c_n = k | x_n), (N, K)."""
+    return _mixture.posterior(log_joint_table(params, x, mask))
+
+
+def m_step(
+    x: ArrayLike,
+    weights: ArrayLike,
+    mask: ArrayLike | None = None,
+    concentration: ArrayLike = 1.0,
+    added: tuple[float, float] = (0.0, 0.0),
+) -> dict[str, Array]:
+    """lambda_kj = (sum_{n seen} r_nk x_nj + events) / (sum_{n seen} r_nk + rows), ``added`` = (events, rows)."""
+    seen, r = observed(x, mask).astype(float), np.asarray(weights, dtype=np.float64)
+    events = r.T @ (seen * np.where(seen > 0, np.asarray(x, dtype=np.float64), 0.0)) + added[0]
+    return {"mixing_proportion": _mixture.proportions(r, concentration), "rate": events / (r.T @ seen + added[1])}
