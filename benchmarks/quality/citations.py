@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,7 +186,7 @@ def similarity_table(found: dict[int, Runs], names: Sequence[str], file: str) ->
         for name, learned in run.learned.items():
             each = [np.cumsum(weighted_cosines(one.components, reference)) for one in learned]
             curve = curves[size][name] = np.mean(each, axis=0)
-            pairs = zip(learned, learned[1:], strict=False)
+            pairs = pairwise(learned)
             between = [weighted_cosines(a.components, b.components.vectors).sum() for a, b in pairs]
             at = [float(curve[min(length, len(curve)) - 1]) for length in (1, 2, 3, 5)]
             last = float(np.mean(between)) if between else None
