@@ -45,7 +45,8 @@ def assignments(
         for v in range(1, len(words)):
             axes.axvline(v - 0.5, color="#dddddd", lw=0.8, zorder=0)
         axes.spines[:].set_visible(False)
-    panels[0].set_yticks(range(int(document.max()) + 1), [str(i + 1) for i in range(int(document.max()) + 1)], fontsize=8)
+    number = int(document.max()) + 1
+    panels[0].set_yticks(range(number), [str(i + 1) for i in range(number)], fontsize=8)
     panels[0].invert_yaxis()
     panels[0].set_ylabel("document")
     figure.supxlabel("white: topic 1 (money, loan, bank); black: topic 2 (river, stream, bank)", fontsize=9)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.quality.topics_online [--quick] [--data DIR]
 
-Writes ``benchmarks/results/topics_online.{md,json}`` and a figure. The source's figure is of Wikipedia, up to millions of
-documents; here are a corpus drawn from LDA and NIPS papers. All runs begin at one random start.
+Writes ``benchmarks/results/topics_online.{md,json}`` and a figure. The source's figure is of Wikipedia, up to millions
+of documents; here are a corpus drawn from LDA and NIPS papers. All runs begin at one random start.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from custom_inference.steps.lda_vb import LdaVB
 
 from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
 from benchmarks.quality._topic_data import Documents, generated, nips
 from benchmarks.quality._topic_figures import lines, save
 from benchmarks.speed._topic_evaluator import Corpus, halved, perplexity
-from benchmarks.speed._topic_ours import Trace, recorded
+from benchmarks.speed._topic_trace import Trace, recorded
 from custom_inference import VariationalEM
 from ppl_models import LDA
 
@@ -37,7 +38,7 @@ class Curve(NamedTuple):
 def curve(corpus: Corpus, size: int, batch: int | None, passes: int) -> Curve:
     model = LDA(num_topics=size, vocabulary_size=corpus.train.shape[1]).with_concentration(alpha=ALPHA, gamma=GAMMA)
     method = VariationalEM(guide="vb", search=None, batch_size=batch, max_iterations=passes, accelerate=None)
-    with recorded(Trace(corpus.train.shape[0])) as trace:
+    with recorded(Trace(corpus.train.shape[0]), LdaVB) as trace:
         method.fit(model, corpus.train, seed=0, dtype=torch.float64, progress=False)
     number = corpus.train.shape[0]
     # What stepwise EM does after its passes, two whole iterations, is not part of the online method.
@@ -63,7 +64,7 @@ def corpus_table(documents: Documents, size: int, batches: list[int], passes: tu
     level = 1.05 * min(found["batch"].perplexity)
     table = Table(
         f"{documents.title}, K = {size}",
-        ["method", "after one pass", "at the end", "passes", f"documents to {level:.0f}", f"CPU s to {level:.0f}", "CPU s"],
+        ["method", "after a pass", "at the end", "passes", f"documents to {level:.0f}", f"CPU s to {level:.0f}", "in all"],
         note=(
             f"Perplexity per token in document completion. {level:.0f}: 5% above the best of batch VB. {documents.cut}"
             f"{'.' if documents.cut else ''} alpha = {ALPHA}, gamma = {GAMMA}."

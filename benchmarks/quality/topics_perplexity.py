@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 import custom_inference
@@ -134,8 +133,8 @@ def corpus_table(documents: Documents, sizes: Sequence[int]) -> Table:
             "Natural logarithms. Per document: eq. 27.29. Test: of whole documents. PLSA's is no probability of new "
             "documents, as their mixes are fitted to the very tokens that are scored; LDA's is an upper bound, from a "
             "lower bound on log p. Completion: of one half of a document's tokens, given the other half: the same task "
-            f"for all. {documents.cut}. alpha = {ALPHA}, gamma = {GAMMA} (LDA's; the mixture and the unigram model have "
-            "the same prior of the topics)."
+            f"for all. {documents.cut}. alpha = {ALPHA}, gamma = {GAMMA} (LDA's; the mixture and the unigram model "
+            "have the same prior of the topics)."
         ),
     )
 

@@ -54,8 +54,8 @@ def by_truth(topic: Array, truth: torch.Tensor) -> Array:
     return topic[match_components(truth, torch.as_tensor(topic)).order]
 
 
-def one_corpus(seed: int) -> dict[str, tuple[Array, float]]:
-    """Method -> estimated topics, and the share of tokens with the true... more probable topic."""
+def one_corpus(seed: int) -> dict[str, Array]:
+    """Method -> estimated topics, in the order of the true ones."""
     generated = datasets.river_bank(seed=seed)
     truth, chain = generated.truth["topic"], LdaChain(tokens_of(generated.data.x), 2, ALPHA, GAMMA, seed)
     chain.sweep(SWEEPS)
@@ -195,7 +195,8 @@ def picture(seed: int) -> Any:
     chain.start(np.random.default_rng(seed).integers(0, 2, len(tokens)).astype(np.int32))
     before = chain.topic.copy()
     chain.sweep(SWEEPS)
-    after = chain.topic if match_components(generated.truth["topic"], torch.as_tensor(estimate(chain))).order[0] == 0 else 1 - chain.topic
+    same = match_components(generated.truth["topic"], torch.as_tensor(estimate(chain))).order[0] == 0
+    after = chain.topic if same else 1 - chain.topic
     names = [str(name) for name in generated.coords["feature"]]
     titles = ("(a) random topics", f"(b) after {SWEEPS} sweeps")
     return assignments(tokens.document, tokens.word, (before, after), names, titles)

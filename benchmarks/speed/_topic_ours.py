@@ -2,74 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from custom_inference.steps.lda_cvb0 import LdaCvb0
+from custom_inference.steps.lda_vb import LdaVB
 
 import custom_inference
-from benchmarks.speed._topic_evaluator import Array, Corpus
+from benchmarks.speed._topic_evaluator import Corpus
+from benchmarks.speed._topic_trace import Trace, recorded
 from custom_inference import CollapsedGibbs, Fit, VariationalEM
-from custom_inference.steps.lda_cvb0 import LdaCvb0
 from custom_inference.steps.lda_map import LdaMap
-from custom_inference.steps.lda_vb import LdaVB
 from ppl_models import LDA, PLSA, Data
 
 #: Steps whose topics are recorded after every M step.
 _STEPS = (LdaVB, LdaCvb0, LdaMap)
-
-
-@dataclass
-class Trace:
-    """Topics after every M step; the clock stands still while they are copied.
-
-    rows: documents of a whole pass. passes, seconds, topics: one entry an M step; ``whole``: over all rows.
-    """
-
-    rows: int
-    begin: float = field(default_factory=time.process_time)
-    stopped: float = 0.0
-    passes: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    topics: list[Array] = field(default_factory=list)
-
-    def now(self) -> float:
-        return time.process_time() - self.begin - self.stopped
-
-    def take(self, rows: int, topic: torch.Tensor) -> None:
-        at, entered = self.now(), time.process_time()
-        self.passes.append((self.passes[-1] if self.passes else 0.0) + rows / self.rows)
-        self.seconds.append(at)
-        self.topics.append(topic.to(torch.float32).numpy(force=True).copy())
-        self.stopped += time.process_time() - entered
-
-
-@contextmanager
-def recorded(trace: Trace) -> Iterator[Trace]:
-    """While this lasts, every M step of LDA's and PLSA's engines leaves its topics in ``trace``."""
-    before = {kind: kind.__dict__.get("m_step") for kind in _STEPS}
-
-    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
-        def m_step(self: Any, model: Any, params: Any, step: Any, rows: Any) -> Any:
-            result = original(self, model, params, step, rows)
-            trace.take(len(rows), result["topic"])
-            return result
-
-        return m_step
-
-    for kind in _STEPS:
-        kind.m_step = wrapped(kind.m_step)  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        yield trace
-    finally:
-        for kind, original in before.items():
-            if original is None:
-                del kind.m_step
-            else:
-                kind.m_step = original  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Timed(NamedTuple):
@@ -81,7 +29,7 @@ class Timed(NamedTuple):
 
 
 def timed(call: Callable[[], Fit], rows: int) -> Timed:
-    with recorded(Trace(rows)) as trace:
+    with recorded(Trace(rows), *_STEPS) as trace:
         fit = call()
         return Timed(fit, trace, trace.now())
 

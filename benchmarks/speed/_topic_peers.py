@@ -52,13 +52,13 @@ class Snapshots:
         self.stopped += time.process_time() - entered
 
 
-def scikit_learn(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshots, **settings: Any) -> dict[str, Any]:
-    from sklearn.decomposition import LatentDirichletAllocation
+def scikit_learn(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshots, **settings: Any) -> dict[str,
+Any]:     from sklearn.decomposition import LatentDirichletAllocation
 
     class Recorded(LatentDirichletAllocation):
         done = 0.0
 
-        def _em_step(self, X, total_samples, batch_update, parallel=None):  # noqa: N803
+        def _em_step(self, X, total_samples, batch_update, parallel=None):
             super()._em_step(X, total_samples=total_samples, batch_update=batch_update, parallel=parallel)
             self.done += X.shape[0] / total_samples
             taken.take(self.done, self.components_.copy)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.speed.topics_speed [--peer-python EXE] [--parts ours passes gibbs peers] [--quick]
 
---peer-python is a Python with scikit-learn, gensim, tomotopy and lda installed; without it the peers are skipped. Writes
-``benchmarks/results/topics_speed.{md,json}``; parts that are not run keep their tables. All times are CPU seconds of one
-thread. The corpus is drawn from LDA (V = 2000, K = 20, 2000 + 500 documents of about 100 tokens; alpha .1, gamma .05),
+--peer-python is a Python with scikit-learn, gensim, tomotopy and lda installed; without it the peers are skipped.
+Writes ``benchmarks/results/topics_speed.{md,json}``; parts that are not run keep their tables. All times are CPU
+seconds of one thread. The corpus is drawn from LDA (V = 2000, K = 20, 2000 + 500 documents of about 100 tokens; alpha .1, gamma .05),
 or read from --corpus FILE. Perplexity: document completion with one deterministic fold-in for all
 (``_topic_evaluator``), natural logarithm, per token.
 """
@@ -26,7 +26,7 @@ import torch
 from benchmarks._report import Table, read_tables, write_report
 from benchmarks.speed import _topic_ours as ours
 from benchmarks.speed._rates import cpu_seconds
-from benchmarks.speed._topic_evaluator import Corpus, first_at_most, halved, perplexity, probabilities
+from benchmarks.speed._topic_evaluator import Corpus, first_at_most, halved, perplexity
 from benchmarks.speed._topic_peers import PROGRAMS
 from custom_inference import CollapsedGibbs, VariationalEM
 from ppl_models import _sparse, datasets
@@ -105,9 +105,9 @@ def ours_table(corpus: Corpus, seeds: int) -> Table:
     truth = perplexity(corpus.truth, corpus)
     unigram = perplexity(np.asarray(corpus.train.sum(0), dtype=float) + corpus.gamma, corpus)
     table.note = (
-        f"Unigram model: {unigram:.0f}; the true topics: {truth:.0f}. CPU s to {LEVEL:.0f}: from the call to the first M "
-        "step (of any start of the search) whose topics score no more; median over the seeds. Samplers have no M steps: "
-        "see below. The first seed includes no compilation: a small fit before it does."
+        f"Unigram model: {unigram:.0f}; the true topics: {truth:.0f}. CPU s to {LEVEL:.0f}: from the call to the first "
+        "M step (of any start of the search) whose topics score no more; median over the seeds. Samplers have no M "
+        "steps: see below. The first seed includes no compilation: a small fit before it does."
     )
     for name, method in ours.METHODS.items():
         warm_up(method, corpus)
@@ -139,9 +139,9 @@ def passes_table(corpus: Corpus) -> Table:
         "A pass over the corpus",
         ["method", "CPU s a pass", "tokens/s", "bytes a pass / copy bandwidth, s", "times that floor"],
         note=(
-            f"Median of the passes of a run from a random start; {cells} cells, {tokens} tokens, K = {size}. The floor: "
-            "every (document, word) cell (of Gibbs: every token) reads its index, count and one row of K numbers, and "
-            "adds to one row of K (Gibbs: changes two numbers), at the bandwidth of a copy of 256 MB, "
+            f"Median of the passes of a run from a random start; {cells} cells, {tokens} tokens, K = {size}. The "
+            "floor: every (document, word) cell (of Gibbs: every token) reads its index, count and one row of K "
+            "numbers, and adds to one row of K (Gibbs: changes two numbers), at the bandwidth of a copy of 256 MB, "
             f"{bandwidth / 1e9:.1f} GB/s read and written. At this size the rows stay in cache, which is faster."
         ),
     )
@@ -237,8 +237,8 @@ def peers_table(corpus: Corpus, python: Path, seeds: int, quick: bool) -> Table:
         f"Other programs, {seeds} seeds",
         ["program", "passes", "CPU s a pass", "tokens/s", "perplexity", f"CPU s to {LEVEL:.0f}", "CPU s in all"],
         note=(
-            "Each with the true alpha, gamma and K, otherwise its defaults. Snapshots after passes in steps of 1.3; the "
-            "clock stops while they are taken, and building the program's own corpus is not counted."
+            "Each with the true alpha, gamma and K, otherwise its defaults. Snapshots after passes in steps of 1.3; "
+            "the clock stops while they are taken, and building the program's own corpus is not counted."
         ),
     )
     for program in PROGRAMS:
