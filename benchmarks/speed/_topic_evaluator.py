@@ -102,7 +102,7 @@ def perplexity(topic: Array, corpus: Corpus) -> float:
 
 
 def first_at_most(level: float, scores: Any, count: int) -> int | None:
-    """The first of ``count`` states at which ``scores(i)`` is at most ``level``, if scores fall; None if the last is above.
+    """The first of ``count`` states at which ``scores(i)`` is at most ``level``, if they fall; None if the last is above.
 
     By bisection: a state is only scored where needed.
     """

@@ -4,9 +4,9 @@
 
 --peer-python is a Python with scikit-learn, gensim, tomotopy and lda installed; without it the peers are skipped.
 Writes ``benchmarks/results/topics_speed.{md,json}``; parts that are not run keep their tables. All times are CPU
-seconds of one thread. The corpus is drawn from LDA (V = 2000, K = 20, 2000 + 500 documents of about 100 tokens; alpha .1, gamma .05),
-or read from --corpus FILE. Perplexity: document completion with one deterministic fold-in for all
-(``_topic_evaluator``), natural logarithm, per token.
+seconds of one thread. The corpus is drawn from LDA (V = 2000, K = 20, 2000 + 500 documents of about 100 tokens,
+alpha = .1, gamma = .05), or read from --corpus FILE. Perplexity: document completion with one deterministic fold-in for
+all (``_topic_evaluator``), natural logarithm, per token.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def gibbs_table(corpus: Corpus, python: Path | None, sizes: Sequence[int], sweep
     table = Table(
         "Gibbs sampling: tokens a second",
         ["K", "ours", "tomotopy", "ratio", "target", "met"],
-        note="Sweeps on the same corpus in the same run, without preparation; the first 20 sweeps are left out of both.",
+        note="Sweeps of one corpus in the same run, without preparation and the first 20 sweeps.",
     )
     targets = {20: 1e7, 100: 5e6}
     for size in sizes:
