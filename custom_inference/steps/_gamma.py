@@ -55,6 +55,17 @@ def expected_log_gamma(shape: Tensor, rate: Tensor) -> Tensor:
     return torch.digamma(shape) - torch.log(rate)
 
 
+def gamma_log_marginal(events: Tensor, exposure: Tensor, prior: GammaParameters) -> Tensor:
+    """log of the integral of lambda^events exp(-exposure lambda) Gamma(lambda; prior), of every element.
+
+    A flat prior, which has no such integral to compare by, counts as one of a tenth of a row.
+    """
+    shape, rate = prior
+    rate = torch.where(rate > 0, rate, 0.1)
+    gained = torch.lgamma(shape + events) - torch.lgamma(shape)
+    return gained + shape * torch.log(rate) - (shape + events) * torch.log(rate + exposure)
+
+
 def gamma_divergence(posterior: GammaParameters, prior: GammaParameters) -> Tensor:
     """KL(Gamma(posterior) || Gamma(prior)) of every element."""
     (shape, rate), (shape0, rate0) = posterior, prior

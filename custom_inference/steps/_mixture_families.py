@@ -23,14 +23,17 @@ from custom_inference.steps._dirichlet import (
     dirichlet_divergence,
     dirichlet_prior,
     expected_log,
+    group_sums,
     log_prior_density,
     normalised,
     softmax_or_simplex,
 )
 from custom_inference.steps._gamma import (
+    GammaParameters,
     expected_log_gamma,
     gamma_divergence,
     gamma_log_density,
+    gamma_log_marginal,
     gamma_mode,
     gamma_prior,
 )
@@ -46,6 +49,11 @@ class Natural(NamedTuple):
 
     weight: Tensor
     rate: Tensor | None = None
+
+
+def _for(prior: Tensor, like: Tensor) -> Tensor:
+    """A prior (K, ...) for the classes of ``like``: their mean (1, ...) where it has another number of classes."""
+    return prior if len(prior) == len(like) else prior.mean(0, keepdim=True)
 
 
 class Family(abc.ABC):
@@ -91,6 +99,13 @@ class Family(abc.ABC):
         """The parameters of the posterior of the component site."""
 
     @abc.abstractmethod
+    def log_marginal(self, model: Model, counts: Tensor, observed: Tensor) -> Tensor:
+        """log of the likelihood of rows with these statistics, (..., F) and (..., D), component integrated out; (...).
+
+        Terms that a sum over all rows has whatever their classes are left out.
+        """
+
+    @abc.abstractmethod
     def expected(self, params: Params) -> Natural:
         """Of the posterior with these parameters."""
 
@@ -126,8 +141,7 @@ class _Simplices(Family):
 
     def _prior(self, model: Model, like: Tensor) -> Tensor:
         """The prior's concentration, (K, F)."""
-        shape = model.shapes[self.site]
-        return dirichlet_prior(model, self.site, like).expand(shape).flatten(1)
+        return _for(dirichlet_prior(model, self.site, like).expand(model.shapes[self.site]).flatten(1), like)
 
     def check(self, model: Model, like: Tensor) -> None:
         dirichlet_prior(model, self.site, like)
@@ -148,6 +162,12 @@ class _Simplices(Family):
 
     def update(self, model: Model, counts: Tensor, observed: Tensor | None) -> Params:
         return {self.site: counts + self._prior(model, counts)}
+
+    def log_marginal(self, model: Model, counts: Tensor, observed: Tensor) -> Tensor:
+        prior = self._prior(model, counts.new_empty(0))[0]
+        total, added = group_sums(prior, self.groups), group_sums(counts, self.groups)
+        normaliser = torch.lgamma(total) - torch.lgamma(total + added)
+        return (torch.lgamma(prior + counts) - torch.lgamma(prior)).sum(-1) + normaliser.sum(-1)
 
     def expected(self, params: Params) -> Natural:
         return Natural(expected_log(params[self.site], self.groups))
@@ -223,6 +243,12 @@ class Rates(Family):
     def rows(self, data: Data) -> CountRows:
         return CountRows.of_events(data)
 
+    def _prior(self, model: Model, like: Tensor) -> GammaParameters:
+        """The prior's shape and rate, (K, D) each."""
+        shape, rate = gamma_prior(model, self.site, like)
+        size = model.shapes[self.site]
+        return _for(shape.expand(size), like), _for(rate.expand(size), like)
+
     def check(self, model: Model, like: Tensor) -> None:
         gamma_prior(model, self.site, like)
 
@@ -235,21 +261,24 @@ class Rates(Family):
 
     def mode(self, model: Model, counts: Tensor, observed: Tensor | None) -> Tensor:
         assert observed is not None
-        return gamma_mode(counts, observed, gamma_prior(model, self.site, counts), floor=FLOOR)
+        return gamma_mode(counts, observed, self._prior(model, counts), floor=FLOOR)
 
     def log_prior(self, model: Model, value: Tensor) -> Tensor:
-        return gamma_log_density(value, gamma_prior(model, self.site, value))
+        return gamma_log_density(value, self._prior(model, value))
 
     def update(self, model: Model, counts: Tensor, observed: Tensor | None) -> Params:
         assert observed is not None
-        shape, rate = gamma_prior(model, self.site, counts)
+        shape, rate = self._prior(model, counts)
         return {"shape": counts + shape, "rate": (observed + rate).expand_as(counts).clone()}
+
+    def log_marginal(self, model: Model, counts: Tensor, observed: Tensor) -> Tensor:
+        return gamma_log_marginal(counts, observed, self._prior(model, counts.new_empty(0))).sum(-1)
 
     def expected(self, params: Params) -> Natural:
         return Natural(expected_log_gamma(params["shape"], params["rate"]), params["shape"] / params["rate"])
 
     def divergence(self, model: Model, params: Params) -> Tensor:
-        return gamma_divergence((params["shape"], params["rate"]), gamma_prior(model, self.site, params["shape"])).sum()
+        return gamma_divergence((params["shape"], params["rate"]), self._prior(model, params["shape"])).sum()
 
     def posterior(self, params: Params) -> GammaPosterior:
         return GammaPosterior(params["shape"], params["rate"])

@@ -22,12 +22,16 @@ from custom_inference.posterior import ContinuousPosterior, DirichletPosterior
 from custom_inference.steps._count_rows import CountRows
 from custom_inference.steps._dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from custom_inference.steps._mixture_families import Family, Rates, Responses, Topics
+from custom_inference.steps._mixture_merge import merge_classes
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps.mixture_common import OWN, MixtureSteps, distant_rows, equal_shares, same_classes
 from ppl_models import Data, MethodError, Model, _sparse
 
 #: Random starts draw the classes' counts around the mean row's: as Gamma variables of this shape.
 _SHAPE = 3.0
+#: How many times as many classes informed starts begin with, and their iterations before these are merged.
+_OVER = 3
+_SETTLE = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +83,30 @@ class CountMixtureExact(MixtureSteps):
         return equal_shares(self.site, self.density.estimate(rows.mean * noise, torch.ones_like(noise)))
 
     def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
+        """An over-complete start whose classes are merged, after a few iterations, to as many as wanted."""
+        size = model.shapes["mixing_proportion"][0]
+        if size == 1:
+            return self.initial(model, rows, generator)
+        params = self._centres(rows, min(_OVER * size, len(rows)), generator)
+        for _ in range(_SETTLE):
+            step = self.e_step(params, rows)
+            found = self.density.mode(model, *_statistics(step))
+            share = step.statistics["rows"].clamp(min=1e-3)
+            params = {"mixing_proportion": share / share.sum(), self.site: found}
+        return self._merged(model, self.e_step(params, rows), size)
+
+    def _merged(self, model: Model, step: EStep, size: int) -> Params:
+        counts, observed = _statistics(step)
+        if len(counts) > size:
+            groups = merge_classes(lambda s, m: self.density.log_marginal(model, s, m), counts, observed, size)
+            counts, observed = (torch.stack([v[group].sum(0) for group in groups]) for v in (counts, observed))
+        return equal_shares(self.site, self.density.mode(model, counts, observed))
+
+    def _centres(self, rows: CountRows, count: int, generator: torch.Generator) -> Params:
         """Rows far from each other (greedy k-means++) as centres, each pulled to the mean row."""
         profile, weight = self.density.profile(rows)
         distances = _SquaredDistances(profile)
-        index = distant_rows(distances, weight, model.shapes["mixing_proportion"][0], generator)
-        index = index.to(rows.like.device)
+        index = distant_rows(distances, weight, count, generator).to(rows.like.device)
         pull, chosen = (1 - OWN) / OWN, rows.select(index)
         everywhere = self.density.scaled_mean(rows)
         own = torch.ones_like(everywhere) if chosen.mask is None else chosen.mask.to(everywhere)
@@ -148,7 +171,7 @@ class CountMixtureVB(CountMixtureExact):
         return self.starting(model, super().initial(model, rows, generator), rows)
 
     def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
-        return self.starting(model, super().propose(model, rows, generator, attempt), rows)
+        return self.starting(model, self.local().propose(model, rows, generator, attempt), rows)
 
     def reported(self, model: Model, params: Params) -> tuple[Params, Mapping[str, ContinuousPosterior]]:
         """The posterior means, and the posteriors."""
@@ -162,6 +185,10 @@ class CountMixtureVB(CountMixtureExact):
     def _posteriors(self, params: Params) -> dict[str, ContinuousPosterior]:
         proportion = DirichletPosterior(params["mixing_proportion"])
         return {"mixing_proportion": proportion, self.site: self.density.posterior(params)}
+
+
+def _statistics(step: EStep) -> tuple[Tensor, Tensor]:
+    return step.statistics["counts"], _observed(step.statistics)
 
 
 def _observed(counts: dict[str, Tensor]) -> Tensor:
