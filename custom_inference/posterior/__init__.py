@@ -10,6 +10,7 @@ from custom_inference.posterior.continuous import (
     GaussianPosterior,
     PointPosterior,
 )
+from custom_inference.posterior.draws import DirichletDraws
 
 #: By name: what a saved fit may hold.
 POSTERIORS: dict[str, type[LocalPosterior]] = {
@@ -17,6 +18,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
     for kind in (
         BernoulliPosterior,
         CodePosterior,
+        DirichletDraws,
         DirichletMixture,
         DirichletPosterior,
         GaussianPosterior,
@@ -29,6 +31,7 @@ __all__ = [
     "BernoulliPosterior",
     "CodePosterior",
     "ContinuousPosterior",
+    "DirichletDraws",
     "DirichletMixture",
     "DirichletPosterior",
     "GaussianPosterior",
