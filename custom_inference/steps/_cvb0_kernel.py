@@ -29,7 +29,7 @@ def refresh_documents(
     arrays: Any = (*_parts(rows), *(part.numpy() for part in (alpha, share, table, total, counts, bound)))
     for first in range(0, len(rows), _CHUNK):
         last = min(first + _CHUNK, len(rows))
-        _refresh(*arrays, first, last, temperature)
+        _refresh(*arrays, first, last, temperature)  # pyright: ignore[reportCallIssue]
     return counts
 
 
@@ -39,7 +39,7 @@ def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: in
     arrays: Any = (*_parts(rows), alpha.numpy(), share.numpy(), topic.numpy())
     for first in range(0, len(rows), _CHUNK):
         last = min(first + _CHUNK, len(rows))
-        _start(*arrays, first, last, sweeps)
+        _start(*arrays, first, last, sweeps)  # pyright: ignore[reportCallIssue]
     return share
 
 
