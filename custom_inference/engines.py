@@ -25,6 +25,10 @@ from custom_inference.steps.aspect_map import AspectMap
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
 from custom_inference.steps.cvq_truncated import CvqTruncated
+from custom_inference.steps.lda_dirichlet import LdaDirichlet
+from custom_inference.steps.lda_exact import LdaExact
+from custom_inference.steps.lda_map import LdaMap
+from custom_inference.steps.lda_vb import LdaVB
 from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
 from custom_inference.steps.logistic_quadrature import LogisticQuadrature
 from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
@@ -42,7 +46,9 @@ from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
 from ppl_models import (
     CVQ,
+    LDA,
     NOCA,
+    PLSA,
     AspectBernoulli,
     Data,
     LogisticPCA,
@@ -63,6 +69,8 @@ _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
     MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
     MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
+    LDA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "vb": LdaVB, "map": LdaMap},
+    PLSA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
     NOCA: {
         "evidence": NocaExact,
