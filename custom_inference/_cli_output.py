@@ -19,8 +19,8 @@ from ppl_models import Data, FileFormatError, ModelError
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
 
-#: Draws that represent a point estimate in posterior.nc.
-_DRAWS = 200
+#: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
+_DRAWS, _VALUES = 200, 20_000_000
 
 
 def prepare(out: Path, json: Path | None, image_shape: tuple[int, int] | None, data: Data) -> None:
@@ -42,7 +42,8 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
     """The fit, ArviZ netCDF, tables and figures; returns what -> path."""
     out.mkdir(parents=True, exist_ok=True)
     files = {"fit": fit.save(out / "fit.safetensors")}
-    converted = fit.to_arviz(num_draws=_DRAWS)
+    size = sum(value.numel() for value in fit.globals.values())
+    converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)))
     files["posterior"] = out / "posterior.nc"
     converted.to_netcdf(files["posterior"])
     for name, table in tables(fit, converted, top=top).items():

@@ -11,6 +11,7 @@ from custom_inference.posterior.continuous import (
     GaussianPosterior,
     PointPosterior,
 )
+from custom_inference.posterior.draws import DirichletDraws
 
 #: By name: what a saved fit may hold.
 POSTERIORS: dict[str, type[LocalPosterior]] = {
@@ -18,6 +19,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
     for kind in (
         BernoulliPosterior,
         CodePosterior,
+        DirichletDraws,
         DirichletMixture,
         DirichletPosterior,
         GammaPosterior,
@@ -31,6 +33,7 @@ __all__ = [
     "BernoulliPosterior",
     "CodePosterior",
     "ContinuousPosterior",
+    "DirichletDraws",
     "DirichletMixture",
     "DirichletPosterior",
     "GammaPosterior",
