@@ -20,7 +20,7 @@ from ppl_models import Data, _sparse
 from ppl_models._tokens import log_coefficient
 
 #: Counts of a row that leave its class open at first: longer ones are annealed from there.
-BRIEF = 30.0
+BRIEF = 10.0
 
 
 @dataclass(frozen=True)

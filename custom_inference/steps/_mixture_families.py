@@ -101,10 +101,13 @@ class Family(abc.ABC):
         """The parameters of the posterior of the component site."""
 
     @abc.abstractmethod
-    def log_marginal(self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor) -> Tensor:
+    def log_marginal(
+        self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor, *, own: bool = False
+    ) -> Tensor:
         """log of the likelihood of rows with these statistics, (..., F) and (..., D), component integrated out; (...).
 
-        columns: which of all features these are. Terms that do not depend on the rows' classes are left out.
+        columns: which of all features these are. own: of the K classes, each under its own prior, and not of any
+            classes under the mean of the priors. Terms that do not depend on the rows' classes are left out.
         """
 
     def telling(self, counts: Tensor) -> Tensor:
@@ -170,8 +173,11 @@ class _Simplices(Family):
     def update(self, model: Model, counts: Tensor, observed: Tensor | None) -> Params:
         return {self.site: counts + self._prior(model, counts)}
 
-    def log_marginal(self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor) -> Tensor:
-        prior = self._prior(model, counts.new_empty(0))[0, columns]
+    def log_marginal(
+        self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor, *, own: bool = False
+    ) -> Tensor:
+        every = self._prior(model, counts if own else counts.new_empty(0))
+        prior = every[:, columns] if own else every[0, columns]
         total, added = group_sums(prior, self.groups), group_sums(counts, self.groups)
         normaliser = torch.lgamma(total) - torch.lgamma(total + added)
         return (torch.lgamma(prior + counts) - torch.lgamma(prior)).sum(-1) + normaliser.sum(-1)
@@ -278,9 +284,12 @@ class Rates(Family):
         shape, rate = self._prior(model, counts)
         return {"shape": counts + shape, "rate": (observed + rate).expand_as(counts).clone()}
 
-    def log_marginal(self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor) -> Tensor:
-        shape, rate = self._prior(model, counts.new_empty(0))
-        return gamma_log_marginal(counts, observed, (shape[0, columns], rate[0, columns])).sum(-1)
+    def log_marginal(
+        self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor, *, own: bool = False
+    ) -> Tensor:
+        every = self._prior(model, counts if own else counts.new_empty(0))
+        shape, rate = (part[:, columns] if own else part[0, columns] for part in every)
+        return gamma_log_marginal(counts, observed, (shape, rate)).sum(-1)
 
     def expected(self, params: Params) -> Natural:
         return Natural(expected_log_gamma(params["shape"], params["rate"]), params["shape"] / params["rate"])

@@ -32,7 +32,7 @@ from ppl_models import Data, MethodError, Model, _sparse
 _SHAPE = 3.0
 #: How many times as many classes informed starts begin with, and their iterations before these are merged.
 _OVER = 3
-_SETTLE = 5
+_SETTLE = 8
 #: Iterations of EM before variational Bayes.
 _EXACT_FIRST = 15
 
