@@ -42,6 +42,8 @@ METHODS = {
     "map": ci.VariationalEM(guide="map", max_iterations=40),
     "dirichlet": ci.VariationalEM(guide="dirichlet", max_iterations=40),
     "vb": ci.VariationalEM(guide="vb", max_iterations=40),
+    "vb_stepwise": ci.VariationalEM(guide="vb", batch_size=20, max_iterations=20),
+    "cvb0": ci.VariationalEM(guide="cvb0", max_iterations=40),
     "gaussian": ci.VariationalEM(guide="gaussian", max_iterations=40),
     "nuts": ci.NUTS(num_samples=20, warmup=20, chains=2),
     "gibbs": ci.CollapsedGibbs(num_samples=20, warmup=20, chains=2),
