@@ -109,8 +109,9 @@ class AmortizedGuide(LocalGuide):
 
     def _first_of_sparse(self, rows: Tensor) -> Tensor:
         first: Any = self.encoder[0]
-        logs = _sparse.tensor(rows.crow_indices(), rows.col_indices(), torch.log1p(rows.values()), size=tuple(rows.shape))
-        return sparse_product(logs, first.weight.T) + first.bias
+        crow, column, logs = rows.crow_indices(), rows.col_indices(), torch.log1p(rows.values())
+        inputs = _sparse.tensor(crow, column, logs, size=(len(rows), rows.shape[1]))
+        return sparse_product(inputs, first.weight.T) + first.bias
 
     def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
         """Q of every row, normalised by the averages over the minibatches of learning."""
