@@ -19,50 +19,9 @@ from custom_inference._enumerate import enumerated_log_joint
 from custom_inference.posterior import CodePosterior, ContinuousPosterior, LocalPosterior, PointPosterior
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
-from custom_inference.steps.aspect_dirichlet import AspectDirichlet
-from custom_inference.steps.aspect_exact import AspectExact
-from custom_inference.steps.aspect_map import AspectMap
-from custom_inference.steps.cvq_exact import CvqExact
-from custom_inference.steps.cvq_mean_field import CvqMeanField
-from custom_inference.steps.cvq_truncated import CvqTruncated
-from custom_inference.steps.lda_exact import LdaExact
-from custom_inference.steps.lda_map import LdaMap
-from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
-from custom_inference.steps.logistic_quadrature import LogisticQuadrature
-from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
-from custom_inference.steps.noca_exact import NocaExact
-from custom_inference.steps.noca_factorized import NocaFactorized
-from custom_inference.steps.noca_mean_field import NocaMeanField
-from custom_inference.steps.noca_truncated import NocaTruncated
-from ppl_models import (
-    CVQ,
-    LDA,
-    NOCA,
-    PLSA,
-    AspectBernoulli,
-    Data,
-    LogisticPCA,
-    MethodError,
-    MixtureOfBernoullis,
-    Model,
-)
+from custom_inference.steps._table import ENGINES
+from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
-
-#: By bound name. The first family after "evidence" is used by default where exact sums are not feasible.
-_ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
-    AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
-    CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
-    MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
-    LDA: {"evidence": LdaExact, "map": LdaMap},
-    PLSA: {"evidence": LdaExact, "map": LdaMap},
-    LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
-    NOCA: {
-        "evidence": NocaExact,
-        "truncated": NocaTruncated,
-        "factorized": NocaFactorized,
-        "mean_field": NocaMeanField,
-    },
-}
 
 #: Draws that the ELBO of a continuous posterior is estimated by: of sparse data so many that they take at most about
 #: _ELBO_PRODUCTS products of entries and components, but no fewer than the second number.
@@ -79,12 +38,12 @@ class Local(NamedTuple):
 
 def register(kind: type[Model], engines: dict[str, Callable[[], Steps]]) -> None:
     """Make a model's closed-form steps known: bound name -> steps ("evidence" where they are exact)."""
-    _ENGINES[kind] = {**_ENGINES.get(kind, {}), **engines}
+    ENGINES[kind] = {**ENGINES.get(kind, {}), **engines}
 
 
 def engines_of(model: Model) -> Mapping[str, Callable[[], Steps]]:
     """Bound name -> steps, for the models that have closed-form steps."""
-    for kind, engines in _ENGINES.items():
+    for kind, engines in ENGINES.items():
         if isinstance(model, kind):
             return engines
     return {}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from custom_inference.engines import LocalSolver
-from custom_inference.steps.aspect_dirichlet import AspectDirichlet
 from custom_inference.steps._polynomial import num_terms
+from custom_inference.steps.aspect_dirichlet import AspectDirichlet
 from custom_inference.steps.aspect_exact import AspectExact
 from custom_inference.steps.aspect_marginal import FLOOR
 from ppl_models import AspectBernoulli, CapacityError, Data, MethodError

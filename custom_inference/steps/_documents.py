@@ -6,10 +6,12 @@ it is a few batched matrix products: word (B, M), count (B, M), padded with word
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -72,20 +74,46 @@ class DocumentRows:
         """log(L! / prod_v n_v!), (N,); 0 where the tokens are taken in their order."""
         return log_coefficient(self.counts) if self.coefficient else torch.zeros_like(self.lengths)
 
+    def gathered(self, cell: Tensor, local: Tensor) -> Tensor:
+        """sum_i cell_iv local_ik, (V, K), of a value a stored cell (nnz,) and values a document (N, K)."""
+        crow, column, (size, words) = self.counts.crow_indices(), self.counts.col_indices(), self.counts.shape
+        if cell.device.type == "cpu":
+            # The transpose of a CSR matrix is a CSC matrix with the same arrays.
+            parts = (cell.numpy(), column.numpy(), crow.numpy())
+            return torch.from_numpy(scipy.sparse.csc_matrix(parts, shape=(words, size)) @ local.numpy())
+        order, first, document = self._by_word
+        return _sparse.tensor(first, document, cell[order], size=(words, size)) @ local
+
+    def weighted(self, value: Tensor) -> Tensor:
+        """sum_v n_iv value_v, (N,), of a value a word (V,)."""
+        if value.device.type == "cpu":
+            return torch.from_numpy(_sparse.to_scipy(self.counts) @ value.numpy())
+        row, column, count = _sparse.triplets(self.counts)
+        return torch.zeros_like(self.lengths).index_add(0, row, count * value[column])
+
+    @cached_property
+    def _by_word(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The stored cells word by word: their order, where each word's begin (V + 1,), their documents."""
+        document, column, _ = _sparse.triplets(self.counts)
+        order = torch.argsort(column, stable=True)
+        ends = torch.bincount(column, minlength=self.counts.shape[1]).cumsum(0)
+        return order, torch.cat([ends.new_zeros(1), ends]), document[order]
+
     @cached_property
     def blocks(self) -> list[Block]:
         """Every document once, shortest first."""
         crow = self.counts.crow_indices()
         distinct = crow.diff()
         order = torch.argsort(distinct, stable=True)
-        found, at, widths = [], 0, distinct[order].tolist()
+        found, at, widths = [], 0, distinct[order].clamp(min=1).tolist()
         while at < len(widths):
-            size = 1
-            # The last of a block is its longest: take as many as fit at that width.
-            while at + size < len(widths) and (size + 1) * max(widths[at + size], 1) <= _BLOCK_PLACES:
-                size += 1
-            found.append(self._block(order[at : at + size], crow, max(widths[at + size - 1], 1)))
-            at += size
+            # The last of a block is its longest: take as many as fit at that width, which more can only raise.
+            first = at
+            size = bisect_right(
+                range(first + 1, len(widths)), _BLOCK_PLACES, key=lambda last: (last - first + 1) * widths[last]
+            )
+            at += 1 + size
+            found.append(self._block(order[first:at], crow, widths[at - 1]))
         return found
 
     def _block(self, documents: Tensor, crow: Tensor, width: int) -> Block:

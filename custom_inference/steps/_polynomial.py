@@ -108,7 +108,7 @@ class Terms(NamedTuple):
 
 
 class Draws(Protocol):
-    """The linear forms of a block of B rows: ``len`` draws, ``size`` components, and ``like``, a tensor of their kind."""
+    """The linear forms of a block of B rows: ``len`` draws, ``size`` components; ``like`` is a tensor of their kind."""
 
     size: int
     num_rows: int

@@ -16,7 +16,7 @@ With the topics fixed, F is concave in every theta_d: that is the folding-in of 
 
 ``temper`` < 1 gives Hofmann's tempered EM, c_dvk proportional to P(k) [P(d | k) b_kv]^temper, which is
 
-    c_dvk proportional to P(k)^(1 - temper) (theta_dk b_kv)^temper,        P(k) = sum_d L_d theta_dk / sum_d L_d = share_k
+    c_dvk proportional to P(k)^(1 - temper) (theta_dk b_kv)^temper,       share_k = P(k) = sum_d L_d theta_dk / R
 
 as P(d | k) = theta_dk L_d / (R P(k)), and what does not depend on k drops out.
 """
@@ -84,7 +84,8 @@ class LdaMap(TopicSteps):
             each = (ratio.unsqueeze(-1) * weight.unsqueeze(1)).flatten(0, 1)
             counts.index_add_(0, block.word.flatten(), each)
             proportion[block.documents] = theta
-            bound[block.documents] += _log_likelihood(theta, seen if tempered is words else _gathered(words, block), block)
+            plain = seen if tempered is words else _gathered(words, block)
+            bound[block.documents] += _log_likelihood(theta, plain, block)
         shift = 0.0 if in_softmax_basis(alpha) else 1.0
         bound = bound + torch.xlogy(alpha - shift, proportion).sum(-1)
         return EStep({"topic": (counts * tempered).T}, {"topic_proportion": proportion}, bound)
