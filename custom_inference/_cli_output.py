@@ -68,7 +68,8 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     names, coords = component_names(fit), fit.coords
     rows = pd.Index(coords[fit.model.row_axis], name="row")
     model = fit.model
-    loading = pd.DataFrame(_array(fit.params[model.component_site]), names, coords[fit.model.feature_axis])
+    labels = model.component_labels(coords[model.feature_axis])
+    loading = pd.DataFrame(_array(model.component_matrix(fit.params)), names, labels)
     if model.baseline_site is not None:
         loading.loc[model.baseline_site] = _array(fit.params[model.baseline_site])
     return {
@@ -113,14 +114,14 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     """What ``--json`` reports of a fit."""
     rows, bound = score(fit)
     total = float(rows.sum())
-    components, features = fit.params[fit.model.component_site].shape
+    components = len(fit.params[fit.model.component_site])
     return {
         "method": fit.method,
         "status": fit.status,
         "interrupted": "interrupted" in fit.status,
         "seed": fit.seed,
         "num_rows": len(fit.data),
-        "num_features": features,
+        "num_features": fit.data.num_features,
         "num_components": components,
         "params": {site: list(value.shape) for site, value in fit.params.items()},
         "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,
