@@ -25,6 +25,7 @@ from custom_inference.steps.aspect_map import AspectMap
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
 from custom_inference.steps.cvq_truncated import CvqTruncated
+from custom_inference.steps.lda_cvb0 import LdaCvb0
 from custom_inference.steps.lda_dirichlet import LdaDirichlet
 from custom_inference.steps.lda_exact import LdaExact
 from custom_inference.steps.lda_map import LdaMap
@@ -55,7 +56,7 @@ _ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
-    LDA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "vb": LdaVB, "map": LdaMap},
+    LDA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "vb": LdaVB, "cvb0": LdaCvb0, "map": LdaMap},
     PLSA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
     NOCA: {
