@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from custom_inference.engines import steps_for
-from ppl_models import Data
+from ppl_models import Data, _sparse
 from tests.references import _topics
 
 #: Shapes and concentrations of corpora, for hypothesis.
@@ -36,11 +36,11 @@ def corpus(seed, kind="sparse", num_documents=6, vocabulary_size=7, num_topics=3
         x[:, -1] = 0
     mask = rng.random(x.shape) > 0.3 if kind == "masked" else None
     if kind == "sparse":
-        data = Data(x=torch.tensor(x).to_sparse_csr())
+        data = Data(x=_sparse.from_dense(torch.tensor(x)))
     elif kind == "zeros":
-        filled = torch.tensor(x + 1).to_sparse_csr()
+        filled = _sparse.from_dense(torch.tensor(x + 1))
         layout = filled.crow_indices(), filled.col_indices(), filled.values() - 1
-        data = Data(x=torch.sparse_csr_tensor(*layout, size=x.shape))
+        data = Data(x=torch.sparse_csr_tensor(*layout, size=x.shape, check_invariants=True))
     else:
         filled = x if mask is None else np.where(mask, x, 9.0)
         data = Data(x=torch.tensor(filled), mask=None if mask is None else torch.tensor(mask))
@@ -61,9 +61,14 @@ def steps_of(name, model, data, **changed):
     return steps, rows
 
 
-def by_cell(array, x, mask, kind=""):
-    """(N, V, K) read at the stored cells, in the order of CSR, (nnz, K)."""
-    return array[np.ones(x.shape, bool) if kind == "zeros" else _topics.counts_of(x, mask) > 0]
+def by_cell(array, x, mask):
+    """(N, V, K) read at the words that occur, in the order of CSR, (cells, K)."""
+    return array[_topics.counts_of(x, mask) > 0]
+
+
+def at_words(shares, rows):
+    """Shares of the stored cells (nnz, K), without those that store a 0."""
+    return shares[rows.counts.values() > 0]
 
 
 def trace_of(name, model, data, params, iterations=8):

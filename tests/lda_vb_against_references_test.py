@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from custom_inference._stepwise import run_stepwise
 from custom_inference.engines import LocalSolver
 from custom_inference.steps import EStep
-from ppl_models import LDA, PLSA, MultinomialPCA
-from tests._corpora import SHAPES, by_cell, climbs, corpus, made, steps_of, trace_of
+from ppl_models import LDA, PLSA, Data, MultinomialPCA
+from tests._corpora import SHAPES, at_words, by_cell, climbs, corpus, made, steps_of, trace_of
 from tests.references import _collapsed, _topics, lda
 from tests.references_test import close
 
@@ -52,8 +52,8 @@ def test_dirichlet_steps_are_eqs_27_43_to_27_46(kind, kind_of_model, alpha, gamm
         if not kind_of_model.coefficient:
             bound = bound - _topics.log_coefficient(x, mask)
         assert close(step.bound, bound, atol=1e-8)
-        found = steps.responsibilities(params, rows, step.locals)
-        assert close(found, by_cell(c, x, mask, kind), atol=1e-9)
+        found = at_words(steps.responsibilities(params, rows, step.locals), rows)
+        assert close(found, by_cell(c, x, mask), atol=1e-9)
         counts = lda.topic_counts(x, c, mask)
         assert close(step.statistics["topic"], counts, atol=1e-8)
         params = steps.m_step(model, params, step, rows)
@@ -101,7 +101,8 @@ def test_vb_steps_and_bound_are_eqs_27_47_to_27_49(kind, kind_of_model, alpha):
         assert np.allclose(step.locals["concentration"], weight, rtol=1e-9, atol=1e-12)
         bound = lda.vb_bound(x, weight, c, topic_weight, alpha, gamma, mask)
         assert np.isclose(steps.objective(model, params, step.bound), bound + coefficient, rtol=1e-10, atol=1e-8)
-        assert close(steps.responsibilities(params, rows, step.locals), by_cell(c, x, mask, kind), atol=1e-9)
+        found = at_words(steps.responsibilities(params, rows, step.locals), rows)
+        assert close(found, by_cell(c, x, mask), atol=1e-9)
         params = steps.m_step(model, params, step, rows)
         topic_weight = gamma + lda.topic_counts(x, c, mask)
         assert close(params["topic"], topic_weight, atol=1e-8)
@@ -110,8 +111,9 @@ def test_vb_steps_and_bound_are_eqs_27_47_to_27_49(kind, kind_of_model, alpha):
     assert close(posterior["topic"].mean, values["topic"], atol=1e-12)
 
 
-def toy(seed=5):
-    return corpus(seed, "sparse", num_documents=3, vocabulary_size=3, num_topics=2, length=5)
+def toy():
+    """Eight tokens in two documents, beside an empty one."""
+    return corpus(11, "sparse", num_documents=3, vocabulary_size=3, num_topics=2, length=5)
 
 
 def test_vb_bound_is_below_the_evidence_of_the_corpus():
@@ -128,7 +130,7 @@ def test_vb_bound_is_below_the_evidence_of_the_corpus():
             params, locals_ = steps.m_step(model, params, step, rows), step.locals
         evidence = _collapsed.log_evidence(_topics.tokens_of(x), 2, 3, 0.4, gamma)
         gaps.append(evidence - value)
-    assert min(gaps) > 0 and gaps[0] < 5
+    assert x.sum() == 8 and min(gaps) > 0 and gaps[2] < gaps[0] < 5
 
 
 @pytest.mark.parametrize("name", ["dirichlet", "vb"])
@@ -175,3 +177,64 @@ def test_online_vb_is_algorithm_27_2():
         params = steps.m_step(model, params, EStep({"topic": running}, {}, step.bound), rows)
         topic_weight = lda.online_update(x[index], topic_weight, 0.4, 0.2, rate, len(x))
         assert close(params["topic"], topic_weight, atol=1e-6)
+
+
+# ----- cvb0 -----------------------------------------------------------------------------------------------------------
+
+
+def by_token(share, x, mask):
+    """The shares of the words' cells, (cells, K), as those of every token, document by document."""
+    array = np.zeros((*x.shape, share.shape[1]))
+    array[_topics.counts_of(x, mask) > 0] = share
+    return [array[i][words] for i, words in enumerate(_topics.tokens_of(x, mask))]
+
+
+@ALPHAS
+@pytest.mark.parametrize("kind", ["sparse", "masked"])
+def test_one_pass_of_cvb0_over_documents_as_sets_is_the_literal_sweep(kind, alpha):
+    """Where no word comes twice in a document, cells are tokens."""
+    topic, x, mask, data = corpus(7, kind)
+    data = Data(x=torch.tensor(np.minimum(x, 1.0)), mask=data.mask)
+    x, gamma = np.minimum(x, 1.0), np.array([0.05, 0.3, 0.7, 1.0, 1.5, 0.1, 0.2])
+    model = made(LDA, topic, alpha, gamma)
+    steps, rows = steps_of("cvb0", model, data)
+    step = steps.e_step(steps.starting(model, {"topic": torch.tensor(topic)}, rows), rows)
+    documents = _topics.tokens_of(x, mask)
+    for _ in range(3):
+        before = by_token(step.locals["share"].numpy(), x, mask)
+        step = steps.e_step(steps.m_step(model, {}, step, rows), rows, step.locals)
+        expected = _collapsed.cvb0_sweep(documents, before, x.shape[1], alpha, gamma)
+        for found, share in zip(by_token(step.locals["share"].numpy(), x, mask), expected, strict=True):
+            assert close(found, share, atol=1e-9)
+        assert close(step.statistics["topic"], _collapsed.tables(documents, expected, x.shape[1])[1], atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["dense", "masked", "zeros"])
+@pytest.mark.parametrize("gamma", [0.05, 0.6])
+def test_cvb0_ends_where_the_literal_sweep_stands_still(kind, gamma):
+    topic, x, mask, data = corpus(8, kind)
+    alpha = np.array([0.2, 0.9, 1.5])
+    model = made(MultinomialPCA, topic, alpha, gamma)
+    steps, rows = steps_of("cvb0", model, data)
+    params, locals_ = steps.starting(model, {"topic": torch.tensor(topic)}, rows), None
+    for _ in range(500):
+        step = steps.e_step(params, rows, locals_)
+        assert torch.isfinite(step.bound).all()
+        params, locals_ = steps.m_step(model, params, step, rows), step.locals
+    documents = _topics.tokens_of(x, mask)
+    shares = by_token(at_words(step.locals["share"], rows).numpy(), x, mask)
+    moved = _collapsed.cvb0_sweep(documents, shares, x.shape[1], alpha, gamma)
+    for before, after in zip(shares, moved, strict=True):
+        assert close(before, after, atol=1e-6)
+    document, word = _collapsed.tables(documents, shares, x.shape[1])
+    assert close(steps.posterior(params, rows, step).concentration, document + alpha, atol=1e-6)
+    expected = (word + gamma) / (word + gamma).sum(1, keepdims=True)
+    assert close(steps.reported(model, params)[0]["topic"], expected, atol=1e-6)
+    # The objective: every token's predictive probability given all others at their expected counts.
+    value = _topics.log_coefficient(x, mask)
+    for i, words in enumerate(documents):
+        for place, v in enumerate(words):
+            own = shares[i][place]
+            mass = (word[:, v] - own + gamma) / (word.sum(1) - own + 7 * gamma) * (document[i] - own + alpha)
+            value[i] += np.log(mass.sum() / (len(words) - 1 + alpha.sum()))
+    assert close(step.bound, value, atol=1e-5)
