@@ -134,7 +134,7 @@ class VariationalEM:
         return Fit(
             model=fitted,
             params=values | steps.point_locals(step),
-            global_posterior=global_posterior,
+            global_posterior=dict(global_posterior),
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=steps.bound_name,
             status=run.outcome,

@@ -2,6 +2,7 @@
 
 from ppl_models import datasets, distributions
 from ppl_models._component_model import ComponentModel
+from ppl_models._corpus import documents
 from ppl_models._data import Data, as_binary, as_counts, as_matrix
 from ppl_models._document_model import DocumentModel
 from ppl_models._documents import as_documents
@@ -79,4 +80,5 @@ __all__ = [
     "as_matrix",
     "datasets",
     "distributions",
+    "documents",
 ]

@@ -72,9 +72,9 @@ def _unpack(data: Any, site: str) -> tuple[np.ndarray | Tensor, dict[str, list[A
         return data.detach(), {}
     if isinstance(data, pd.DataFrame):
         labels = {"row": _labels(list(data.index)), "feature": _labels(list(data.columns))}
-        wrong = [str(c) for c in data.columns if not pd.api.types.is_numeric_dtype(data[c])]
+        wrong = [(str(c), kind) for c, kind in data.dtypes.items() if not pd.api.types.is_numeric_dtype(kind)]
         if wrong:
-            problem = f"column {wrong[0]!r} holds {data[wrong[0]].dtype}, not numbers"
+            problem = f"column {wrong[0][0]!r} holds {wrong[0][1]}, not numbers"
             raise DataError(problem, site=site, axis="feature", expected="numeric or boolean columns")
         values = data.to_numpy(dtype=np.float64, na_value=np.nan)
         return values, {k: v for k, v in labels.items() if v is not None}

@@ -128,7 +128,7 @@ def test_bad_files(tmp_path):
         with pytest.raises(FileFormatError, match="not readable"):
             datasets.read_matrix(tmp_path / name)
     np.savez(tmp_path / "two.npz", a=X, b=X)
-    with pytest.raises(FileFormatError, match="no matrix found"):
+    with pytest.raises(FileFormatError, match=r"several matrices; matrix= picks one of \['a', 'b'\]"):
         datasets.read_matrix(tmp_path / "two.npz")
     np.savez(tmp_path / "evil.npz", X=np.array([{"a": 1}], dtype=object))
     with pytest.raises(FileFormatError):

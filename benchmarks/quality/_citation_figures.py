@@ -26,7 +26,7 @@ def save(figure: Figure, folder: Path, name: str) -> str:
 
 
 def loadings(found: Mapping[int, Components], names: Sequence[str]) -> Figure:
-    """Loadings times the source's prior, each column over its largest: white is 1, as in Fig. 12."""
+    """Loadings, each component's over its largest entry, under its prior: white is 1 (Fig. 12)."""
     rows: list[int] = []
     edges, seen = [], set()
     for members in COMMUNITIES.values():
@@ -38,19 +38,20 @@ def loadings(found: Mapping[int, Components], names: Sequence[str]) -> Figure:
     panels = figure.subplots(1, len(found), squeeze=False, width_ratios=list(found))[0]
     for axes, (size, components) in zip(panels, found.items(), strict=True):
         order = np.argsort(-components.weight)
-        scaled = components.vectors[order] * components.weight[order, None]
-        image = axes.imshow(scaled[:, rows].T / scaled.max(), cmap="gray", aspect="auto", interpolation="nearest")
-        axes.set_xticks(range(size), [f"{k + 1}" for k in range(size)], fontsize=8)
+        scaled = components.vectors[order] / components.vectors[order].max(1, keepdims=True)
+        colours = {"cmap": "gray", "vmin": 0, "vmax": 1}
+        image = axes.imshow(scaled[:, rows].T, aspect="auto", interpolation="nearest", **colours)
+        axes.set_xticks(range(size), [f"{w:.2f}" for w in components.weight[order]], fontsize=7)
         axes.set_yticks(range(len(rows)), [names[j] for j in rows], fontsize=6)
         for edge in edges[:-1]:
             axes.axhline(edge - 0.5, color="#d55e00", lw=0.8)
         axes.set_title(f"K = {size}", fontsize=10)
-        axes.set_xlabel("component")
+        axes.set_xlabel("components, by share of the priors")
     starts = [0, *edges[:-1]]
     right = panels[-1].secondary_yaxis("right")
     right.set_yticks([(a + b - 1) / 2 for a, b in zip(starts, edges, strict=True)], list(COMMUNITIES), fontsize=8)
     right.tick_params(length=0)
-    figure.colorbar(image, ax=panels, shrink=0.5, label="loading times prior, over the largest")
+    figure.colorbar(image, ax=panels, shrink=0.5, label="loading over the component's largest")
     figure.suptitle("NOCA: who each component cites", fontsize=11)
     return figure
 
@@ -58,7 +59,8 @@ def loadings(found: Mapping[int, Components], names: Sequence[str]) -> Figure:
 def similarity(curves: Mapping[int, Mapping[str, np.ndarray]]) -> Figure:
     """Fig. 14: the sum of the L best weighted cosines, one panel for each K."""
     figure = Figure(figsize=(4.4 * len(curves), 3.6), dpi=110, layout="constrained")
-    for axes, (size, lines) in zip(figure.subplots(1, len(curves), squeeze=False, sharey=True)[0], curves.items(), strict=True):
+    panels = figure.subplots(1, len(curves), squeeze=False, sharey=True)[0]
+    for axes, (size, lines) in zip(panels, curves.items(), strict=True):
         for name, curve in lines.items():
             axes.plot(range(1, len(curve) + 1), curve, marker="o", ms=3.5, lw=1.5, color=COLOURS[name], label=name)
         axes.set_xticks(range(1, max(len(c) for c in lines.values()) + 1))

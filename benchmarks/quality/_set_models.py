@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def elementary(q: Array, most: int) -> Array:
-    """e_0(q), ..., e_most(q) of every row of q (S, V): sums over subsets of that size of the products, (S, most + 1)."""
+    """e_0(q), ..., e_most(q) of every row of q (S, V): the sums over subsets of their products, (S, most + 1)."""
     total = np.zeros((len(q), most + 1))
     total[:, 0] = 1.0
     for v in range(q.shape[1]):

@@ -52,13 +52,15 @@ class Snapshots:
         self.stopped += time.process_time() - entered
 
 
-def scikit_learn(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshots, **settings: Any) -> dict[str, Any]:
+def scikit_learn(
+    corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshots, **settings: Any
+) -> dict[str, Any]:
     from sklearn.decomposition import LatentDirichletAllocation
 
     class Recorded(LatentDirichletAllocation):
         done = 0.0
 
-        def _em_step(self, X, total_samples, batch_update, parallel=None):  # noqa: N803
+        def _em_step(self, X, total_samples, batch_update, parallel=None):
             super()._em_step(X, total_samples=total_samples, batch_update=batch_update, parallel=parallel)
             self.done += X.shape[0] / total_samples
             taken.take(self.done, self.components_.copy)
@@ -81,7 +83,7 @@ def gensim_vb(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshot
     class Recorded(LdaModel):
         def do_mstep(self, rho, other, extra_pass=False):
             super().do_mstep(rho, other, extra_pass)
-            self.done = getattr(self, "done", 0.0) + min(chunk, len(documents)) / len(documents)
+            self.done = getattr(self, "done", 0.0) + other.numdocs / len(documents)
             taken.take(self.done, self.state.get_lambda)
 
     taken.restart()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,18 +14,34 @@ import torch
 from ppl_models._data import Data, as_matrix
 from ppl_models._errors import DataError, FileFormatError
 
-_SPARSE_PARTS = {"indices", "indptr", "data", "shape", "format"}
+_SPARSE_PARTS = ("indices", "indptr", "data", "shape")
+_AXES = ("row", "feature")
+
+
+class _Names(NamedTuple):
+    """Arrays of an archive that were asked for by name."""
+
+    matrix: str | None
+    feature: str | None
+    row: str | None
 
 
 def read_matrix(
-    path: str | Path, *, columns: str | None = None, dtype: torch.dtype | None = None, keep_sparse: bool = False
+    path: str | Path,
+    *,
+    columns: str | None = None,
+    matrix: str | None = None,
+    rows: str | None = None,
+    dtype: torch.dtype | None = None,
+    keep_sparse: bool = False,
 ) -> Data:
     """Rows x features from CSV, Parquet or NPZ (dense, bit-packed, or scipy sparse), labels kept.
 
     CSV, Parquet: the first column becomes the row labels where it is not numeric; column names become feature
     labels. NPZ: the matrix is a scipy sparse matrix, or ``X``/``x``, or ``X_bits`` + ``shape``, or the only
-    two-dimensional array; a one-dimensional array of strings whose length is D names the features
-    (``columns`` picks one by name), and one of length N the rows. ``keep_sparse`` leaves sparse matrices sparse.
+    two-dimensional array, or sparse parts under a prefix (``words_indptr``, ...); ``matrix`` picks one by name. A
+    one-dimensional array of strings whose length is D names the features, and one of length N the rows; ``columns`` and
+    ``rows`` pick one by name, of strings or not. ``keep_sparse`` leaves sparse matrices sparse.
     """
     path = Path(path)
     if not path.is_file():
@@ -34,8 +50,10 @@ def read_matrix(
     readers = {".csv": _from_csv, ".parquet": _from_parquet, ".npz": _from_npz}
     if suffix not in readers:
         raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {', '.join(readers)}")
+    if suffix != ".npz" and (matrix, rows) != (None, None):
+        raise FileFormatError(f"{path}: {suffix[1:]} has no arrays to pick {matrix or rows!r} from; expected NPZ")
     try:
-        values, coords = readers[suffix](path, columns)
+        values, coords = readers[suffix](path, _Names(matrix=matrix, feature=columns, row=rows))
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, pd.errors.ParserError) as error:
         if isinstance(error, FileFormatError | DataError):
             raise
@@ -53,46 +71,69 @@ def _frame(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
     return frame, {}
 
 
-def _from_csv(path: Path, columns: str | None) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+def _from_csv(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
     return _frame(pd.read_csv(path))
 
 
-def _from_parquet(path: Path, columns: str | None) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+def _from_parquet(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
     return _frame(pd.read_parquet(path))
 
 
-def _from_npz(path: Path, columns: str | None) -> tuple[Any, dict[str, list[Any]]]:
+def _from_npz(path: Path, names: _Names) -> tuple[Any, dict[str, list[Any]]]:
     # allow_pickle stays off: a file from elsewhere must not be able to run code.
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    if arrays.keys() >= _SPARSE_PARTS:
-        matrix = scipy.sparse.load_npz(path)
-        used = _SPARSE_PARTS
-    elif "X_bits" in arrays and "shape" in arrays:
-        matrix = np.unpackbits(arrays["X_bits"], axis=1)[:, : int(arrays["shape"][1])]
-        used = {"X_bits", "shape"}
-    else:
-        planes = [n for n, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "buif"]
-        name = next((n for n in ("X", "x") if n in planes), planes[0] if len(planes) == 1 else None)
-        if name is None:
-            raise FileFormatError(f"{path}: no matrix found among {sorted(arrays)}; expected 'X' or a sparse matrix")
-        matrix, used = arrays[name], {name}
-    others = {n: a for n, a in arrays.items() if n not in used and a.ndim == 1 and a.dtype.kind in "US"}
-    return matrix, _npz_labels(others, matrix.shape, columns, path)
+    matrix, used = _npz_matrix(arrays, names.matrix, path)
+    others = {n: a for n, a in arrays.items() if n not in used and a.ndim == 1}
+    sizes = zip(_AXES, matrix.shape, strict=True)
+    coords = {axis: _npz_labels(others, axis, size, names, path) for axis, size in sizes}
+    return matrix, {axis: labels for axis, labels in coords.items() if labels is not None}
+
+
+def _npz_matrix(arrays: dict[str, np.ndarray], wanted: str | None, path: Path) -> tuple[Any, set[str]]:
+    """The matrix, and the names of the arrays that it is made of."""
+    if "X_bits" in arrays and "shape" in arrays:
+        return np.unpackbits(arrays["X_bits"], axis=1)[:, : int(arrays["shape"][1])], {"X_bits", "shape"}
+    sparse = {n.removesuffix("indptr") for n in arrays if n.endswith("indptr")}
+    sparse = {prefix for prefix in sparse if all(prefix + part in arrays for part in _SPARSE_PARTS)}
+    dense = [n for n, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "buif"]
+    if "" in sparse and wanted is None:
+        dense, sparse = [], {""}
+    elif not sparse and wanted is None:
+        dense = next(([n] for n in ("X", "x") if n in dense), dense)
+    found = {prefix.rstrip("_"): prefix for prefix in sparse} | dict.fromkeys(dense)
+    if wanted is not None:
+        found = {name: prefix for name, prefix in found.items() if name == wanted}
+    if len(found) != 1:
+        choice = f"several matrices; matrix= picks one of {sorted(found)}" if found else (
+            f"no matrix {'' if wanted is None else repr(wanted) + ' '}found among {sorted(arrays)}; "
+            "expected 'X' or a sparse matrix")  # fmt: skip
+        raise FileFormatError(f"{path}: {choice}")
+    name, prefix = next(iter(found.items()))
+    if prefix is None:
+        return arrays[name], {name}
+    parts = {part: arrays[prefix + part] for part in _SPARSE_PARTS}
+    kind = str(arrays[prefix + "format"].item().decode()) if prefix + "format" in arrays else "csr"
+    if kind not in ("csr", "csc"):
+        raise FileFormatError(f"{path}: a sparse matrix in the layout {kind!r}; expected 'csr' or 'csc'")
+    make = scipy.sparse.csr_matrix if kind == "csr" else scipy.sparse.csc_matrix
+    matrix = make((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(parts["shape"].tolist()))
+    matrix.check_format()
+    return matrix, {prefix + part for part in (*_SPARSE_PARTS, "format")}
 
 
 def _npz_labels(
-    arrays: dict[str, np.ndarray], shape: tuple[int, int], columns: str | None, path: Path
-) -> dict[str, list[Any]]:
-    if columns is not None and (columns not in arrays or len(arrays[columns]) != shape[1]):
-        fitting = sorted(n for n, a in arrays.items() if len(a) == shape[1])
-        raise FileFormatError(f"{path}: no label array {columns!r} of length {shape[1]}; there are: {fitting}")
-    coords: dict[str, list[Any]] = {}
-    for axis, size in (("row", shape[0]), ("feature", shape[1])):
-        wanted = columns if axis == "feature" and columns else None
-        # Labels must tell the entries apart: an array of categories (country, family, ...) is not one.
-        unique = [n for n, a in arrays.items() if len(a) == size and len(set(a.tolist())) == size]
-        name = wanted or (unique[0] if unique else None)
-        if name is not None:
-            coords[axis] = [str(v) for v in arrays[name].tolist()]
-    return coords
+    arrays: dict[str, np.ndarray], axis: str, size: int, names: _Names, path: Path
+) -> list[Any] | None:
+    """The labels of an axis: the array of that name, else the first that tells the entries apart."""
+    wanted = getattr(names, axis)
+    if wanted is not None and (wanted not in arrays or len(arrays[wanted]) != size):
+        fitting = sorted(n for n, a in arrays.items() if len(a) == size)
+        raise FileFormatError(f"{path}: no label array {wanted!r} of length {size}; there are: {fitting}")
+    # Labels must tell the entries apart: an array of categories (country, family, ...) is not one.
+    texts = (n for n, a in arrays.items() if a.dtype.kind in "US" and len(a) == size and len(set(a.tolist())) == size)
+    name = wanted or next(texts, None)
+    if name is None:
+        return None
+    labels = arrays[name].tolist()
+    return labels if arrays[name].dtype.kind in "iuf" else [str(v) for v in labels]

@@ -1,0 +1,63 @@
+"""What a fit of a topic model had found after how many passes and CPU seconds: its topics after every M step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from benchmarks.speed._topic_evaluator import Array
+
+
+@dataclass
+class Trace:
+    """Topics after every M step; the clock stands still while they are copied.
+
+    rows: documents of a whole pass. passes, seconds, topics: one entry an M step.
+    """
+
+    rows: int
+    begin: float = field(default_factory=time.process_time)
+    stopped: float = 0.0
+    passes: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    topics: list[Array] = field(default_factory=list)
+
+    def now(self) -> float:
+        return time.process_time() - self.begin - self.stopped
+
+    def take(self, rows: int, topic: torch.Tensor) -> None:
+        at, entered = self.now(), time.process_time()
+        self.passes.append((self.passes[-1] if self.passes else 0.0) + rows / self.rows)
+        self.seconds.append(at)
+        self.topics.append(topic.to(torch.float32).numpy(force=True).copy())
+        self.stopped += time.process_time() - entered
+
+
+@contextmanager
+def recorded(trace: Trace, *kinds: type) -> Iterator[Trace]:
+    """While this lasts, every M step of these steps leaves its topics in ``trace``."""
+    before = {kind: kind.__dict__.get("m_step") for kind in kinds}
+
+    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+        def m_step(self: Any, model: Any, params: Any, step: Any, rows: Any) -> Any:
+            result = original(self, model, params, step, rows)
+            trace.take(len(rows), result["topic"])
+            return result
+
+        return m_step
+
+    for kind in kinds:
+        kind.m_step = wrapped(kind.m_step)
+    try:
+        yield trace
+    finally:
+        for kind, original in before.items():
+            if original is None:
+                delattr(kind, "m_step")
+            else:
+                kind.m_step = original
