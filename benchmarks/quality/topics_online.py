@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from custom_inference.steps.lda_vb import LdaVB
 
 from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
@@ -22,6 +21,7 @@ from benchmarks.quality._topic_figures import lines, save
 from benchmarks.speed._topic_evaluator import Corpus, halved, perplexity
 from benchmarks.speed._topic_trace import Trace, recorded
 from custom_inference import VariationalEM
+from custom_inference.steps.lda_vb import LdaVB
 from ppl_models import LDA
 
 ALPHA, GAMMA = 0.1, 0.05
@@ -42,7 +42,8 @@ def curve(corpus: Corpus, size: int, batch: int | None, passes: int) -> Curve:
         method.fit(model, corpus.train, seed=0, dtype=torch.float64, progress=False)
     number = corpus.train.shape[0]
     # What stepwise EM does after its passes, two whole iterations, is not part of the online method.
-    steps = len(trace.passes) if batch is None else -(-number // batch) * passes
+    each = np.diff(trace.passes, prepend=0.0) * number
+    steps = int((each < (batch or number) + 0.5).sum())
     chosen = sorted({min(steps - 1, round(1.35**i) - 1) for i in range(60)})
     scores = [perplexity(trace.topics[i], corpus) for i in chosen]
     return Curve([trace.passes[i] * number for i in chosen], [trace.seconds[i] for i in chosen], scores)
@@ -64,7 +65,7 @@ def corpus_table(documents: Documents, size: int, batches: list[int], passes: tu
     level = 1.05 * min(found["batch"].perplexity)
     table = Table(
         f"{documents.title}, K = {size}",
-        ["method", "after a pass", "at the end", "passes", f"documents to {level:.0f}", f"CPU s to {level:.0f}", "in all"],
+        ["method", "after a pass", "at the end", "passes", f"documents to {level:.0f}", f"CPU s to {level:.0f}", "all"],
         note=(
             f"Perplexity per token in document completion. {level:.0f}: 5% above the best of batch VB. {documents.cut}"
             f"{'.' if documents.cut else ''} alpha = {ALPHA}, gamma = {GAMMA}."
