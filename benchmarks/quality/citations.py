@@ -71,7 +71,7 @@ def success_table(found: Runs, names: Sequence[str], size: int) -> Table:
             f"Percent of the {len(found.learned['NOCA'])} starts. 000 judged by eye; here a component speaks for the "
             f"community that most of its {TOP} strongest names belong to, and scores 1 where at least {GOOD} of them "
             f"do (good purity), 1/2 at {MEDIOCRE} or {GOOD - 1} (mediocre), else 0; a community counts its best "
-            "component. LDA's runs differ in alpha, .01 to 10, as in 000. K components can find no more than K communities."
+            "component. LDA's runs differ in alpha, .01 to 10, as in 000. K components find at most K communities."
         ),
     )
     for name, learned in found.learned.items():
