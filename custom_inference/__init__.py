@@ -8,6 +8,7 @@ from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
 from custom_inference.evaluate import recovered
 from custom_inference.exact import Exact
 from custom_inference.fit import Fit
+from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.guides import (
     AllCodes,
     Amortized,
@@ -34,6 +35,7 @@ __all__ = [
     "Alignment",
     "AllCodes",
     "Amortized",
+    "CollapsedGibbs",
     "CollapsedVariationalBayes",
     "Comparison",
     "DirichletMembership",

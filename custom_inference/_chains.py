@@ -31,11 +31,17 @@ class Chain(abc.ABC):
 
     @abc.abstractmethod
     def means(self) -> Params:
-        """E[globals | q, x] of the present indicators: what averaging over draws estimates best (Rao-Blackwell)."""
+        """E[s | q, x] of the global sites, and of the local site where it is continuous, at the present indicators.
+
+        Averaged over draws they estimate posterior means best (Rao-Blackwell)."""
 
     @abc.abstractmethod
     def draw(self) -> Params:
-        """A draw of the globals from p(globals | q, x)."""
+        """A draw from p(. | q, x) of the global sites, and of the local site (N, ...)."""
+
+    @abc.abstractmethod
+    def indicators(self) -> Tensor:
+        """q, whole numbers below the number of components."""
 
     @abc.abstractmethod
     def locals(self) -> Tensor:

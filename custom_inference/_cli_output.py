@@ -19,8 +19,8 @@ from ppl_models import Data, FileFormatError, ModelError
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
 
-#: Draws that represent a point estimate in posterior.nc.
-_DRAWS = 200
+#: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
+_DRAWS, _VALUES = 200, 20_000_000
 
 
 def prepare(out: Path, json: Path | None, image_shape: tuple[int, int] | None, data: Data) -> None:
@@ -42,7 +42,8 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
     """The fit, ArviZ netCDF, tables and figures; returns what -> path."""
     out.mkdir(parents=True, exist_ok=True)
     files = {"fit": fit.save(out / "fit.safetensors")}
-    converted = fit.to_arviz(num_draws=_DRAWS)
+    size = sum(value.numel() for value in fit.globals.values())
+    converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)))
     files["posterior"] = out / "posterior.nc"
     converted.to_netcdf(files["posterior"])
     for name, table in tables(fit, converted, top=top).items():
@@ -67,7 +68,8 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     names, coords = component_names(fit), fit.coords
     rows = pd.Index(coords[fit.model.row_axis], name="row")
     model = fit.model
-    loading = pd.DataFrame(_array(fit.params[model.component_site]), names, coords[fit.model.feature_axis])
+    labels = model.component_labels(coords[model.feature_axis])
+    loading = pd.DataFrame(_array(model.component_matrix(fit.params)), names, labels)
     if model.baseline_site is not None:
         loading.loc[model.baseline_site] = _array(fit.params[model.baseline_site])
     return {
@@ -112,14 +114,14 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     """What ``--json`` reports of a fit."""
     rows, bound = score(fit)
     total = float(rows.sum())
-    components, features = fit.params[fit.model.component_site].shape
+    components = len(fit.params[fit.model.component_site])
     return {
         "method": fit.method,
         "status": fit.status,
         "interrupted": "interrupted" in fit.status,
         "seed": fit.seed,
         "num_rows": len(fit.data),
-        "num_features": features,
+        "num_features": fit.data.num_features,
         "num_components": components,
         "params": {site: list(value.shape) for site, value in fit.params.items()},
         "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,

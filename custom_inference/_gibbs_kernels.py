@@ -159,3 +159,39 @@ def _document(word, topic, alpha, gamma, mass, word_topic, total, rng, here, wei
         weight[new] = (np.float32(here[new]) + alpha[new]) * inverse[new]
         topic[t] = new
     rng[0] = state
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep_given(word, topic, start, alpha, topics, rng):
+    """One pass over all tokens with the topics given and the proportions integrated out, in place:
+
+        p(q_il = k | rest) ~ b_kv (c_ik + alpha_k)
+
+    alpha: (K,) float64. topics: b (V, K) float64. The rest as in :func:`sweep`. Where all of that is 0 (a word that no
+    topic has) the topic is drawn by the second factor alone.
+    """
+    size, state = alpha.shape[0], rng[0]
+    here, cumulative = np.empty(size), np.empty(size)
+    for i in range(start.shape[0] - 1):
+        here[:] = alpha
+        for t in range(start[i], start[i + 1]):
+            if topic[t] >= 0:
+                here[topic[t]] += 1
+        for t in range(start[i], start[i + 1]):
+            if topic[t] >= 0:
+                here[topic[t]] -= 1
+            summed = 0.0
+            for k in range(size):
+                summed += topics[word[t], k] * here[k]
+                cumulative[k] = summed
+            if summed == 0:
+                for k in range(size):
+                    summed += here[k]
+                    cumulative[k] = summed
+            uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
+            left, new = uniform * summed, 0
+            while new < size - 1 and cumulative[new] <= left:
+                new += 1
+            here[new] += 1
+            topic[t] = new
+    rng[0] = state

@@ -12,6 +12,7 @@ import torch
 from custom_inference.engines import Local, engines_of
 from custom_inference.exact import Exact
 from custom_inference.fit import Fit
+from custom_inference.gibbs import CollapsedGibbs, has_sampler
 from custom_inference.mcmc import NUTS
 from custom_inference.svi import SVI
 from custom_inference.vem import EM, VariationalEM, named_guide
@@ -66,6 +67,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "svi_delta": partial(SVI, guide="delta"),
     "svi_normal": partial(SVI, guide="normal"),
     "nuts": NUTS,
+    "gibbs": CollapsedGibbs,
 }
 
 
@@ -108,6 +110,8 @@ def methods_for(model: Model) -> list[str]:
         method = make()
         guide = getattr(method, "guide", None)
         if isinstance(method, SVI) and not method.sums_codes and not has_local_guides(model):
+            continue
+        if isinstance(method, CollapsedGibbs) and not has_sampler(model):
             continue
         if isinstance(method, Exact) and model.has_continuous_locals and "evidence" not in engines:
             continue

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from custom_inference.engines import Local, LocalSolver, steps_for
-from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture, DirichletPosterior
+from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture
 from ppl_models import MODELS, Data, FileFormatError, Model, ModelError, _sparse
 from ppl_models.distributions import Flat
 
@@ -52,16 +52,22 @@ def _tensors(fit: Fit) -> dict[str, Tensor]:
     tensors = {f"params/{k}": v for k, v in fit.params.items()}
     tensors |= {f"draws/{k}": v for k, v in (fit.draws or {}).items()}
     tensors |= {f"stats/{k}": v for k, v in fit.sample_stats.items()}
-    tensors |= {f"global/{k}": posterior.concentration for k, posterior in fit.global_posterior.items()}
+    for site, posterior in fit.global_posterior.items():
+        tensors |= {f"global/{site}/{name}": part for name, part in _parts(posterior).items()}
     tensors |= {"elbo": fit.elbo} | _data_tensors(fit.data.x)
     if fit.data.mask is not None:
         tensors["data/mask"] = fit.data.mask
     if _stores_local(fit):
         assert fit.local is not None
         posterior = fit.local.posterior
-        tensors |= {f"local/{f.name}": getattr(posterior, f.name) for f in fields(posterior)}  # pyright: ignore[reportArgumentType]
+        tensors |= {f"local/{name}": part for name, part in _parts(posterior).items()}
         tensors["local/bound"] = fit.local.bound
     return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+
+
+def _parts(posterior: Any) -> dict[str, Tensor]:
+    """The tensors that a posterior consists of."""
+    return {f.name: getattr(posterior, f.name) for f in fields(posterior)}
 
 
 def _data_tensors(x: Tensor) -> dict[str, Tensor]:
@@ -80,12 +86,12 @@ def _data_x(tensors: dict[str, Tensor]) -> Tensor:
 
 
 def _stores_local(fit: Fit) -> bool:
-    """An exact table over all codes is large and cheap to compute again; any other posterior is kept."""
+    """An exact posterior over all codes is large and cheap to compute again; any other posterior is kept."""
     if fit.local is None:
         return False
     posterior = fit.local.posterior
-    exact = (isinstance(posterior, CodePosterior) and posterior.shared) or isinstance(posterior, DirichletMixture)
-    return not exact
+    table = isinstance(posterior, CodePosterior) and posterior.shared and not fit.global_posterior
+    return not (table or isinstance(posterior, DirichletMixture))
 
 
 def save(fit: Fit, path: Path) -> Path:
@@ -99,6 +105,7 @@ def save(fit: Fit, path: Path) -> Path:
         "priors": {site: _prior_to_json(prior) for site, prior in fit.model.priors.items()},
         "coords": fit.data.coords,
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
+        "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
         "solver": fit.solver.steps.bound_name if fit.solver else None,
         **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
     }
@@ -142,6 +149,7 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     dtype = next(iter(params.values())).dtype
     priors = {site: _prior_from_json(entry, dtype) for site, entry in meta["priors"].items()}
     model: Model = MODELS[meta["model"]](**meta["settings"], priors=priors)
+    posteriors = meta.get("global", {})
     local = None
     if meta["local"] is not None:
         parts = _group(tensors, "local/")
@@ -154,7 +162,7 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         "data": Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=meta["coords"]),
         "local": local,
         "solver": LocalSolver(steps=steps_for(model, meta["solver"])) if meta["solver"] else None,
-        "global_posterior": {k: DirichletPosterior(v) for k, v in _group(tensors, "global/").items()},
+        "global_posterior": {s: POSTERIORS[kind](**_group(tensors, f"global/{s}/")) for s, kind in posteriors.items()},
         "draws": _group(tensors, "draws/") or None,
         "sample_stats": _group(tensors, "stats/"),
         **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},

@@ -42,11 +42,14 @@ class Alignment:
 
 
 def match_components(reference: Any, found: Any) -> Alignment:
-    """Hungarian matching of rows by cosine similarity: the maximum-weight one-to-one matching (000, 5.4.2)."""
+    """Hungarian matching of rows by cosine similarity: the maximum-weight one-to-one matching (000, 5.4.2).
+
+    Components that are matrices, as in (K, R, C), are taken entry by entry.
+    """
     left, right = torch.as_tensor(reference), torch.as_tensor(found)
-    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
+    if left.ndim < 2 or left.shape[1:] != right.shape[1:]:
         raise ModelError(f"cannot match components of shapes {tuple(left.shape)} and {tuple(right.shape)}")
-    left, right = left.to(torch.float64).cpu(), right.to(torch.float64).cpu()
+    left, right = (side.to(torch.float64).cpu().flatten(1) for side in (left, right))
     unit = torch.nn.functional.normalize
     cosine = unit(left, dim=-1) @ unit(right, dim=-1).T
     chosen, partner = linear_sum_assignment(-cosine.numpy())
@@ -62,8 +65,8 @@ def align(
 ) -> Alignment:
     """Match the components of one fit (or mapping of parameters) to those of another.
 
-    site: the (K, D) site to match by; by default the component site of whichever of the two is a fit, or else
-        the first site of that kind that both mappings have.
+    site: the site (K, D) or (K, R, C) to match by; by default the component site of whichever of the two is a fit,
+        or else the first site of that kind that both mappings have.
     """
     name = site or _component_site(found, to)
 

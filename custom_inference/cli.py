@@ -29,12 +29,23 @@ app = typer.Typer(
 INTERRUPTED = 130
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="name of a model; 'ppl models' lists them")]
-DataFile = Annotated[Path, typer.Argument(metavar="FILE", help="rows by features: CSV, Parquet, or NPZ")]
+DataFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI"
+    ),
+]
 Components = Annotated[int, typer.Option("--components", "-k", min=1, help="number of components")]
 Seed = Annotated[int, typer.Option(help="seed of all random numbers; the same seed gives the same result")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results as JSON to this file")]
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="no progress bar on standard error")]
 Columns = Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the features")]
+MatrixName = Annotated[str | None, typer.Option("--matrix", metavar="NAME", help="NPZ: which of its matrices")]
+Labels = Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the rows")]
+Words = Annotated[Path | None, typer.Option("--vocabulary", metavar="FILE", help="documents: the words, one a line")]
+MinCount = Annotated[int, typer.Option(min=1, help="documents: leave out words with fewer tokens in all")]
+MaxShare = Annotated[float, typer.Option(min=0, max=1, help="documents: leave out words in more than this share")]
+StopWords = Annotated[str | None, typer.Option(metavar="LIST", help="documents: leave out stop words: english")]
 Transpose = Annotated[bool, typer.Option("--transpose", help="the file has features by rows")]
 MaskValue = Annotated[float | None, typer.Option(metavar="V", help="entries equal to V are missing (NaN always is)")]
 Threshold = Annotated[float | None, typer.Option(metavar="T", help="binarise: 1 where an entry is greater than T")]
@@ -122,6 +133,12 @@ def fit(
     mask_value: MaskValue = None,
     threshold: Threshold = None,
     drop_empty_rows: DropEmpty = False,
+    matrix: MatrixName = None,
+    labels: Labels = None,
+    vocabulary: Words = None,
+    min_count: MinCount = 1,
+    max_share: MaxShare = 1.0,
+    stop_words: StopWords = None,
     image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None,
     top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8,
     settings: Settings = None,
@@ -133,7 +150,10 @@ def fit(
     with _reported():
         from custom_inference import _cli_run
 
-        source = _cli_run.Source(file, columns, transpose, mask_value, threshold, drop_empty_rows)
+        source = _cli_run.Source(
+            file, columns, transpose, mask_value, threshold, drop_empty_rows,
+            matrix, labels, vocabulary, min_count, max_share, stop_words,
+        )  # fmt: skip
         interrupted = _cli_run.fit(
             model, source, components, method=method, settings=settings or [], seed=seed, image_shape=shape, top=top,
             out=out or Path(f"{file.stem}_{model.lower()}_k{components}"), json=json, progress=not no_progress,
@@ -158,6 +178,12 @@ def compare(
     mask_value: MaskValue = None,
     threshold: Threshold = None,
     drop_empty_rows: DropEmpty = False,
+    matrix: MatrixName = None,
+    labels: Labels = None,
+    vocabulary: Words = None,
+    min_count: MinCount = 1,
+    max_share: MaxShare = 1.0,
+    stop_words: StopWords = None,
     json: Json = None,
     no_progress: NoProgress = False,
 ) -> None:
@@ -165,7 +191,10 @@ def compare(
     with _reported():
         from custom_inference import _cli_run
 
-        source = _cli_run.Source(file, columns, transpose, mask_value, threshold, drop_empty_rows)
+        source = _cli_run.Source(
+            file, columns, transpose, mask_value, threshold, drop_empty_rows,
+            matrix, labels, vocabulary, min_count, max_share, stop_words,
+        )  # fmt: skip
         _cli_run.compare(
             model, source, components, methods=methods, seed=seed, rows=rows, json=json, progress=not no_progress
         )

@@ -19,54 +19,14 @@ from custom_inference._enumerate import enumerated_log_joint
 from custom_inference.posterior import CodePosterior, ContinuousPosterior, LocalPosterior, PointPosterior
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
-from custom_inference.steps.aspect_dirichlet import AspectDirichlet
-from custom_inference.steps.aspect_exact import AspectExact
-from custom_inference.steps.aspect_map import AspectMap
-from custom_inference.steps.cvq_exact import CvqExact
-from custom_inference.steps.cvq_mean_field import CvqMeanField
-from custom_inference.steps.cvq_truncated import CvqTruncated
-from custom_inference.steps.lda_dirichlet import LdaDirichlet
-from custom_inference.steps.lda_exact import LdaExact
-from custom_inference.steps.lda_map import LdaMap
-from custom_inference.steps.lda_vb import LdaVB
-from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
-from custom_inference.steps.logistic_quadrature import LogisticQuadrature
-from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
-from custom_inference.steps.noca_exact import NocaExact
-from custom_inference.steps.noca_factorized import NocaFactorized
-from custom_inference.steps.noca_mean_field import NocaMeanField
-from custom_inference.steps.noca_truncated import NocaTruncated
-from ppl_models import (
-    CVQ,
-    LDA,
-    NOCA,
-    PLSA,
-    AspectBernoulli,
-    Data,
-    LogisticPCA,
-    MethodError,
-    MixtureOfBernoullis,
-    Model,
-)
+from custom_inference.steps._table import ENGINES
+from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
 
-#: By bound name. The first family after "evidence" is used by default where exact sums are not feasible.
-_ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
-    AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
-    CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
-    MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
-    LDA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "vb": LdaVB, "map": LdaMap},
-    PLSA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap},
-    LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
-    NOCA: {
-        "evidence": NocaExact,
-        "truncated": NocaTruncated,
-        "factorized": NocaFactorized,
-        "mean_field": NocaMeanField,
-    },
-}
-
-_ELBO_DRAWS = 200
+#: Draws that the ELBO of a continuous posterior is estimated by: of sparse data so many that they take at most about
+#: _ELBO_PRODUCTS products of entries and components, but no fewer than the second number.
+_ELBO_DRAWS = (200, 10)
+_ELBO_PRODUCTS = 2**27
 
 
 class Local(NamedTuple):
@@ -78,12 +38,12 @@ class Local(NamedTuple):
 
 def register(kind: type[Model], engines: dict[str, Callable[[], Steps]]) -> None:
     """Make a model's closed-form steps known: bound name -> steps ("evidence" where they are exact)."""
-    _ENGINES[kind] = {**_ENGINES.get(kind, {}), **engines}
+    ENGINES[kind] = {**ENGINES.get(kind, {}), **engines}
 
 
 def engines_of(model: Model) -> Mapping[str, Callable[[], Steps]]:
     """Bound name -> steps, for the models that have closed-form steps."""
-    for kind, engines in _ENGINES.items():
+    for kind, engines in ENGINES.items():
         if isinstance(model, kind):
             return engines
     return {}
@@ -197,13 +157,13 @@ def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local:
 def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
     """The ELBO of a given posterior over the locals, per row (N,): a lower bound on the evidence.
 
-    Of a continuous posterior an unbiased estimate by ``_ELBO_DRAWS`` draws; NaN for a point, which has no ELBO.
+    Of a continuous posterior an unbiased estimate by at most 200 draws; NaN for a point, which has no ELBO.
     """
     with torch.no_grad():
         if isinstance(posterior, PointPosterior):
             return torch.full_like(posterior.value[:, 0], torch.nan)
         if isinstance(posterior, ContinuousPosterior):
-            draws = posterior.sample(_ELBO_DRAWS)
+            draws = posterior.sample(_elbo_draws(data, posterior))
             gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
             return torch.stack(gains).mean(0)
         if "mean_field" in engines_of(model):
@@ -212,3 +172,11 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
         (_, log_q), exact = posterior.table(), enumerate_local(model, params, data)
         log_p = exact.posterior.table()[1] + exact.bound[:, None]
         return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
+
+
+def _elbo_draws(data: Data, posterior: LocalPosterior) -> int:
+    most, fewest = _ELBO_DRAWS
+    if not data.is_sparse:
+        return most
+    products = data.x.values().numel() * posterior.mean.shape[-1]
+    return min(most, max(fewest, _ELBO_PRODUCTS // max(products, 1)))

@@ -72,8 +72,8 @@ def num_parameters(fit: Fit) -> int:
 def component_report(fit: Fit, *, top: int = 5, **thresholds: float) -> pd.DataFrame:
     """One line a component: what the model says of it, its strongest features, shut off or not."""
     model, params = fit.model, fit.globals
-    values = params[model.component_site]
-    names = fit.data.coords.get("feature", [str(j) for j in range(values.shape[1])])
+    values = model.component_matrix(params)
+    names = model.component_labels(fit.coords[model.feature_axis])
     off, columns = model.shut_off(params, **thresholds), model.report_columns(fit.params)
     lines = []
     for i in torch.argsort(model.prominence(fit.params), descending=True).tolist():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from custom_inference import _store, evaluate, predictive
 from custom_inference.engines import Local, LocalSolver, bounds_of, solve_local
-from custom_inference.posterior import DirichletPosterior, LocalPosterior
+from custom_inference.posterior import ContinuousPosterior, LocalPosterior
 from ppl_models import Data, Model
 
 
@@ -43,7 +43,7 @@ class Fit:
     seed: int
     local: Local | None = None
     solver: LocalSolver | None = None
-    global_posterior: dict[str, DirichletPosterior] = field(default_factory=dict)
+    global_posterior: dict[str, ContinuousPosterior] = field(default_factory=dict)
     draws: dict[str, Tensor] | None = None
     sample_stats: dict[str, Tensor] = field(default_factory=dict)
     guide: Any = None

@@ -52,7 +52,7 @@ def plot_components(
     count = len(parts.values)
     beside = f" and the {parts.baseline_name}" if parts.baseline is not None else ""
     title = title or f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
-    features = fit.coords[fit.model.feature_axis]
+    features = fit.model.component_labels(fit.coords[fit.model.feature_axis])
     place = _pixels(features, image_shape)
     if place is None:
         return _strongest_features(parts, features, top, title)
@@ -112,7 +112,7 @@ def plot_loading(fit: Fit, *, max_features: int = 80, title: str | None = None) 
 
     Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
     """
-    parts, features = _Components.of(fit), fit.coords[fit.model.feature_axis]
+    parts, features = _Components.of(fit), fit.model.component_labels(fit.coords[fit.model.feature_axis])
     chosen = np.arange(parts.values.shape[1])
     shown = "feature"
     if len(chosen) > max_features:
@@ -251,7 +251,7 @@ class _Components:
         site = model.baseline_site
         name, use = next(iter(model.report_columns(params).items()))
         return cls(
-            values=params[model.component_site].numpy(),
+            values=model.component_matrix(params).numpy(),
             baseline=None if site is None else params[site].numpy(),
             baseline_name=site or "",
             use=use.numpy(),

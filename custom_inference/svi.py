@@ -11,25 +11,31 @@ import pyro
 import torch
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
-from pyro.optim import ClippedAdam
+from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
-from torch.distributions import constraints
 
 from custom_inference._isolation import default_dtype, isolated
 from custom_inference._progress import Progress
+from custom_inference._row_adam import RowAdam
+from custom_inference._starts import documents_a_step, initial_values, off_the_edges
 from custom_inference.align import align_draws
 from custom_inference.engines import Local, bound_of, solve_local
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import FactorizedBound, FactorizedNoisyOr, Guide
-from custom_inference.guides._protocol import ENUMERATE_UP_TO, LocalGuide, global_guide
+from custom_inference.guides._dirichlet import ClosedFormELBO
+from custom_inference.guides._globals import GLOBAL_GUIDES, DirichletGlobals, global_guide, global_kind, with_modes
+from custom_inference.guides._protocol import ENUMERATE_UP_TO, LocalGuide
 from custom_inference.posterior import PointPosterior
 from custom_inference.steps._protocol import POINT
 from custom_inference.vem import named_guide
 from ppl_models import Data, MethodError, Model
-from ppl_models._model import support_of
+from ppl_models._errors import unknown_name
 
 #: Guides of the globals alone: the codes are summed out by enumeration.
 _GLOBAL_GUIDES = ("delta", "normal")
+#: Learning rates of logarithms of concentrations, which move over many orders of magnitude, relative to the others':
+#: those of the globals, and those of documents, each of which few minibatches see.
+_RATES = {"_concentration": 4.0, "local_parameters": 8.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +45,23 @@ class SVI:
     guide: "mean_field", "amortized", "factorized", or a guide with settings (locals by that family), or
         "delta" / "normal" (globals by AutoDelta / AutoNormal with the codes summed out exactly), or any Pyro
         guide: a callable with the model's arguments.
-    globals_: how the globals are treated beside a local guide: "delta" (ML/MAP) or "normal".
-    steps, learning_rate: ClippedAdam, the rate decaying to a tenth over the steps.
+    globals_: how the globals are treated beside a local guide: "delta" (ML/MAP), "normal" (AutoNormal), "dirichlet"
+        (Dirichlets of simplices, points for other sites; ``Fit.global_posterior``), or "auto": "dirichlet" where a
+        prior is unbounded at the edge (a concentration below 1), so that it has no maximum a posteriori, else "delta".
+        Points under such priors are the maximum in the softmax basis.
+    steps, learning_rate: ClippedAdam, the rate decaying to a tenth over the steps; logarithms of concentrations move
+        at four times the rate, those of single documents, each of which few steps see, at eight times.
     batch_size: rows per step (subsampled in the model's plate); None for all; "auto" for all, or for so many that a
-        step sums over at most 2^20 (code, row, feature) triples where all rows would take more than 2^22.
+        step sums over at most 2^20 (code, row, feature) triples where all rows would take more than 2^22, and that the
+        words of a minibatch of documents cost about as much as a draw of all topics.
     num_particles: samples per ELBO gradient where it is not exact.
     loss: a Pyro ELBO; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can be
-        summed, else TraceGraph_ELBO.
+        summed, ClosedFormELBO (divergences from the priors in closed form) for documents and Dirichlets, else
+        TraceGraph_ELBO.
     """
 
     guide: str | Guide | Callable[..., Any] = "mean_field"
-    globals_: str = "delta"
+    globals_: str = "auto"
     steps: int = 1500
     learning_rate: float = 0.05
     batch_size: int | str | None = "auto"
@@ -63,6 +75,8 @@ class SVI:
             raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number from 1, None or "auto"')
         if isinstance(self.guide, str) and self.guide not in _GLOBAL_GUIDES:
             named_guide(self.guide)
+        if self.globals_ not in GLOBAL_GUIDES:
+            raise MethodError(unknown_name("treatment of the globals", self.globals_, GLOBAL_GUIDES))
 
     @property
     def name(self) -> str:
@@ -81,13 +95,21 @@ class SVI:
             return "evidence" if self.guide == "delta" else "elbo (codes summed out)"
         if isinstance(self.guide, str | Guide):
             family = named_guide(self.guide)
-            return family.bound_name if self.globals_ == "delta" else f"elbo ({family.bound_name})"
+            return family.bound_name if self.globals_ in ("auto", "delta") else f"elbo ({family.bound_name})"
         return "elbo"
 
     def _bound_name(self, model: Model) -> str:
         if self.sums_codes and model.has_continuous_locals:
             return POINT if self.guide == "delta" else "elbo"
+        if self._kind(model) == "dirichlet":
+            return f"elbo ({named_guide(self.guide).bound_name}, globals dirichlet)"  # pyright: ignore[reportArgumentType]
         return self.bound_name
+
+    def _kind(self, model: Model) -> str:
+        """How the globals are treated, by name."""
+        if self.sums_codes:
+            return str(self.guide)
+        return global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
 
     # ----- fitting ----------------------------------------------------------------------------------------
 
@@ -109,8 +131,9 @@ class SVI:
         begin = time.perf_counter()
         with isolated(seed), default_dtype(dtype):
             start = self._start(model, checked, init, seed)
-            guide = self._guide(model, checked, self.globals_, start)
-            trace, outcome = self._optimise(model, model, guide, checked, progress)
+            program = self._program(model)
+            guide = self._guide(program, checked, self._kind(model), start)
+            trace, outcome = self._optimise(model, program, guide, checked, progress)
             fit = self._result(model, checked, guide, trace, outcome, seed)
         fit.details["seconds"] = round(time.perf_counter() - begin, 3)
         return fit
@@ -122,9 +145,14 @@ class SVI:
             return initial_values(model, data, seed)
         return off_the_edges(model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
 
+    def _program(self, model: Model) -> Model:
+        """The model with priors that points have a maximum under."""
+        points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
+        return with_modes(model, points) if self._kind(model) == "delta" else model
+
     def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
-            return global_guide(model, str(self.guide), start, locals_=True).to(data.x.device)
+            return global_guide(model, str(self.guide), start, data, locals_=True).to(data.x.device)
         if isinstance(self.guide, str | Guide):
             return named_guide(self.guide).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return self.guide
@@ -132,6 +160,8 @@ class SVI:
     def _batch(self, model: Model, data: Data) -> int | None:
         if not isinstance(self.batch_size, str):
             return self.batch_size if self.batch_size is None or self.batch_size < len(data) else None
+        if "num_tokens" in model.given(data):
+            return documents_a_step(model, data)
         factorized = isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized"
         if model.code_bits is None or factorized or (model.code_bits > ENUMERATE_UP_TO and not self.sums_codes):
             return None
@@ -144,6 +174,8 @@ class SVI:
         if isinstance(guide, LocalGuide):
             if isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized":
                 return FactorizedBound()
+            if guide.analytic:
+                return ClosedFormELBO(num_particles=self.num_particles)
             if guide.model_spec.has_continuous_locals:
                 return Trace_ELBO(num_particles=self.num_particles)
             if guide.num_bits > ENUMERATE_UP_TO:
@@ -163,9 +195,7 @@ class SVI:
         loss = self._loss(guide, enumerates)
         if enumerates:
             program = config_enumerate(program, default="parallel")
-        decay = 0.1 ** (1 / self.steps)
-        optimizer = ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
-        inference = PyroSVI(program, guide, optimizer, loss)
+        inference = PyroSVI(program, guide, self._optimizer(guide, batch_size), loss)
         trace: list[float] = []
         outcome = f"ran {self.steps} steps"
         try:
@@ -186,8 +216,22 @@ class SVI:
             outcome += f" (mean ELBO over the last twentieth changed by {(recent - earlier) / len(data):.2g} a row)"
         return trace, outcome
 
+    def _optimizer(self, guide: Any, batch_size: int | None) -> PyroOptim:
+        decay = 0.1 ** (1 / self.steps)
+        if not (isinstance(guide, LocalGuide) and guide.analytic):
+            return ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
+        guide.sparse_gradient = batch_size is not None
+
+        def rate(name: str) -> float:
+            factor = next((value for ending, value in _RATES.items() if name.endswith(ending)), 1.0)
+            return self.learning_rate * factor
+
+        return RowAdam(rate, decay=decay)
+
     def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
         params, draws = self._globals(model, guide, data)
+        inner = guide.globals_guide if isinstance(guide, LocalGuide) else None
+        posteriors = inner.posterior() if isinstance(inner, DirichletGlobals) else {}
         local = None
         if isinstance(guide, LocalGuide):
             posterior = guide.posterior(data, params)
@@ -205,6 +249,7 @@ class SVI:
             data=data,
             seed=seed,
             local=local,
+            global_posterior=posteriors,
             draws=draws,
             guide=guide,
         )
@@ -214,9 +259,8 @@ class SVI:
     ) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
         """Point estimates from AutoDelta; draws (1 chain) and their mean from anything else."""
         inner: Any = guide.globals_guide if isinstance(guide, LocalGuide) else guide
-        kind = self.globals_ if isinstance(guide, LocalGuide) else self.guide
         with torch.no_grad():
-            if kind == "delta":
+            if self._kind(model) in ("delta", "dirichlet"):
                 return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
             samples = [inner(data.x, mask=data.mask) for _ in range(500)]
         sites = [site for site in model.dims if site in samples[0]]
@@ -240,33 +284,3 @@ class SVI:
             self._optimise(model, program, guide, data, False)
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
-
-
-def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> dict[str, Tensor]:
-    """Values moved ``margin`` inside the support of their priors, where unconstrained coordinates are finite."""
-    inside = {}
-    for site, value in params.items():
-        support = support_of(model.prior(site, like=value))
-        low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-        if support is constraints.simplex:
-            value = (value + margin) / (value + margin).sum(-1, keepdim=True)
-        if low is not None:
-            value = value.clamp(min=float(low) + margin)
-        if high is not None:
-            value = value.clamp(max=float(high) - margin)
-        inside[site] = value
-    return inside
-
-
-def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
-    """A random start for the globals: the engine's own where the model has one, else a draw from the prior."""
-    from custom_inference.engines import engines_of, steps_for
-
-    generator = torch.Generator().manual_seed(seed)
-    engines = engines_of(model)
-    if engines:
-        steps = steps_for(model, next(iter(engines)))
-        return steps.initial(model, steps.rows(data), generator)
-    return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
-
-

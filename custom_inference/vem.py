@@ -130,10 +130,11 @@ class VariationalEM:
         params, locals_ = steps.canonical(run.params, run.step.locals)
         step = run.step._replace(locals=locals_)
         values, global_posterior = steps.reported(model, params)
+        fitted = steps.fitted_model(model, params)
         return Fit(
-            model=steps.fitted_model(model, params),
+            model=fitted,
             params=values | steps.point_locals(step),
-            global_posterior=global_posterior,
+            global_posterior=dict(global_posterior),
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=steps.bound_name,
             status=run.outcome,
@@ -141,7 +142,7 @@ class VariationalEM:
             data=data,
             seed=seed,
             local=local_of(steps, params, rows, step),
-            solver=LocalSolver(steps=named_guide(self.guide).local_steps(model)),
+            solver=LocalSolver(steps=named_guide(self.guide).local_steps(fitted)),
             details=details,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,15 @@ def to_scipy(x: Tensor) -> scipy.sparse.csr_matrix:
     """The same entries, without a copy where the tensor is on the CPU."""
     parts = (part.cpu().numpy() for part in (x.values(), x.col_indices(), x.crow_indices()))
     return scipy.sparse.csr_matrix(tuple(parts), shape=tuple(x.shape))
+
+
+def map_values(x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """A change of every entry that takes 0 to 0, made to the stored ones alone where ``x`` is sparse."""
+    if not is_sparse(x):
+        return change(x)
+    changed = tensor(x.crow_indices(), x.col_indices(), change(x.values()), size=(x.shape[0], x.shape[1]))
+    # Entries that became 0 are not stored.
+    return from_scipy(to_scipy(changed), dtype=x.dtype, device=x.device)
 
 
 def select_rows(x: Tensor, index: Tensor | slice) -> Tensor:

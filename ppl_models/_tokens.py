@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models import _sparse
+from ppl_models._products import entry_products
 
 
 class Tokens(TorchDistribution):
@@ -70,8 +71,8 @@ class Tokens(TorchDistribution):
         return total + log_coefficient(value) if self.coefficient else total
 
     def _sparse_terms(self, value: Tensor) -> Tensor:
-        row, column, count = _sparse.triplets(value)
-        probability = (self.proportion[..., row, :] * self.topic.T[column]).sum(-1)
+        row, _, count = _sparse.triplets(value)
+        probability = entry_products(self.proportion, self.topic, value)
         terms = torch.xlogy(count, probability)
         return terms.new_zeros(*terms.shape[:-1], value.shape[0]).index_add(-1, row, terms)
 

@@ -14,7 +14,7 @@ import torch
 import xarray as xr
 from typer.testing import CliRunner
 
-from custom_inference import _cli_run, _demo
+from custom_inference import _cli_run, _cli_source, _demo
 from custom_inference._methods import METHODS
 from custom_inference.cli import app
 from custom_inference.fit import Fit
@@ -161,7 +161,7 @@ def test_an_interrupt_before_there_is_a_fit_is_one_line(csv, monkeypatch):
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_cli_run, "read_matrix", interrupted)
+    monkeypatch.setattr(_cli_source, "read_matrix", interrupted)
     result = ppl("fit", "noca", csv, "-k", 3)
     assert (result.exit_code, result.output) == (130, "error: interrupted before there was anything to keep\n")
 

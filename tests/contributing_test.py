@@ -30,7 +30,7 @@ def worked(monkeypatch):
 
 def _with_steps(module, monkeypatch):
     run(python_blocks("CONTRIBUTING.md")[2], module, "CONTRIBUTING.md: the steps")
-    monkeypatch.setattr(engines, "_ENGINES", dict(engines._ENGINES))  # what is registered is forgotten again
+    monkeypatch.setattr(engines, "ENGINES", dict(engines.ENGINES))  # what is registered is forgotten again
     run(python_blocks("CONTRIBUTING.md")[3], module, "CONTRIBUTING.md: registering the steps")
 
 

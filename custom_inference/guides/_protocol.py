@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro import poutine
-from pyro.infer.autoguide import AutoDelta, AutoNormal
-from pyro.infer.autoguide.initialization import init_to_value
 from pyro.nn import PyroModule
 from torch import Tensor
 
 from custom_inference.engines import steps_for
+from custom_inference.guides._globals import DirichletGlobals, global_guide, global_kind
 from custom_inference.posterior import BernoulliPosterior, DirichletPosterior, GaussianPosterior, LocalPosterior
 from custom_inference.steps import Steps
 from ppl_models import Data, MethodError, Model
@@ -22,7 +20,7 @@ from ppl_models.distributions import BernoulliVector
 
 #: Local guides sum over the codes inside the ELBO up to this many bits, and sample them beyond.
 ENUMERATE_UP_TO = 10
-#: How a Pyro guide treats the globals: "delta", "normal", or values at which the model was conditioned.
+#: How a Pyro guide treats the globals: by name (see ``SVI``), or values at which the model was conditioned.
 Globals = str | Mapping[str, Tensor]
 
 
@@ -50,7 +48,7 @@ class Guide:
 
 
 class LocalGuide(PyroModule):
-    """A Pyro guide: globals by AutoDelta or AutoNormal (or fixed at given values), locals by a subclass.
+    """A Pyro guide: globals by points, normals or Dirichlets (or fixed at given values), locals by a subclass.
 
     Takes the model's arguments, subsampling included: ``guide(x, mask=..., batch_size=...)``.
     """
@@ -59,7 +57,9 @@ class LocalGuide(PyroModule):
         super().__init__()
         self.model_spec, self.num_rows = model, len(data)
         self.fixed = None if isinstance(globals_, str) else dict(globals_)
-        self.globals_guide = global_guide(model, globals_, init) if isinstance(globals_, str) else None
+        kind = global_kind(model, globals_) if isinstance(globals_, str) else None
+        self.globals_guide = None if kind is None else global_guide(model, kind, init, data)
+        self.analytic = isinstance(self.globals_guide, DirichletGlobals) and model.has_continuous_locals
 
     def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
         """Q of the local site of the rows in ``index``; ``x`` is the full matrix."""
@@ -77,6 +77,10 @@ class LocalGuide(PyroModule):
             pyro.sample(self.model_spec.local_site, distribution, infer=infer)
         return params
 
+    #: Whether divergences from the priors are to be taken in closed form (TraceMeanField_ELBO).
+    analytic: bool = False
+    #: Sparse gradients of per-row parameters, for optimisers that take them so; guides without such ignore it.
+    sparse_gradient: bool = False
     #: Sum over the 2^K codes inside the ELBO (an exact expectation, no sampling noise); needs TraceEnum_ELBO.
     sum_codes: bool = False
 
@@ -102,14 +106,3 @@ def posterior_of(distribution: Any) -> LocalPosterior:
     if isinstance(distribution, dist.Dirichlet):
         return DirichletPosterior(distribution.concentration.detach())
     return GaussianPosterior(distribution.mean.detach(), torch.diag_embed(distribution.variance.detach()))
-
-
-def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, *, locals_: bool = False) -> Any:
-    """AutoDelta or AutoNormal over the global sites, and with ``locals_`` over continuous local ones too."""
-    kinds = {"delta": AutoDelta, "normal": AutoNormal}
-    if kind not in kinds:
-        raise MethodError(f"unknown guide for the globals {kind!r}; valid: {', '.join(kinds)}")
-    exposed = [*model.global_sites, *([model.local_site] if model.has_continuous_locals and locals_ else [])]
-    only_globals = poutine.block(model, expose=exposed)
-    settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
-    return kinds[kind](only_globals, **settings)

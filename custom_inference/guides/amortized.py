@@ -43,7 +43,7 @@ class AmortizedGuide(LocalGuide):
         self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None, hidden: int
     ):
         super().__init__(model, data, globals_, init)
-        self.family = continuous_family(model) if model.has_continuous_locals else None
+        self.family = continuous_family(model, data) if model.has_continuous_locals else None
         outputs = self.family.num_outputs(model.local_shape[0]) if self.family else self.num_bits
         first, last = torch.nn.Linear(2 * data.num_features, hidden), torch.nn.Linear(hidden, outputs)
         inner = first, torch.nn.Softplus(), last

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from custom_inference.engines import engines_of, steps_for
 from custom_inference.guides._protocol import Guide
-from custom_inference.steps._protocol import POINT
+from custom_inference.steps._protocol import POINT, Steps
+from ppl_models import MethodError, Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +41,22 @@ class VariationalBayes(Guide):
     """Q(locals) Q(globals), both of the conjugate families: the globals get a posterior, not a point.
 
     The bound is one on log p(x). ``Fit.params`` holds the means of the globals, ``Fit.global_posterior`` their Q.
+
+    learn: which concentrations of Dirichlet priors to learn too (empirical Bayes), where the model's steps can: of LDA
+        "alpha" (of the topic proportions, one for every topic), "gamma" (of the topics) or "both". ``Fit.model`` has
+        the learned priors.
     """
 
+    learn: str | None = None
     bound_name: ClassVar[str] = "vb"
+
+    def steps(self, model: Model) -> Steps:
+        """Raises MethodError where something is to be learned that the model's steps cannot learn."""
+        if self.learn is None:
+            return steps_for(model, self.bound_name)
+        if not hasattr(engines_of(model).get(self.bound_name), "learn"):
+            raise MethodError(f"learn = {self.learn!r}, but {type(model).__name__} has no priors that are learned")
+        return steps_for(model, self.bound_name, learn=self.learn)
 
 
 @dataclass(frozen=True, kw_only=True)

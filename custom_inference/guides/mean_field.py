@@ -31,7 +31,7 @@ class MeanField(Guide):
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:
         if model.has_continuous_locals:
-            return ContinuousMeanFieldGuide(model, data, globals_, init, continuous_family(model))
+            return ContinuousMeanFieldGuide(model, data, globals_, init, continuous_family(model, data))
         return MeanFieldGuide(model, data, globals_, init)
 
 
@@ -48,7 +48,10 @@ class MeanFieldGuide(LocalGuide):
 
 
 class ContinuousMeanFieldGuide(LocalGuide):
-    """The family's unconstrained parameters of every row, (N, P), as a Pyro parameter."""
+    """The family's unconstrained parameters of every row, (N, P), as a Pyro parameter.
+
+    With ``sparse_gradient`` the gradient of a minibatch is a sparse tensor of its rows.
+    """
 
     def __init__(
         self,
@@ -59,9 +62,12 @@ class ContinuousMeanFieldGuide(LocalGuide):
         family: ContinuousFamily,
     ):
         super().__init__(model, data, globals_, init)
-        self.family = family
-        start = 0.1 * torch.randn(len(data), family.num_outputs(model.local_shape[0])).to(data.x)
-        self.local_parameters: Any = PyroParam(start)
+        self.family, self.analytic = family, self.analytic or family.analytic
+        noise = 0.1 * torch.randn(len(data), family.num_outputs(model.local_shape[0]))
+        start = family.start(data)
+        self.local_parameters: Any = PyroParam(start + noise.to(start))
 
     def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
+        if self.sparse_gradient:
+            return self.family.distribution(torch.nn.functional.embedding(index, self.local_parameters, sparse=True))
         return self.family.distribution(self.local_parameters[index])

@@ -7,9 +7,11 @@ from custom_inference.posterior.continuous import (
     ContinuousPosterior,
     DirichletMixture,
     DirichletPosterior,
+    GammaPosterior,
     GaussianPosterior,
     PointPosterior,
 )
+from custom_inference.posterior.draws import DirichletDraws
 
 #: By name: what a saved fit may hold.
 POSTERIORS: dict[str, type[LocalPosterior]] = {
@@ -17,8 +19,10 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
     for kind in (
         BernoulliPosterior,
         CodePosterior,
+        DirichletDraws,
         DirichletMixture,
         DirichletPosterior,
+        GammaPosterior,
         GaussianPosterior,
         PointPosterior,
     )
@@ -29,8 +33,10 @@ __all__ = [
     "BernoulliPosterior",
     "CodePosterior",
     "ContinuousPosterior",
+    "DirichletDraws",
     "DirichletMixture",
     "DirichletPosterior",
+    "GammaPosterior",
     "GaussianPosterior",
     "LocalPosterior",
     "PointPosterior",

@@ -70,6 +70,34 @@ class DirichletPosterior(ContinuousPosterior):
 
 
 @dataclass(frozen=True)
+class GammaPosterior(ContinuousPosterior):
+    """q(s_nj) = Gamma(shape_nj, rate_nj) for every element, (N, K): of rates."""
+
+    shape: Tensor
+    rate: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.shape / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        """(shape - 1) / rate, 0 where the density is highest there."""
+        return (self.shape - 1).clamp_min(0) / self.rate
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        with torch.random.fork_rng(devices=[] if self.shape.device.type == "cpu" else [self.shape.device]):
+            torch.manual_seed(seed)
+            return dist.Gamma(self.shape, self.rate, validate_args=False).sample(torch.Size([num_samples]))
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        return dist.Gamma(self.shape, self.rate, validate_args=False).log_prob(_inside(local)).sum(-1)
+
+    def rows(self, index: Tensor | slice) -> GammaPosterior:
+        return GammaPosterior(self.shape[index], self.rate[index])
+
+
+@dataclass(frozen=True)
 class DirichletMixture(ContinuousPosterior):
     """q(s_n) = sum_m w_nm Dirichlet(concentration_m): log_weight (N, M) normalised, concentration (M, K) shared.
 

@@ -1,10 +1,10 @@
 """The sweeps of ``_lda_sweeps`` on a processor: document by document, with its words' scores in the nearest cache.
 
-A document of M distinct words needs M K scores, some kilobytes. They are gathered once, transposed, so that the two inner
-loops of a sweep run along the words, and each document stops as soon as it has settled. exp(psi(x)) comes without a
-logarithm, from y = x + 10 and u = y - 1/2 (the series of psi at half-integers; Abramowitz & Stegun 6.3.18):
+A document of M distinct words needs M K scores, some kilobytes. They are gathered once, transposed, so that the two
+inner loops of a sweep run along the words, and each document stops as soon as it has settled. exp(psi(x)) comes without
+a logarithm, from psi(x) = psi(x + 10) - sum_{i<10} 1/(x + i) and, with u = x + 10 - 1/2, the series
 
-    psi(x) = log u + 1/(24 u^2) - 7/(960 u^4) + 31/(8064 u^6) - 127/(30720 u^8) + 511/(67584 u^10) - sum_{i<10} 1/(x + i),
+    psi(u + 1/2) = log u + 1/(24 u^2) - 7/(960 u^4) + 31/(8064 u^6) - 127/(30720 u^8) + 511/(67584 u^10) - ...,
 
 where with t = x (x + 9) the sum is (2 x + 9) [1/t + 1/(t + 8) + 1/(t + 14) + 1/(t + 18) + 1/(t + 20)], the logarithmic
 derivative of the polynomial with these five roots.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import NamedTuple
 
 import numba
@@ -58,7 +59,7 @@ def settle_documents(
 
     cuts = _cuts(crow)
     if torch.get_num_threads() == 1 or len(cuts) == 2:
-        for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+        for first, last in pairwise(cuts):
             run(first, last)
     else:
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:

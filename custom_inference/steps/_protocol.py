@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.posterior import DirichletPosterior, LocalPosterior
+from custom_inference.posterior import ContinuousPosterior, LocalPosterior
 from ppl_models import Data, Model
 
 Params = dict[str, Tensor]
@@ -107,7 +108,7 @@ class Steps(abc.ABC):
         """The steps' own parameters from given values of the globals (``init``); by default these."""
         return params
 
-    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
+    def reported(self, model: Model, params: Params) -> tuple[Params, Mapping[str, ContinuousPosterior]]:
         """Values of the globals, and their posteriors where the steps have them, from the steps' own parameters."""
         return params, {}
 

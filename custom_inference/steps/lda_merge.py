@@ -5,9 +5,9 @@ that means none; neither sampling on nor coordinate ascent leaves that soon. Wit
 finds a topic of its own, some find two, and those can be told: merging them costs the collapsed likelihood of the
 expected counts the least. With c_kv tokens of word v and n_ik of document i in topic k, merging topics k and l gains
 
-    G(c_k + c_l, gamma) - G(c_k, gamma) - G(c_l, gamma) + sum_i [g(n_ik + n_il) - g(n_ik) - g(n_il)],
-    G(c, gamma) = log Gamma(sum_v gamma_v) - log Gamma(sum_v gamma_v + c_v) + sum_v log [Gamma(gamma_v + c_v) / Gamma(gamma_v)],
-    g(n) = log [Gamma(alpha + n) / Gamma(alpha)]
+    G(c_k + c_l, gamma) - G(c_k, gamma) - G(c_l, gamma)
+    + sum_i [g(n_ik + n_il, alpha) - g(n_ik, alpha) - g(n_il, alpha)],
+    G(c, gamma) = sum_v g(c_v, gamma_v) - g(sum_v c_v, sum_v gamma_v),    g(n, a) = log [Gamma(a + n) / Gamma(a)]
 
 (the logarithm of p(w, q | alpha, gamma), 002, eqs. 27.33 and 27.35, as far as it changes).
 """

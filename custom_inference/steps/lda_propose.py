@@ -35,7 +35,8 @@ def gibbs_counts(
     order = torch.randperm(len(rows), generator=generator)
     chain = LdaChain(TokenList.of(rows.select(order)), num_topics, alpha, gamma, seed)
     average = min(average, sweeps)
-    chain.sweep(sweeps - average)
+    for _ in range(sweeps - average):
+        chain.sweep()
     total = torch.zeros(num_topics, rows.counts.shape[1], dtype=torch.float64)
     for _ in range(average):
         chain.sweep()

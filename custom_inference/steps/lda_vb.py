@@ -31,17 +31,33 @@ from custom_inference.steps._dirichlet import (
 )
 from custom_inference.steps._documents import DocumentRows
 from custom_inference.steps._lda_sweeps import Scores
+from custom_inference.steps._learn_dirichlet import LEAST, fixed_point, learned_scale
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps.lda_dirichlet import LdaDirichlet
-from ppl_models import Model, _sparse
+from ppl_models import MethodError, Model, _sparse
+from ppl_models._errors import unknown_name
+
+#: What ``learn`` takes beside None.
+LEARNED = ("alpha", "gamma", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LdaVB(LdaDirichlet):
-    """params {"topic": b~ (K, V)}, the concentrations of the topics' posteriors."""
+    """params {"topic": b~ (K, V)}, the concentrations of the topics' posteriors; and what is learned of the priors.
+
+    learn: "alpha", "gamma" or "both" learn the priors' concentrations as maxima of F: alpha with a value for every
+        topic, gamma as its prior times a factor (K topics are too few to learn a value for every word from). They are
+        ``params["alpha"]`` (K,) and ``params["gamma"]`` (V,), and end in the priors of ``Fit.model``.
+    """
+
+    learn: str | None = None
 
     bound_name: ClassVar[str] = "vb"
     integrates_globals: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.learn not in (None, *LEARNED):
+            raise MethodError(unknown_name("prior to learn", str(self.learn), LEARNED))
 
     def local(self) -> LdaDirichlet:
         """The documents' inference at given topics."""
@@ -51,16 +67,50 @@ class LdaVB(LdaDirichlet):
         """E[log b], tempered."""
         return Scores.of(temperature * expected_log(params["topic"]))
 
+    def alpha(self, params: Params) -> Tensor:
+        return params["alpha"] if "alpha" in params else super().alpha(params)
+
     def gamma(self, model: Model, params: Params) -> Tensor:
         """The concentration of the topics' prior, broadcastable to (K, V)."""
-        return dirichlet_prior(model, "topic", params["topic"])
+        return params["gamma"] if "gamma" in params else dirichlet_prior(model, "topic", params["topic"])
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        """b~ = gamma + counts."""
-        return {"topic": dirichlet_prior(model, "topic", counts) + counts}
+        """b~ = gamma + counts, with the priors as the model has them."""
+        prior = dirichlet_prior(model, "topic", counts)
+        params = {"topic": prior + counts}
+        if self.learn in ("alpha", "both"):
+            params["alpha"] = super().alpha(params).clamp(min=LEAST)
+        if self.learn in ("gamma", "both"):
+            params["gamma"] = prior.clamp(min=LEAST)
+        return params
+
+    def e_step(
+        self,
+        params: Params,
+        rows: DocumentRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        step = super().e_step(params, rows, locals_, temperature=temperature, generator=generator)
+        if "alpha" not in params:
+            return step
+        log_proportion = expected_log(step.locals["concentration"])
+        seen = {"log_proportion": log_proportion.sum(0), "documents": log_proportion.new_tensor(len(rows))}
+        return step._replace(statistics={**step.statistics, **seen})
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
-        return self.from_counts(model, step.statistics["topic"])
+        """Each of b~, gamma and alpha is set to its best given the others."""
+        topic = self.gamma(model, params) + step.statistics["topic"]
+        learned = {"topic": topic}
+        if "alpha" in params:
+            mean_log = step.statistics["log_proportion"] / step.statistics["documents"]
+            learned["alpha"] = fixed_point(mean_log, params["alpha"])
+        if "gamma" in params:
+            mean_log, before = expected_log(topic).mean(-2), params["gamma"]
+            learned["gamma"] = before * learned_scale(mean_log, before, torch.ones_like(before[0]))
+        return learned
 
     def objective(self, model: Model, params: Params, bound: Tensor) -> float:
         divergence = dirichlet_divergence(params["topic"], self.gamma(model, params))
@@ -73,8 +123,13 @@ class LdaVB(LdaDirichlet):
 
     def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
         """The posterior that the documents give when their own are inferred at these topics."""
-        return self.m_step(model, params, self.local().e_step(params, rows), rows)
+        return self.from_counts(model, self.local().e_step(params, rows).statistics["topic"])
 
     def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
         """Posterior means, and the posteriors."""
         return {"topic": normalised(params["topic"])}, {"topic": DirichletPosterior(params["topic"])}
+
+    def fitted_model(self, model: Model, params: Params) -> Model:
+        """With the learned concentrations as its priors'."""
+        learned = {name: params[name] for name in ("alpha", "gamma") if name in params}
+        return model.with_concentration(**learned) if learned else model  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,106 @@
+"""The data of a command: the file, and what is done to it before it reaches the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ppl_models import Data, DataError, _sparse, documents
+from ppl_models.datasets import read_matrix
+
+_MATRICES = (".csv", ".parquet", ".npz")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the data come from, and what is done to them before they reach the model.
+
+    matrix, columns, labels: arrays of an NPZ file by name. vocabulary: a file with a word a line. min_count, max_share,
+    stop_words: which words of documents are left out, as in :func:`ppl_models.documents`.
+    """
+
+    file: Path
+    columns: str | None = None
+    transpose: bool = False
+    mask_value: float | None = None
+    threshold: float | None = None
+    drop_empty_rows: bool = False
+    matrix: str | None = None
+    labels: str | None = None
+    vocabulary: Path | None = None
+    min_count: int = 1
+    max_share: float = 1.0
+    stop_words: str | None = None
+
+    def read(self, *, as_documents: bool = False) -> Data:
+        """Rows by features, labels kept; sparse rows stay sparse where they can.
+
+        Missing entries are marked before anything is compared with a threshold. as_documents: texts, lda-c and UCI
+        files are read too, and words are left out as asked.
+        """
+        if not as_documents:
+            self._refuse_words()
+        data = self._raw(as_documents)
+        if self.transpose:
+            data = _transposed(data)
+        if self.mask_value is not None:
+            data = data.dense()
+            observed = data.x != self.mask_value
+            if data.mask is not None:
+                observed &= data.mask
+            data = Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
+        if self.threshold is not None:
+            data = _above(data, self.threshold)
+        if as_documents:
+            names: Any = self.stop_words
+            limits: dict[str, Any] = {"min_count": self.min_count, "max_share": self.max_share, "stop_words": names}
+            data = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
+        return _without_empty(data) if self.drop_empty_rows else data
+
+    def _refuse_words(self) -> None:
+        given = {
+            "--vocabulary": self.vocabulary is not None,
+            "--min-count": self.min_count != 1,
+            "--max-share": self.max_share != 1,
+            "--stop-words": self.stop_words is not None,
+        }
+        wrong = next((name for name, used in given.items() if used), None)
+        if wrong is not None:
+            raise DataError(f"{wrong} for a model that reads no documents", axis="feature", expected="lda or the like")
+
+    def _raw(self, as_documents: bool) -> Data:
+        if as_documents and self.file.suffix.lower() not in _MATRICES:
+            if (self.columns, self.matrix, self.labels) != (None, None, None):
+                raise DataError(f"{self.file} has no arrays", expected="--columns, --matrix, --labels with NPZ files")
+            return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
+        names = {"columns": self.columns, "matrix": self.matrix, "rows": self.labels}
+        return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
+
+
+def _without_empty(data: Data) -> Data:
+    observed = data.x if data.mask is None else data.x * data.mask
+    # Of the absolute values: entries of both signs could add up to nothing.
+    sizes = _sparse.row_sums(_sparse.map_values(observed, torch.abs))
+    kept = (sizes != 0).nonzero().flatten()
+    if not len(kept):
+        raise DataError("no row has an entry other than 0", axis="row", expected="at least one")
+    if len(kept) < len(data) and "row" not in data.coords:
+        # Without labels of its own, a row that is left is known by its place in the file.
+        data = replace(data, coords={**data.coords, "row": list(range(len(data)))})
+    return data.rows(kept)
+
+
+def _above(data: Data, threshold: float) -> Data:
+    """1 where an entry is greater than the threshold; below 0 that is every entry that a sparse matrix leaves out."""
+    data = data if threshold >= 0 else data.dense()
+    return replace(data, x=_sparse.map_values(data.x, lambda x: (x > threshold).to(x)))
+
+
+def _transposed(data: Data) -> Data:
+    names = {"row": "feature", "feature": "row"}
+    mask = None if data.mask is None else data.mask.T.contiguous()
+    x = _sparse.from_scipy(_sparse.to_scipy(data.x).T, dtype=data.x.dtype) if data.is_sparse else data.x.T.contiguous()
+    return Data(x=x, mask=mask, coords={names[k]: v for k, v in data.coords.items()})

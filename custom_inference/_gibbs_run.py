@@ -1,0 +1,144 @@
+"""Runs the chains of a sampler in threads and collects what their draws say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from custom_inference._chains import Chain, Params, Sampler
+from custom_inference._progress import Progress
+from custom_inference.align import Alignment, match_components
+from ppl_models import Model
+
+#: Seconds between looks at the chains' progress.
+_LOOK = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long each chain runs, and what of it is kept.
+
+    keep: the sites whose draws are kept. local_every: of every how many draws the locals are.
+    learn_every: sweeps between steps of the concentrations during the warm-up; 0 leaves them as they are.
+    """
+
+    warmup: int
+    num_samples: int
+    thin: int
+    learn_every: int
+    keep: tuple[str, ...]
+    local_every: int
+    indicators: bool
+    align: bool
+
+
+@dataclass
+class Record:
+    """What is known of one chain.
+
+    trace: log p(x, q) every ``thin`` sweeps of the warm-up, then of every draw: lp. count: draws so far.
+    mean: the running mean of the conditional means. draws, locals, indicators: what is kept of them.
+    """
+
+    chain: Chain
+    sweeps: int = 0
+    count: int = 0
+    trace: list[float] = field(default_factory=list)
+    lp: list[float] = field(default_factory=list)
+    mean: Params = field(default_factory=dict)
+    draws: dict[str, list[Tensor]] = field(default_factory=dict)
+    locals: list[Tensor] = field(default_factory=list)
+    indicators: list[Tensor] = field(default_factory=list)
+
+
+def run_chain(record: Record, model: Model, sampler: Sampler, plan: Plan, stop: Callable[[], bool]) -> None:
+    """Warm up, then collect draws, until the plan is done or ``stop`` says so."""
+    chain = record.chain
+    for done in range(1, plan.warmup + 1):
+        if stop():
+            return
+        chain.sweep()
+        record.sweeps += 1
+        # Before the chain has found its topics, what its counts say of the concentrations is worth nothing.
+        if plan.learn_every and done > plan.warmup // 4 and done % plan.learn_every == 0:
+            chain.learn()
+        if done % plan.thin == 0:
+            record.trace.append(chain.log_joint())
+    for _ in range(plan.num_samples):
+        for _ in range(plan.thin):
+            if stop():
+                return
+            chain.sweep()
+            record.sweeps += 1
+        collect(record, model, sampler, plan)
+
+
+def collect(record: Record, model: Model, sampler: Sampler, plan: Plan) -> None:
+    """Add the chain's present state to its record, in the labels of the mean so far."""
+    chain, site = record.chain, model.component_site
+    means = chain.means()
+    size = len(means[site])
+    same = Alignment(list(range(size)), torch.ones(size))
+    alignment = match_components(record.mean[site], means[site]) if plan.align and record.mean else same
+    means = alignment.apply(means, model.dims)
+    record.lp.append(chain.log_joint())
+    for name, value in means.items():
+        before = record.mean.get(name, torch.zeros_like(value))
+        record.mean[name] = before + (value - before) / (record.count + 1)
+    if plan.keep:
+        drawn = {name: value for name, value in chain.draw().items() if name in plan.keep}
+        for name, value in alignment.apply(drawn, model.dims).items():
+            record.draws.setdefault(name, []).append(value)
+    order = torch.tensor(alignment.order)
+    if record.count % plan.local_every == 0:
+        record.locals.append(sampler.relabelled(chain.locals(), order))
+    if plan.indicators:
+        record.indicators.append(torch.argsort(order)[chain.indicators()])
+    record.count += 1
+
+
+def relabel(record: Record, model: Model, sampler: Sampler, alignment: Alignment) -> None:
+    """Reorder the components of everything that was collected."""
+    order = torch.tensor(alignment.order)
+    record.mean = alignment.apply(record.mean, model.dims)
+    stacked = {name: torch.stack(values) for name, values in record.draws.items()}
+    record.draws = {name: list(value) for name, value in alignment.apply(stacked, model.dims).items()}
+    record.locals = [sampler.relabelled(one, order) for one in record.locals]
+    record.indicators = [torch.argsort(order)[one] for one in record.indicators]
+
+
+def run_chains(
+    chains: list[Chain], model: Model, sampler: Sampler, plan: Plan, *, threads: int, label: str, progress: bool
+) -> tuple[list[Record], bool]:
+    """The records of all chains, and whether Ctrl-C cut them short: they then hold what there was."""
+    records = [Record(chain) for chain in chains]
+    ended = threading.Event()
+    total = len(chains) * (plan.warmup + plan.num_samples * plan.thin)
+    interrupted = False
+    with ThreadPoolExecutor(threads) as pool, Progress(total, label, enabled=progress) as bar:
+        running = [pool.submit(run_chain, record, model, sampler, plan, ended.is_set) for record in records]
+        try:
+            _follow(running, records, bar)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            ended.set()
+            wait(running)
+    for one in running:
+        one.result()
+    return records, interrupted
+
+
+def _follow(running: list[Future[None]], records: list[Record], bar: Progress) -> None:
+    shown = 0
+    while wait(running, timeout=_LOOK).not_done:
+        done = sum(record.sweeps for record in records)
+        bar.advance(count=done - shown)
+        shown = done
+        if any(one.done() and one.exception() for one in running):
+            return

@@ -1,0 +1,106 @@
+"""Dirichlet posteriors as guides use them: drawn by reparameterisation, their divergences in closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions.score_parts import ScoreParts
+from pyro.infer import TraceMeanField_ELBO
+from pyro.infer.util import is_validation_enabled
+from pyro.poutine.util import prune_subsample_sites
+from pyro.util import check_model_guide_match
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.distributions.kl import kl_divergence, register_kl
+
+#: What a reparameterised site says of its score where its density is not needed.
+_NO_SCORE = ScoreParts(torch.zeros(()), 0, torch.zeros(()))
+
+
+class GuideDirichlet(dist.Dirichlet):
+    """A Dirichlet whose divergence from a fixed Dirichlet costs three special functions an entry, gradient included."""
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        del _instance
+        shape = torch.Size(batch_shape) + self.event_shape
+        return type(self)(self.concentration.expand(shape), validate_args=False)
+
+
+@register_kl(GuideDirichlet, dist.Dirichlet)
+@register_kl(GuideDirichlet, torch.distributions.Dirichlet)
+def _divergence(q: Any, p: Any) -> Tensor:
+    if p.concentration.requires_grad:  # a prior that is itself drawn
+        both = (dist.Dirichlet(one.concentration, validate_args=False) for one in (q, p))
+        return kl_divergence(*both)
+    return _DirichletDivergence.apply(q.concentration, p.concentration)
+
+
+class _DirichletDivergence(torch.autograd.Function):
+    """KL(Dirichlet(a) || Dirichlet(b)), b fixed, with A = sum_v a_v and B = sum_v b_v:
+
+        log G(A) - sum_v log G(a_v) - log G(B) + sum_v log G(b_v) + sum_v (a_v - b_v) (psi(a_v) - psi(A))
+
+    d/da_v = (a_v - b_v) psi'(a_v) - (A - B) psi'(A).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        total, excess = a.sum(-1), a - b
+        fixed = (torch.lgamma(_once(b)).expand(b.shape)).sum(-1) - torch.lgamma(b.sum(-1))
+        free = torch.lgamma(total) - torch.lgamma(a).sum(-1)
+        return fixed + free + (excess * torch.digamma(a)).sum(-1) - excess.sum(-1) * torch.digamma(total)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        a, b = ctx.saved_tensors
+        excess = a - b
+        slope = excess * torch.polygamma(1, a)
+        slope -= (excess.sum(-1) * torch.polygamma(1, a.sum(-1))).unsqueeze(-1)
+        return gradient.unsqueeze(-1) * slope, None
+
+
+def _once(value: Tensor) -> Tensor:
+    """One slice of every axis along which a tensor was expanded: the same numbers, computed with once."""
+    for axis, (stride, size) in enumerate(zip(value.stride(), value.shape, strict=True)):
+        if stride == 0 and size > 1:
+            value = value.narrow(axis, 0, 1)
+    return value
+
+
+class ClosedFormELBO(TraceMeanField_ELBO):
+    """``TraceMeanField_ELBO`` that evaluates no log density whose expectation it has in closed form.
+
+    Pyro's own evaluates the densities of every site first and discards those of the sites with known divergences.
+    """
+
+    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        guide_trace: Any = poutine.trace(guide).get_trace(*args, **kwargs)
+        model_trace: Any = poutine.trace(poutine.replay(model, trace=guide_trace)).get_trace(*args, **kwargs)
+        guide_trace, model_trace = prune_subsample_sites(guide_trace), prune_subsample_sites(model_trace)
+        closed = {name for name in guide_trace.stochastic_nodes if _is_closed(name, guide_trace, model_trace)}
+        model_trace.compute_log_prob(site_filter=lambda name, _: name not in closed)
+        if set(guide_trace.stochastic_nodes) - closed:
+            guide_trace.compute_score_parts()
+        for name in closed:
+            guide_trace.nodes[name].setdefault("score_parts", _NO_SCORE)
+        if is_validation_enabled():
+            check_model_guide_match(model_trace, guide_trace)
+        return model_trace, guide_trace
+
+
+def _is_closed(name: str, guide_trace: Any, model_trace: Any) -> bool:
+    if name not in model_trace.nodes:
+        return False
+    q, p = (_base(trace.nodes[name]["fn"]) for trace in (guide_trace, model_trace))
+    return isinstance(q, GuideDirichlet) and isinstance(p, torch.distributions.Dirichlet)
+
+
+def _base(distribution: Any) -> Any:
+    while isinstance(distribution, torch.distributions.Independent):
+        distribution = distribution.base_dist
+    return distribution

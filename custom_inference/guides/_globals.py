@@ -1,0 +1,152 @@
+"""Guides of the global sites: points, independent normals, and Dirichlets for sites on the simplex."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.infer.autoguide.initialization import init_to_value
+from pyro.nn import PyroModule, PyroParam
+from torch import Tensor
+from torch.distributions import constraints
+
+from custom_inference.guides._dirichlet import GuideDirichlet
+from custom_inference.posterior import DirichletPosterior
+from ppl_models import Data, MethodError, Model, _sparse
+from ppl_models._errors import unknown_name
+from ppl_models._model import support_of
+
+#: Names of treatments of the globals beside a guide of the locals.
+GLOBAL_GUIDES = ("auto", "delta", "normal", "dirichlet")
+#: How many pseudo-counts a start of a Dirichlet's concentrations has, as a share of what the data can say.
+_START_WEIGHT = 0.03
+
+
+class SoftmaxBasis(dist.Dirichlet):
+    """A Dirichlet prior by its density in the softmax basis a, p = softmax(a): proportional to prod_v p_v^gamma_v.
+
+    MacKay, *Choice of basis for Laplace approximation* (1998). In the simplex basis, prod_v p_v^(gamma_v - 1), the
+    density is unbounded at the edge wherever a gamma_v is below 1, and has no maximum.
+    """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value) + value.log().sum(-1)
+
+
+def unbounded_sites(model: Model) -> list[str]:
+    """Sites, global or local, whose prior density is infinite at an edge: no maximum a posteriori exists."""
+    return [site for site, prior in model.priors.items() if is_unbounded(prior)]
+
+
+def is_unbounded(prior: Any) -> bool:
+    """Whether a Dirichlet, Beta or Gamma has a concentration below 1."""
+    names = {
+        torch.distributions.Dirichlet: ("concentration",),
+        torch.distributions.Beta: ("concentration0", "concentration1"),
+        torch.distributions.Gamma: ("concentration",),
+    }
+    concentrations = [getattr(prior, n) for kind, found in names.items() if isinstance(prior, kind) for n in found]
+    return any(bool((value < 1).any()) for value in concentrations)
+
+
+def with_modes(model: Model, sites: Sequence[str]) -> Model:
+    """The model with every unbounded Dirichlet prior of ``sites`` in the softmax basis, where it has a mode.
+
+    Raises MethodError for other priors without a mode.
+    """
+    changed = {}
+    for site in set(sites) & set(unbounded_sites(model)):
+        prior: Any = model.priors[site]
+        if not isinstance(prior, torch.distributions.Dirichlet):
+            raise MethodError(
+                f"the prior of '{site}', {prior}, is unbounded at the edge, so that there is no maximum a posteriori; "
+                'use a posterior of the globals (SVI(globals_="auto"), SVI(guide="normal"), NUTS) or concentrations '
+                "of at least 1"
+            )
+        changed[site] = SoftmaxBasis(prior.concentration)
+    return model.with_priors(**changed) if changed else model
+
+
+def global_kind(model: Model, kind: str) -> str:
+    """What "auto" stands for: "delta" where every global has a maximum a posteriori, else "dirichlet"."""
+    if kind not in GLOBAL_GUIDES:
+        raise MethodError(unknown_name("guide for the globals", kind, GLOBAL_GUIDES))
+    if kind != "auto":
+        return kind
+    return "dirichlet" if set(unbounded_sites(model)) & set(model.global_sites) else "delta"
+
+
+def global_guide(
+    model: Model, kind: str, init: dict[str, Tensor] | None, data: Data, *, locals_: bool = False
+) -> Any:
+    """A Pyro guide of the global sites, and with ``locals_`` of continuous local ones too."""
+    if kind == "dirichlet":
+        return DirichletGlobals(model, init, data)
+    exposed = [*model.global_sites, *([model.local_site] if model.has_continuous_locals and locals_ else [])]
+    return _automatic(model, kind, exposed, init)
+
+
+def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor] | None) -> Any:
+    only = poutine.block(model, expose=sites)
+    settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
+    return {"delta": AutoDelta, "normal": AutoNormal}[kind](only, **settings)
+
+
+class DirichletGlobals(PyroModule):
+    """q(site) = prod_k Dirichlet(lambda_k) for sites on the simplex; points for the others (AutoDelta).
+
+    Others without a maximum a posteriori get AutoNormal. The gradients are those through the draw (pathwise, Jankowiak
+    & Obermeyer 2018), and lambda is learned by its logarithm: steps are relative, whatever its order of magnitude.
+    """
+
+    def __init__(self, model: Model, init: dict[str, Tensor] | None, data: Data):
+        super().__init__()
+        self.names, self.event_axes = model.global_sites, {s: len(v) - 1 for s, v in model.shapes.items()}
+        self.simplices = [s for s in self.names if support_of(model.priors[s]) is constraints.simplex]
+        if not self.simplices:
+            found = ", ".join(self.names)
+            raise MethodError(f'globals_="dirichlet" is for sites on the simplex; the globals of this model are {found}')
+        for site in self.names:
+            if site in self.simplices:
+                start = init[site] if init and site in init else model.prior(site, like=data.x).mean
+                value: Any = PyroParam(_start(model, site, start.to(data.x), data), constraint=constraints.positive)
+                setattr(self, f"{site}_concentration", value)
+            else:
+                kind = "normal" if is_unbounded(model.priors[site]) else "delta"
+                setattr(self, f"{site}_guide", _automatic(model, kind, [site], init))
+
+    def forward(self, *arguments: Any, **keywords: Any) -> dict[str, Tensor]:
+        values = {}
+        for site in self.names:  # in the program's order, as closed-form divergences want it
+            if site in self.simplices:
+                posterior: Any = GuideDirichlet(getattr(self, f"{site}_concentration"), validate_args=False)
+                values[site] = pyro.sample(site, posterior.to_event(self.event_axes[site]))
+            else:
+                values |= dict(getattr(self, f"{site}_guide")(*arguments, **keywords))
+        return values
+
+    def posterior(self) -> dict[str, DirichletPosterior]:
+        """The Dirichlets, by site."""
+        concentration = {s: getattr(self, f"{s}_concentration") for s in self.simplices}
+        return {s: DirichletPosterior(value.detach().clone()) for s, value in concentration.items()}
+
+    def median(self) -> dict[str, Tensor]:
+        """Means of the Dirichlets, points, and medians of the normals."""
+        values = {site: posterior.mean for site, posterior in self.posterior().items()}
+        for site in set(self.names) - set(self.simplices):
+            values |= {k: v.detach().clone() for k, v in getattr(self, f"{site}_guide").median().items()}
+        return {site: values[site] for site in self.names}
+
+
+def _start(model: Model, site: str, value: Tensor, data: Data) -> Tensor:
+    """Prior plus pseudo-counts in the proportions of the starting values."""
+    prior: Any = model.priors[site]
+    concentration = getattr(prior, "concentration", torch.ones(()))
+    rows = value.numel() // value.shape[-1]
+    total = _sparse.column_sums(data.x).sum() if site == model.component_site else data.x.new_tensor(float(len(data)))
+    return concentration.to(value) + _START_WEIGHT * total / rows * value

@@ -1,0 +1,65 @@
+"""Which closed-form steps there are: model -> bound name -> steps ("evidence" where they are exact)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from custom_inference.steps._protocol import Steps
+from custom_inference.steps.aspect_dirichlet import AspectDirichlet
+from custom_inference.steps.aspect_exact import AspectExact
+from custom_inference.steps.aspect_map import AspectMap
+from custom_inference.steps.cvq_exact import CvqExact
+from custom_inference.steps.cvq_mean_field import CvqMeanField
+from custom_inference.steps.cvq_truncated import CvqTruncated
+from custom_inference.steps.lda_cvb0 import LdaCvb0
+from custom_inference.steps.lda_dirichlet import LdaDirichlet
+from custom_inference.steps.lda_exact import LdaExact
+from custom_inference.steps.lda_map import LdaMap
+from custom_inference.steps.lda_vb import LdaVB
+from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
+from custom_inference.steps.logistic_quadrature import LogisticQuadrature
+from custom_inference.steps.mixture_of_bernoullis import MixtureOfBernoullisExact
+from custom_inference.steps.mixture_of_counts import (
+    MixtureOfCategoricalsExact,
+    MixtureOfCategoricalsVB,
+    MixtureOfMultinomialsExact,
+    MixtureOfMultinomialsVB,
+    MixtureOfPoissonsExact,
+    MixtureOfPoissonsVB,
+)
+from custom_inference.steps.noca_exact import NocaExact
+from custom_inference.steps.noca_factorized import NocaFactorized
+from custom_inference.steps.noca_mean_field import NocaMeanField
+from custom_inference.steps.noca_truncated import NocaTruncated
+from ppl_models import (
+    CVQ,
+    LDA,
+    NOCA,
+    PLSA,
+    AspectBernoulli,
+    LogisticPCA,
+    MixtureOfBernoullis,
+    MixtureOfCategoricals,
+    MixtureOfMultinomials,
+    MixtureOfPoissons,
+    Model,
+)
+
+#: The first family after "evidence" is used by default where exact sums are not feasible.
+ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
+    AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
+    CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
+    LDA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "vb": LdaVB, "cvb0": LdaCvb0, "map": LdaMap},
+    LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
+    MixtureOfBernoullis: {"evidence": MixtureOfBernoullisExact},
+    MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
+    MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
+    MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
+    NOCA: {
+        "evidence": NocaExact,
+        "truncated": NocaTruncated,
+        "factorized": NocaFactorized,
+        "mean_field": NocaMeanField,
+    },
+    PLSA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap},
+}
