@@ -44,8 +44,8 @@ class TemperedEM:
         state and only folds the held-out tokens in.
     informed: start from sampled topics; False: from random ones.
 
-    ``Fit.details`` holds "beta" and "held_out_perplexity" of every iteration, "best_beta" and "best_perplexity". New
-    documents are folded in at the best beta.
+    ``Fit.details`` holds "beta" and "held_out_perplexity" of every iteration, "best_beta", "best_perplexity", and the
+    betas of the iterations that led there, "path". New documents are folded in at the best beta.
     """
 
     held_out: float = 0.1
@@ -222,7 +222,7 @@ class _Path:
     @property
     def details(self) -> dict[str, Any]:
         perplexity = [math.exp(score) for score in self.scores]
-        found = {"best_beta": self.best.betas[-1], "best_perplexity": min(perplexity)}
+        found = {"best_beta": self.best.betas[-1], "best_perplexity": min(perplexity), "path": self.best.betas}
         return {"beta": self.tried, "held_out_perplexity": perplexity, **found}
 
 
