@@ -26,20 +26,20 @@ def refresh_documents(
     Returns N_kv (V, K), counted anew: the running table has rounded at every word.
     """
     total, counts = table.sum(0), torch.zeros_like(table)
-    arrays: tuple[Any, ...] = (*_parts(rows), *(part.numpy() for part in (alpha, share, table, total, counts, bound)))
+    arrays: Any = (*_parts(rows), *(part.numpy() for part in (alpha, share, table, total, counts, bound)))
     for first in range(0, len(rows), _CHUNK):
         last = min(first + _CHUNK, len(rows))
-        _refresh(*arrays, first, last, temperature)
+        _refresh(*arrays, first, last, temperature)  # pyright: ignore[reportCallIssue]
     return counts
 
 
 def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
     """Shares (nnz, K) at given topics (V, K)."""
     share = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
-    arrays: tuple[Any, ...] = (*_parts(rows), alpha.numpy(), share.numpy(), topic.numpy())
+    arrays: Any = (*_parts(rows), alpha.numpy(), share.numpy(), topic.numpy())
     for first in range(0, len(rows), _CHUNK):
         last = min(first + _CHUNK, len(rows))
-        _start(*arrays, first, last, sweeps)
+        _start(*arrays, first, last, sweeps)  # pyright: ignore[reportCallIssue]
     return share
 
 

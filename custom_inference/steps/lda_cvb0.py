@@ -113,6 +113,9 @@ class LdaCvb0(TopicSteps):
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         return self.starting(model, super().initial(model, rows, generator), rows)
 
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        return {"topic": counts}
+
     def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
         """The counts that topics of equal size would have."""
         topic = params["topic"]
