@@ -25,6 +25,8 @@ from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.quality._topic_figures import assignments, save
 from custom_inference import match_components
 from custom_inference._lda_chain import LdaChain, TokenList
+from custom_inference._loop import run_em
+from custom_inference.engines import steps_for
 from custom_inference.steps._documents import DocumentRows
 from ppl_models import LDA, Data, datasets
 
@@ -43,10 +45,15 @@ def model_of(num_words: int = 5) -> LDA:
     return LDA(num_topics=2, vocabulary_size=num_words).with_concentration(alpha=ALPHA, gamma=GAMMA)
 
 
+def swept(chain: LdaChain, sweeps: int) -> LdaChain:
+    for _ in range(sweeps):
+        chain.sweep()
+    return chain
+
+
 def estimate(chain: LdaChain) -> Array:
     """The posterior mean of the topics given the tokens' topics: (c_vk + gamma) / (c_k + V gamma), (K, V)."""
-    counts = chain.word_topic.T + GAMMA
-    return counts / counts.sum(1, keepdims=True)
+    return chain.means()["topic"].numpy()
 
 
 def by_truth(topic: Array, truth: torch.Tensor) -> Array:
@@ -58,12 +65,11 @@ def one_corpus(seed: int) -> dict[str, Array]:
     """Method -> estimated topics, in the order of the true ones."""
     generated = datasets.river_bank(seed=seed)
     truth, chain = generated.truth["topic"], LdaChain(tokens_of(generated.data.x), 2, ALPHA, GAMMA, seed)
-    chain.sweep(SWEEPS)
+    swept(chain, SWEEPS)
     found = {f"Gibbs, one sample after {SWEEPS} sweeps": by_truth(estimate(chain), truth)}
     samples = []
     for _ in range(100):
-        chain.sweep(5)
-        samples.append(by_truth(estimate(chain), truth))
+        samples.append(by_truth(estimate(swept(chain, 5)), truth))
     found["Gibbs, mean of 100 samples"] = np.mean(samples, axis=0)
     for name in ("vb", "cvb0"):
         fit = custom_inference.fit(model_of(), generated.data, seed=seed, method=name, progress=False)
@@ -130,24 +136,23 @@ def exact_pairs(tokens: TokenList) -> Array:
 
 def gibbs_pairs(tokens: TokenList, seed: int, samples: int) -> Array:
     chain, total = LdaChain(tokens, 2, ALPHA, GAMMA, seed), np.zeros((len(tokens), len(tokens)))
-    chain.sweep(100)
+    swept(chain, 100)
     for _ in range(samples):
-        chain.sweep(2)
+        swept(chain, 2)
         total += chain.topic[:, None] == chain.topic
     return total / samples
 
 
-def factorized_pairs(x: torch.Tensor, method: str, seed: int) -> Array:
-    """Under q(z) = prod_l q(z_l) of variational Bayes or CVB0."""
-    data = Data(x=x.double())
-    fit = custom_inference.fit(model_of(x.shape[1]), data, seed=seed, method=method, progress=False)
-    assert fit.solver is not None
-    steps = fit.solver.steps
-    rows = steps.rows(data)
-    step = steps.e_step(fit.params, rows)
-    for _ in range(200):
-        step = steps.e_step(fit.params, rows, step.locals)
-    cells = steps.responsibilities(fit.params, rows, step.locals).numpy()
+def factorized_pairs(x: torch.Tensor, bound: str, seed: int, starts: int = 5) -> Array:
+    """Under q(z) = prod_l q(z_l) of variational Bayes or CVB0, the best of some starts."""
+    model, data = model_of(x.shape[1]), Data(x=x.double())
+    steps = steps_for(model, bound)
+    rows, generator = steps.rows(data), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        begun = [steps.propose(model, rows, generator, attempt) for attempt in range(starts)]
+        runs = [run_em(steps, model, rows, start, max_iterations=500, tolerance=1e-9) for start in begun]
+        best = max(runs, key=lambda run: run.objective)
+        cells = steps.responsibilities(best.params, rows, best.step.locals).numpy()
     q = cells.repeat(rows.counts.values().long().numpy(), axis=0)
     found = q @ q.T
     np.fill_diagonal(found, 1.0)
@@ -192,9 +197,9 @@ def picture(seed: int) -> Any:
     generated = datasets.river_bank(seed=seed)
     tokens = tokens_of(generated.data.x)
     chain = LdaChain(tokens, 2, ALPHA, GAMMA, seed)
-    chain.start(np.random.default_rng(seed).integers(0, 2, len(tokens)).astype(np.int32))
+    chain.assign(np.random.default_rng(seed).integers(0, 2, len(tokens)).astype(np.int32))
     before = chain.topic.copy()
-    chain.sweep(SWEEPS)
+    swept(chain, SWEEPS)
     same = match_components(generated.truth["topic"], torch.as_tensor(estimate(chain))).order[0] == 0
     after = chain.topic if same else 1 - chain.topic
     names = [str(name) for name in generated.coords["feature"]]
