@@ -90,8 +90,10 @@ def _stores_local(fit: Fit) -> bool:
     if fit.local is None:
         return False
     posterior = fit.local.posterior
-    table = isinstance(posterior, CodePosterior) and posterior.shared and not fit.global_posterior
-    return not (table or isinstance(posterior, DirichletMixture))
+    if isinstance(posterior, CodePosterior) and posterior.shared:
+        classes = len(posterior.codes) <= posterior.codes.shape[1]  # a table of no more entries than the means
+        return classes and fit.bound_name != "evidence"
+    return not isinstance(posterior, DirichletMixture)
 
 
 def save(fit: Fit, path: Path) -> Path:
