@@ -142,7 +142,8 @@ def test_one_topic_is_the_words_frequencies(alpha):
 
 def test_empty_documents_have_the_priors_mode():
     x = corpus(8)
-    flat, skew = (VariationalEM(guide="map").fit(model_of(x, alpha=a), x, progress=False) for a in (1.0, [1.0, 2.0, 3.0]))
+    method, alphas = VariationalEM(guide="map"), (1.0, [1.0, 2.0, 3.0])
+    flat, skew = (method.fit(model_of(x, alpha=alpha), x, progress=False) for alpha in alphas)
     assert torch.allclose(flat.params["topic_proportion"][0], torch.full((3,), 1 / 3))
     assert torch.allclose(skew.params["topic_proportion"][0], torch.tensor([0.0, 1 / 3, 2 / 3]), atol=1e-9)
 

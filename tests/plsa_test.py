@@ -92,7 +92,7 @@ def test_priors_above_flat_smooth():
     assert smooth.params["topic"].min() > 1e-5
 
 
-# ----- held-out documents under the training documents' own proportions ------------------------------------------------
+# ----- held-out documents under the training documents' own proportions -----------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "guide"), [(PLSA, "map"), (LDA, "vb"), (MultinomialPCA, "dirichlet")])
