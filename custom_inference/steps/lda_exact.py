@@ -28,6 +28,9 @@ from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps.lda_topics import TopicSteps
 from ppl_models import Model
 
+#: Polynomials of fewer terms than this cost what the calls cost: short documents are padded to the longest.
+_LITTLE = 2**18
+
 
 @dataclass(frozen=True, kw_only=True)
 class LdaExact(TopicSteps):
@@ -84,9 +87,12 @@ class LdaExact(TopicSteps):
     def _blocks(
         self, params: Params, rows: DocumentRows, temperature: float = 1.0, *, keep: bool = True
     ) -> Iterator[_Tokens]:
-        """Documents of one length each, as many as fit."""
+        """Documents of one length each, as many as fit; of several lengths where all of them are little work."""
         topic = params["topic"]
         lengths = rows.lengths.round().long()
+        longest = int(lengths.max()) if len(rows) else 0
+        if len(rows) * num_states(longest, len(topic)) <= _LITTLE:
+            lengths = torch.full_like(lengths, longest)
         for length in torch.unique(lengths).tolist():
             documents = (lengths == length).nonzero().flatten()
             each = num_states(length, len(topic)) if keep else 4 * num_terms(length, len(topic))
