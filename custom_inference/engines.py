@@ -60,8 +60,9 @@ def steps_for(model: Model, name: str, **settings: Any) -> Steps:
 
 
 def local_of(steps: Steps, params: dict[str, Tensor], rows: Any, step: EStep) -> Local:
-    """What an E step arrived at; points have no bound."""
-    bound = torch.full_like(step.bound, torch.nan) if steps.bound_name == POINT else step.bound
+    """What an E step arrived at; points have no bound, nor has an objective that is none."""
+    none = steps.bound_name == POINT or not steps.is_bound
+    bound = torch.full_like(step.bound, torch.nan) if none else step.bound
     return Local(steps.posterior(params, rows, step), bound)
 
 

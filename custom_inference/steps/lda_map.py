@@ -24,7 +24,7 @@ as P(d | k) = theta_dk L_d / (R P(k)), and what does not depend on k drops out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -55,6 +55,10 @@ class LdaMap(TopicSteps):
     accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("topic_proportion",)
 
+    @property
+    def kept(self) -> dict[str, Any]:
+        return {} if self.temper == 1.0 else {"temper": self.temper, "share": self.share}
+
     def local(self) -> LdaMap:
         """Folding in: many cheap updates between two looks at the bound."""
         return replace(self, sweeps=_COLD_SWEEPS)
@@ -75,20 +79,21 @@ class LdaMap(TopicSteps):
         proportion = (locals_["topic_proportion"] if locals_ else equal).clone()
         words = topic.T.contiguous()
         tempered = words if self.temper == 1.0 else words**self.temper
-        counts, bound = torch.zeros_like(words), rows.log_coefficient + self._log_prior_constant(alpha)
+        bound = rows.log_coefficient + self._log_prior_constant(alpha)
+        ratios = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
+        weights = torch.empty_like(proportion)
         for block in rows.blocks:
             theta, seen = proportion[block.documents], _gathered(tempered, block)
             for _ in range(sweeps):
                 theta = softmax_or_simplex(temperature * self._counts(theta, seen, block)[0], alpha, floor=FLOOR)
-            weight, ratio = self._counts(theta, seen, block)[1:]
-            each = (ratio.unsqueeze(-1) * weight.unsqueeze(1)).flatten(0, 1)
-            counts.index_add_(0, block.word.flatten(), each)
+            weights[block.documents], ratios[block.cells] = self._counts(theta, seen, block)[1:]
             proportion[block.documents] = theta
             plain = seen if tempered is words else _gathered(words, block)
             bound[block.documents] += _log_likelihood(theta, plain, block)
         shift = 0.0 if in_softmax_basis(alpha) else 1.0
         bound = bound + torch.xlogy(alpha - shift, proportion).sum(-1)
-        return EStep({"topic": (counts * tempered).T}, {"topic_proportion": proportion}, bound)
+        counts = tempered * rows.gathered(ratios[:-1], weights)
+        return EStep({"topic": counts.T}, {"topic_proportion": proportion}, bound)
 
     def _counts(self, theta: Tensor, seen: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
         """sum_v n_dv c_dvk (B, K); the weights w_dk of the topics in c = w b / sum w b; n_dv / sum_k w_dk b_kv."""
@@ -129,3 +134,13 @@ def _gathered(words: Tensor, block: Block) -> Tensor:
 def _log_likelihood(theta: Tensor, seen: Tensor, block: Block) -> Tensor:
     mixture = (seen @ theta.unsqueeze(-1)).squeeze(-1)
     return torch.xlogy(block.count, mixture).sum(-1)
+
+
+def log_mixture(rows: DocumentRows, proportion: Tensor, topic: Tensor) -> Tensor:
+    """log sum_k theta_dk b_kv of every stored cell, (nnz,)."""
+    words = topic.T.contiguous()
+    found = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
+    for block in rows.blocks:
+        theta = proportion[block.documents].unsqueeze(-1)
+        found[block.cells] = (_gathered(words, block) @ theta).squeeze(-1).log()
+    return found[:-1]

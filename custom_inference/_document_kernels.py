@@ -1,0 +1,141 @@
+"""Compiled samplers of log p(n | topics). Import inside functions only: it loads the compiler.
+
+Both draw the topics z of a document's tokens, with the proportions integrated out: without token l,
+
+    p(z_l = k | z_-l, w)  ~  b_{k, w_l} (alpha_k + n_k),        n_k the tokens of topic k among z_-l
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(inline="always")
+def _uniform(state):
+    """The next number in [0, 1), of 53 bits, from a state (1,) of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@njit(inline="always")
+def _draw(mass, total, state):
+    """A place with probability proportional to ``mass``; 0 where all are 0."""
+    left, k = _uniform(state) * total, 0
+    while k < len(mass) - 1 and left >= mass[k]:
+        left -= mass[k]
+        k += 1
+    return k
+
+
+@njit
+def _masses(seen, counts, alpha, mass):
+    """b_k (alpha_k + n_k) of every topic, and their sum."""
+    total = 0.0
+    for k in range(len(alpha)):
+        mass[k] = seen[k] * (alpha[k] + counts[k])
+        total += mass[k]
+    return total
+
+
+@njit
+def _sweep(seen, z, counts, alpha, mass, length, state):
+    """Gibbs: every one of the first ``length`` tokens again, in place."""
+    for t in range(length):
+        counts[z[t]] -= 1
+        total = _masses(seen[t], counts, alpha, mass)
+        if total > 0:  # a token that no topic could have written keeps its topic; the weight is 0 anyway
+            z[t] = _draw(mass, total, state)
+        counts[z[t]] += 1
+
+
+@njit
+def _filtered(seen, alpha, particles, sweeps, state):
+    """log of an unbiased estimate of p(w_1 .. w_L) by a particle filter; see ``_document_samplers``."""
+    length, size = seen.shape
+    z, counts, mass = np.zeros((particles, length), np.int64), np.zeros((particles, size)), np.zeros(size)
+    weight, total = np.full(particles, 1.0 / particles), 0.0
+    for t in range(length):
+        mean = 0.0
+        for r in range(particles):
+            for _ in range(sweeps):
+                _sweep(seen, z[r], counts[r], alpha, mass, t, state)
+            likely = _masses(seen[t], counts[r], alpha, mass)
+            z[r, t] = _draw(mass, likely, state)
+            counts[r, z[r, t]] += 1
+            weight[r] *= likely / (alpha.sum() + t)
+            mean += weight[r]
+        if mean == 0:
+            return -np.inf
+        total += np.log(mean)
+        weight /= mean
+        if (weight**2).sum() * particles > 2:  # fewer than half of the particles count
+            _resample(z, counts, weight, t + 1, state)
+    return total
+
+
+@njit
+def _resample(z, counts, weight, length, state):
+    """Systematic resampling: every particle is copied as often as its weight says, up to rounding, in the mean."""
+    particles = len(weight)
+    old_z, old_counts = z[:, :length].copy(), counts.copy()
+    at, source, cumulative = _uniform(state), 0, weight[0]
+    for r in range(particles):
+        while cumulative * particles < r + at and source < particles - 1:
+            source += 1
+            cumulative += weight[source]
+        z[r, :length], counts[r] = old_z[source], old_counts[source]
+    weight[:] = 1.0 / particles
+
+
+@njit
+def _annealed(seen, alpha, powers, log_weight, state):
+    """log weights of annealed importance sampling, one a chain; see ``_document_samplers``."""
+    length, size = seen.shape
+    chains, mass = len(log_weight), np.zeros(size)
+    z, counts = np.zeros((chains, length), np.int64), np.zeros((chains, size))
+    log_seen, possible = np.zeros((length, size)), np.zeros((length, size))
+    for t in range(length):
+        for k in range(size):
+            if seen[t, k] > 0:
+                log_seen[t, k], possible[t, k] = np.log(seen[t, k]), 1.0
+    for r in range(chains):
+        log_weight[r] = 0.0
+        for t in range(length):
+            total = _masses(possible[t], counts[r], alpha, mass)
+            log_weight[r] += np.log(total / (alpha.sum() + t)) if total > 0 else -np.inf
+            z[r, t] = _draw(mass, total, state)
+            counts[r, z[r, t]] += 1
+    for s in range(1, len(powers)):
+        tempered = seen ** powers[s]
+        for r in range(chains):
+            gain = 0.0
+            for t in range(length):
+                gain += log_seen[t, z[r, t]]
+            log_weight[r] += (powers[s] - powers[s - 1]) * gain
+            if s < len(powers) - 1:
+                _sweep(tempered, z[r], counts[r], alpha, mass, length, state)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def filter_documents(word, start, topic, alpha, particles, sweeps, seeds):
+    """Estimates (N,) of log p(w) for the documents ``word[start[i] : start[i + 1]]``; topic (V, K), seeds (N,)."""
+    found, state = np.zeros(len(start) - 1), np.zeros(1, np.uint64)
+    for i in range(len(found)):
+        state[0] = seeds[i]
+        found[i] = _filtered(topic[word[start[i] : start[i + 1]]], alpha, particles, sweeps, state)
+    return found
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def anneal_documents(word, start, topic, alpha, powers, chains, seeds):
+    """Log weights (N, chains) of annealed importance sampling."""
+    found, state = np.zeros((len(start) - 1, chains)), np.zeros(1, np.uint64)
+    for i in range(len(found)):
+        state[0] = seeds[i]
+        _annealed(topic[word[start[i] : start[i + 1]]], alpha, powers, found[i], state)
+    return found

@@ -1,0 +1,261 @@
+"""How well document models predict: one interface for LDA, PLSA, mixtures, and what is built on them.
+
+    perplexity = exp(-(1/N) sum_i (1/L_i) log q(y_i))      per document                     (002, eq. 27.29)
+    perplexity = exp(-sum_i log q(y_i) / sum_i L_i)        per token: all tokens pooled
+
+with natural logarithms (002 mixes them with base 2 in eqs. 27.24-27.26) and q(y_i) the probability of the L_i tokens of
+a held-out document in their order, without the multinomial coefficient.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from custom_inference import _document_samplers as samplers
+from custom_inference import evaluate
+from custom_inference._fold_in import exact_mixture, fold_in, is_mixture, token_log_probability, topic_prior
+from custom_inference.engines import bounds_of
+from custom_inference.steps._documents import DocumentRows
+from ppl_models import Data, DataError, DataWarning, DocumentModel, MethodError, _sparse
+from ppl_models._errors import unknown_name
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Scores of held-out documents.
+
+    log_probability: log q(y_i) (N,), in nats. tokens: how many were scored, (N,). how: what q is.
+    standard_error: Monte Carlo error of log_probability (N,), for estimates by sampling.
+    """
+
+    log_probability: Tensor
+    tokens: Tensor
+    how: str
+    standard_error: Tensor | None = None
+
+    def perplexity(self, per: str = "token") -> float:
+        """exp of minus the mean log probability, over all tokens ("token") or of the documents' means ("document").
+
+        Documents without tokens say nothing and are left out.
+        """
+        if per not in ("token", "document"):
+            raise MethodError(unknown_name("mean of a perplexity", per, ("token", "document")))
+        scored = self.tokens > 0
+        if not bool(scored.any()):
+            raise DataError("no tokens to score", axis="document", expected="documents with words of the vocabulary")
+        log_p, tokens = self.log_probability[scored], self.tokens[scored]
+        mean = log_p.sum() / tokens.sum() if per == "token" else (log_p / tokens).mean()
+        return float(torch.exp(-mean))
+
+
+def perplexity(fit: Fit, x: Any, *, how: str = "completion", per: str = "token", **settings: Any) -> float:
+    """Perplexity of documents ``x`` under a fit: :func:`held_out` with its arguments, and ``per`` "token" or
+    "document" (002, eq. 27.29)."""
+    return held_out(fit, x, how=how, **settings).perplexity(per)
+
+
+def held_out(
+    fit: Fit, x: Any, *, how: str = "completion", mask: Any = None, floor: float = 0.0, **settings: Any
+) -> HeldOut:
+    """log q(y_i) of held-out documents, at the topics of a fit.
+
+    how, with its settings
+    ----------------------
+    the name of a bound (``fit.bounds``): "evidence" is exact, others bound log p(y_i | topics) from below.
+    "importance": log p(y_i | topics) by importance sampling; ``samples`` = 1000, ``from_prior`` = .1 the share of the
+        draws that come from the prior (1: all), the others from an approximate posterior; ``seed``.
+    "left_to_right": by a particle filter; ``particles`` = 20, ``sweeps`` = 1 of Gibbs a token, ``runs`` = 1; ``seed``.
+    "annealed": by annealed importance sampling; ``temperatures`` = 100, ``chains`` = 10; ``seed``.
+    "plugin": log p(y_i | proportions folded in from y_i itself, topics): no held-out probability, and too good.
+    "completion": proportions are folded in from one half of the tokens of each document and score the other half;
+        ``share`` = .5 of the tokens are observed, drawn by ``seed``; or ``x`` is observed and ``held_out`` scored.
+    These two take ``alpha`` (by default the model's) and ``iterations`` = 100 of folding in; see ``fold_in``.
+    Mixtures have one topic a document: their evidence is exact, and is what the samplers are answered with.
+
+    floor: topics are raised to this and normalised; without, words that a topic excludes can have probability 0.
+
+    Raises MethodError for an unknown ``how``, or a setting that it does not have.
+    """
+    if not isinstance(fit.model, DocumentModel):
+        raise MethodError(f"{type(fit.model).__name__} is no model of documents; see fit.log_likelihood")
+    if not 0 <= floor < 1:
+        raise MethodError(f"floor = {floor}, expected a small number of at least 0")
+    exact = {"evidence": _exact} if is_mixture(fit.model) else {}
+    valid = (*exact, *(name for name in bounds_of(fit.model) if name not in exact), *_HOW)
+    if how not in valid:
+        raise MethodError(unknown_name("score of held-out documents", how, valid))
+    if "held_out" in settings:
+        settings["held_out"] = fit._as_data(settings["held_out"], None)
+    problem = _Problem.of(fit, fit._as_data(x, mask), floor)
+    score = exact.get(how) or _HOW.get(how) or _bound(how)
+    known = [name for name in inspect.signature(score).parameters if name != "problem"]
+    for name in settings:
+        if name not in known:
+            raise MethodError(unknown_name(f"setting of how = {how!r}", name, known))
+    found = score(problem, **settings)
+    impossible = int(torch.isinf(found.log_probability).sum())
+    if impossible:
+        message = f"{impossible} documents have probability 0, and the perplexity is infinite; floor=1e-12 avoids it"
+        warnings.warn(message, DataWarning, stacklevel=2)
+    return replace(found, how=how)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """A fit's globals with floored topics, and the documents."""
+
+    fit: Fit
+    data: Data
+    params: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, fit: Fit, data: Data, floor: float) -> _Problem:
+        topic = fit.params["topic"].clamp(min=floor)
+        return cls(fit, data, {**fit.globals, "topic": topic / topic.sum(-1, keepdim=True)})
+
+    @property
+    def rows(self) -> DocumentRows:
+        return DocumentRows.of(self.data)
+
+    def alpha(self, given: Any = None) -> Tensor:
+        """Concentration (K,) of the prior of the topic proportions."""
+        return topic_prior(self.fit.model, self.params["topic"], given)
+
+    def proportions(self, rows: DocumentRows, alpha: Any, iterations: int) -> Tensor:
+        return fold_in(self.fit.model, self.params, rows, alpha=alpha, iterations=iterations)
+
+    def scored(self, log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> HeldOut:
+        error = error if error is None else error.to(log_p)
+        return HeldOut(log_probability=log_p, tokens=rows.lengths, how="", standard_error=error)
+
+
+# ----- scores ---------------------------------------------------------------------------------------------
+
+
+def _bound(name: str) -> Callable[..., HeldOut]:
+    def score(problem: _Problem, seed: int = 0) -> HeldOut:
+        model, rows = problem.fit.model, problem.rows
+        log_p = evaluate.log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
+        coefficient = DocumentRows(rows.counts, coefficient=getattr(model, "coefficient", False)).log_coefficient
+        return problem.scored(log_p - coefficient, rows)
+
+    return score
+
+
+def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1, seed: int = 0) -> HeldOut:
+    if samples < 2 or not 0 < from_prior <= 1:
+        raise MethodError(f"samples = {samples}, from_prior = {from_prior}; expected at least 2, and a share up to 1")
+    if is_mixture(problem.fit.model):
+        return _exact(problem)
+    rows, alpha = problem.rows, problem.alpha()
+    # The prior's share of the folded-in posterior mean is taken off again: what is left are the document's tokens.
+    mean = problem.proportions(rows, alpha, 50)
+    expected = (mean * (rows.lengths.unsqueeze(1) + alpha.sum()) - alpha).clamp(min=0)
+    settings: dict[str, Any] = {"samples": samples, "from_prior": from_prior, "seed": seed}
+    return _estimated(problem, samplers.importance(problem.params["topic"], alpha, rows, expected, **settings))
+
+
+def _left_to_right(
+    problem: _Problem, particles: int = 20, sweeps: int = 1, runs: int = 1, seed: int = 0
+) -> HeldOut:
+    if min(particles, runs) < 1 or sweeps < 0:
+        raise MethodError(f"particles = {particles}, sweeps = {sweeps}, runs = {runs}; expected at least 1, 0 and 1")
+    if is_mixture(problem.fit.model):
+        return _exact(problem)
+    settings: dict[str, Any] = {"particles": particles, "sweeps": sweeps, "runs": runs, "seed": seed}
+    return _estimated(
+        problem, samplers.left_to_right(problem.params["topic"], problem.alpha(), problem.rows, **settings)
+    )
+
+
+def _annealed(problem: _Problem, temperatures: int = 100, chains: int = 10, seed: int = 0) -> HeldOut:
+    if min(temperatures, chains) < 1:
+        raise MethodError(f"temperatures = {temperatures}, chains = {chains}; expected at least 1 of each")
+    if is_mixture(problem.fit.model):
+        return _exact(problem)
+    settings: dict[str, Any] = {"temperatures": temperatures, "chains": chains, "seed": seed}
+    return _estimated(problem, samplers.annealed(problem.params["topic"], problem.alpha(), problem.rows, **settings))
+
+
+def _estimated(problem: _Problem, estimate: samplers.Estimate) -> HeldOut:
+    like = problem.params["topic"]
+    return problem.scored(estimate.log_mean.to(like), problem.rows, estimate.standard_error)
+
+
+def _exact(problem: _Problem) -> HeldOut:
+    rows = problem.rows
+    return problem.scored(exact_mixture(problem.params, rows), rows)
+
+
+def _plugin(problem: _Problem, alpha: Any = None, iterations: int = 100) -> HeldOut:
+    rows = problem.rows
+    proportion = problem.proportions(rows, alpha, iterations)
+    return problem.scored(token_log_probability(proportion, problem.params["topic"], rows), rows)
+
+
+def _completion(
+    problem: _Problem,
+    held_out: Data | None = None,
+    share: float = 0.5,
+    alpha: Any = None,
+    iterations: int = 100,
+    seed: int = 0,
+) -> HeldOut:
+    if held_out is None:
+        observed, scored = split_tokens(problem.data, share=share, seed=seed)
+    else:
+        observed, scored = problem.data, held_out
+        if len(observed) != len(scored):
+            found = f"{len(scored)} held-out documents beside {len(observed)} observed ones"
+            raise DataError(found, axis="document", expected="the two parts of the same documents")
+    proportion = problem.proportions(DocumentRows.of(observed), alpha, iterations)
+    rows = DocumentRows.of(scored)
+    return problem.scored(token_log_probability(proportion, problem.params["topic"], rows), rows)
+
+
+_HOW: dict[str, Callable[..., HeldOut]] = {
+    "completion": _completion,
+    "plugin": _plugin,
+    "importance": _importance,
+    "left_to_right": _left_to_right,
+    "annealed": _annealed,
+}
+
+
+# ----- halves of documents --------------------------------------------------------------------------------
+
+
+def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data, Data]:
+    """The tokens of every document in two parts at random: floor(share L_i) of them, and the others.
+
+    Masked entries are in neither part.
+    """
+    if not 0 < share < 1:
+        raise MethodError(f"share = {share}, expected a number between 0 and 1")
+    rows = DocumentRows.of(data)
+    rng = np.random.default_rng(seed)
+    word, start = samplers.shuffled_tokens(rows, rng)
+    lengths = np.diff(start)
+    rank = np.arange(len(word)) - start[:-1].repeat(lengths)
+    first = rank < np.floor(share * lengths + 1e-9).astype(np.int64).repeat(lengths)
+    document = np.arange(len(rows)).repeat(lengths)
+    return _counted(data, document, word, first), _counted(data, document, word, ~first)
+
+
+def _counted(data: Data, document: Any, word: Any, chosen: Any) -> Data:
+    place = (document[chosen], word[chosen])
+    counts = scipy.sparse.csr_matrix((np.ones(int(chosen.sum())), place), shape=tuple(data.x.shape))
+    x = _sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
+    return Data(x=x, coords=data.coords)
