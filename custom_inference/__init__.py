@@ -29,6 +29,7 @@ from custom_inference.guides import (
 from custom_inference.mcmc import NUTS
 from custom_inference.predictive import reconstruction_error
 from custom_inference.svi import SVI
+from custom_inference.topics import to_pyldavis, topic_table
 from custom_inference.vem import EM, Search, VariationalEM
 
 __all__ = [
@@ -72,4 +73,6 @@ __all__ = [
     "reconstruction_error",
     "recovered",
     "split_tokens",
+    "to_pyldavis",
+    "topic_table",
 ]
