@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,7 +52,7 @@ class TokenList:
     def __len__(self) -> int:
         return len(self.word)
 
-    @property
+    @cached_property
     def document(self) -> NDArray[np.int64]:
         """The document of every token, (T,)."""
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))

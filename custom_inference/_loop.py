@@ -22,6 +22,7 @@ class Run:
     """Where a run got to: parameters, the E step taken at them, and the objective of every iteration.
 
     evaluations: E steps taken, which are more than iterations where extrapolations had to be taken back.
+    details: what else the run has to report (JSON-able).
     """
 
     params: Params
@@ -30,6 +31,7 @@ class Run:
     outcome: str = ""
     interrupted: bool = False
     evaluations: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def objective(self) -> float:

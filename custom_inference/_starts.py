@@ -35,7 +35,8 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     engines = engines_of(model)
     if engines:
         steps = steps_for(model, next(iter(engines)))
-        return steps.initial(model, steps.rows(data), generator)
+        start = steps.initial(model, steps.rows(data), generator)
+        return model.check_params(steps.reported(model, start)[0])
     return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
 
 

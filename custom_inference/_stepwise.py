@@ -1,7 +1,13 @@
-"""Stepwise (online) EM: minibatches, with running averages of the expected statistics (Cappe & Moulines 2009)."""
+"""Stepwise (online) EM: minibatches, with running averages of the expected statistics (Cappe & Moulines 2009).
+
+For LDA under variational Bayes it is online VB (002, algorithm 27.2; Hoffman, Blei & Bach, NIPS 2010): its b~ is the
+prior plus the statistics, so that averages of the statistics are averages of b~.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,11 +18,85 @@ from custom_inference._progress import Progress
 from custom_inference.steps._protocol import EStep, Params, Steps
 from ppl_models import MethodError, Model
 
+#: One pass: the minibatches, as the steps read rows.
+Pass = Callable[[], Iterator[Any]]
+
 
 def require_additive(steps: Steps) -> None:
     """Raises MethodError for steps whose statistics do not determine the M step."""
     if not steps.additive:
         raise MethodError(f"the {steps.bound_name} M step needs every row at once; use batch_size=None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """rho_t = (t + delay)^-forgetting, at most 1, at the t-th minibatch, t = 0, 1, ... (tau_0 and kappa in 27.2)."""
+
+    delay: float = 2.0
+    forgetting: float = 0.6
+
+    def __post_init__(self) -> None:
+        if not self.delay > 0:
+            raise MethodError(f"delay = {self.delay}, expected a positive number")
+        if not 0 <= self.forgetting <= 1:
+            raise MethodError(f"forgetting = {self.forgetting}, expected in [0, 1]; above 0.5 the averages converge")
+
+    def at(self, count: int) -> float:
+        return min(1.0, (count + self.delay) ** -self.forgetting)
+
+
+@dataclass
+class Stepwise:
+    """Passes over minibatches: s <- (1 - rho_t) s + rho_t (N / B) s_batch.
+
+    num_rows: N. statistics: s to begin with, of N rows; where there is none, the first minibatch gives it, as rho = 1
+    would. Afterwards ``params`` are the latest, ``trace`` the objectives of the passes by the sum of their minibatch
+    bounds, ``seen`` the number of rows seen after each minibatch, and ``bounds`` each minibatch's mean bound a row
+    before it was learned from.
+    """
+
+    steps: Steps
+    model: Model
+    num_rows: int
+    params: Params
+    rates: Rates
+    generator: torch.Generator
+    statistics: dict[str, Tensor] = field(default_factory=dict)
+    progress: Progress | None = None
+    trace: list[float] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+    bounds: list[float] = field(default_factory=list)
+    interrupted: bool = False
+
+    def climb(self, one_pass: Pass, *, max_iterations: int, tolerance: float) -> None:
+        """Passes until one gains less than ``tolerance`` per row, or ``max_iterations`` of them; Ctrl-C ends them."""
+        try:
+            for _ in range(max_iterations):
+                total = torch.stack([self._learn(batch) for batch in one_pass()])
+                self.trace.append(self.steps.objective(self.model, self.params, total))
+                if self.progress is not None:
+                    self.progress.advance(self.trace[-1] / self.num_rows)
+                if len(self.trace) > 1 and abs(self.trace[-1] - self.trace[-2]) <= tolerance * self.num_rows:
+                    break
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+    def _learn(self, batch: Any) -> Tensor:
+        """One minibatch; the sum of its bounds before it, in double precision."""
+        step = self.steps.e_step(self.params, batch, generator=self.generator)
+        rate = self.rates.at(len(self.seen)) if self.statistics else 1.0
+        scaled = {k: v * (self.num_rows / len(batch)) for k, v in step.statistics.items()}
+        self.statistics = {k: (1 - rate) * self.statistics.get(k, v) + rate * v for k, v in scaled.items()}
+        self.params = self.steps.m_step(self.model, self.params, EStep(self.statistics, {}, step.bound), batch)
+        total = step.bound.double().sum()
+        self.seen.append(len(batch) + (self.seen[-1] if self.seen else 0))
+        self.bounds.append(float(total) / len(batch))
+        return total
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What a fit reports of it."""
+        return {"rows_seen": self.seen, "minibatch_bounds": self.bounds}
 
 
 def run_stepwise(
@@ -30,38 +110,27 @@ def run_stepwise(
     tolerance: float,
     generator: torch.Generator,
     progress: Progress | None = None,
-    forgetting: float = 0.6,
-    delay: float = 2.0,
+    rates: Rates | None = None,
+    statistics: dict[str, Tensor] | None = None,
 ) -> Run:
-    """Passes over shuffled minibatches: s <- (1 - rho_t) s + rho_t (N / B) s_batch, rho_t = (t + delay)^-forgetting.
+    """Stepwise EM on shuffled minibatches of rows in memory; see :class:`Stepwise`.
 
-    Ends when a pass gains less than ``tolerance`` per row (by the sum of its minibatch bounds), or after
-    ``max_iterations`` passes; then two full iterations give bound, locals and parameters that belong together.
+    Then two full iterations give bound, locals and parameters that belong together.
     """
     require_additive(steps)
-    running: dict[str, Tensor] = {}
-    trace: list[float] = []
-    count = 0
-    try:
-        for _ in range(max_iterations):
-            bounds = []
-            for index in torch.randperm(len(rows), generator=generator).split(batch_size):
-                batch = rows.select(index)
-                step = steps.e_step(params, batch, generator=generator)
-                rate = (count + delay) ** -forgetting if count else 1.0
-                scaled = {k: v * (len(rows) / len(index)) for k, v in step.statistics.items()}
-                running = {k: (1 - rate) * running.get(k, v) + rate * v for k, v in scaled.items()}
-                params = steps.m_step(model, params, EStep(running, {}, step.bound), batch)
-                bounds.append(step.bound)
-                count += 1
-            trace.append(steps.objective(model, params, torch.cat(bounds)))
-            if progress is not None:
-                progress.advance(trace[-1] / len(rows))
-            if len(trace) > 1 and abs(trace[-1] - trace[-2]) <= tolerance * len(rows):
-                break
-        note = f"stepwise EM made {len(trace)} passes of minibatches of {batch_size}"
-    except KeyboardInterrupt:
-        note = f"interrupted after {len(trace)} passes of minibatches; this is the state at that point"
-    final = run_em(steps, model, rows, params, max_iterations=2, tolerance=tolerance, generator=generator)
-    final.trace, final.outcome = trace + final.trace, note
+
+    def one_pass() -> Iterator[Any]:
+        for index in torch.randperm(len(rows), generator=generator).split(batch_size):
+            yield rows.select(index)
+
+    online = Stepwise(
+        steps, model, len(rows), params, rates or Rates(), generator, dict(statistics or {}), progress
+    )  # fmt: skip
+    online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance)
+    final = run_em(steps, model, rows, online.params, max_iterations=2, tolerance=tolerance, generator=generator)
+    passes = len(online.trace)
+    final.outcome = f"stepwise EM made {passes} passes of minibatches of {batch_size}"
+    if online.interrupted:
+        final.outcome = f"interrupted after {passes} passes of minibatches; this is the state at that point"
+    final.trace, final.details = online.trace + final.trace, online.details
     return final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -20,11 +20,15 @@ from ppl_models import MethodError, Model
 
 @dataclass(frozen=True)
 class Comparison:
-    """table: one line a method; locals: method -> its posterior and bound per row; params: the common globals."""
+    """table: one line a method; locals: method -> its posterior and bound per row; params: the common globals.
+
+    With ``at="integrated"`` there are no common globals: fits: method -> its own fit.
+    """
 
     table: pd.DataFrame
-    locals: dict[str, Local]
-    params: dict[str, Tensor]
+    locals: dict[str, Local] = field(default_factory=dict)
+    params: dict[str, Tensor] = field(default_factory=dict)
+    fits: dict[str, Fit] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.table.to_string(float_format=lambda value: f"{value:.4g}")
@@ -40,7 +44,7 @@ def compare(
     methods: Sequence[Any],
     model: Model,
     x: Any,
-    at: Fit | Mapping[str, Tensor] | None = None,
+    at: Fit | Mapping[str, Tensor] | str | None = None,
     seed: int = 0,
     *,
     mask: Any = None,
@@ -48,7 +52,9 @@ def compare(
 ) -> Comparison:
     """Every method's posterior over the local latents at the SAME globals, against the exact one.
 
-    at: the globals: a fit, or a mapping site -> tensor; by default those of the default fit.
+    at: the globals: a fit, or a mapping site -> tensor; by default those of the default fit. With "integrated" every
+        method is fitted, and compared with the exact posterior of the tokens' topics, topics and proportions integrated
+        out (toy corpora under LDA); see :func:`custom_inference.compare_integrated.compare_integrated`.
     Columns of ``table``: ``bound`` (sum over the rows of the method's bound), ``evidence`` (exact),
     ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
@@ -58,6 +64,8 @@ def compare(
     """
     if not methods:
         raise MethodError("no methods to compare")
+    if isinstance(at, str):
+        return _compare_integrated(methods, model, x, at, seed, mask, progress)
     data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64))
     if at is None:
         from custom_inference.default import fit as default_fit
@@ -77,6 +85,22 @@ def compare(
         found[name] = local
         lines.append({"method": name, **_scores(local, exact), "seconds": seconds})
     return Comparison(pd.DataFrame(lines).set_index("method"), found, params)
+
+
+def _compare_integrated(
+    methods: Sequence[Any], model: Model, x: Any, at: str, seed: int, mask: Any, progress: bool
+) -> Comparison:
+    from custom_inference.compare_integrated import compare_integrated
+
+    if at != "integrated":
+        raise MethodError(f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing')
+    fits: dict[str, Fit] = {}
+    lines = []
+    for line, fit in compare_integrated(methods, model, x, seed=seed, mask=mask, progress=progress):
+        name = _distinct(line.pop("method"), fits)
+        fits[name] = fit
+        lines.append({"method": name, **line})
+    return Comparison(pd.DataFrame(lines).set_index("method"), fits=fits)
 
 
 def _scores(local: Local, exact: Local) -> dict[str, float]:

@@ -12,6 +12,7 @@ from custom_inference.fit import Fit
 from custom_inference.svi import SVI
 from custom_inference.vem import EM, VariationalEM
 from ppl_models import Data, Model
+from ppl_models._row_blocks import RowBlocks
 
 #: Exact EM is the default up to codes of this many bits.
 EXACT_EM_UP_TO = 10
@@ -20,7 +21,7 @@ EXACT_EM_UP_TO = 10
 PREFERRED = ("vb", "gaussian", "map")
 
 
-def default_method(model: Model, data: Data) -> Any:
+def default_method(model: Model, data: Data | None) -> Any:
     """The best-known method for a model and a size.
 
     Binary codes: exact EM where enumeration is cheap, the family for large codes beyond. Choices of a class: exact EM.
@@ -56,6 +57,11 @@ def fit(
     method: a method object, or a name (``custom_inference.METHODS``); settings: fields of the method.
     Missing entries: NaN, or ``mask`` (True = observed).
     """
+    if isinstance(x, RowBlocks):  # only VariationalEM learns from these; it says what it needs
+        blocks = default_method(model, None) if method is None else named_method(method)
+        return with_settings(blocks, settings).fit(
+            model, x, mask=mask, seed=seed, device=device, dtype=dtype, init=init, progress=progress
+        )
     data = model.prepare(x, mask=mask, dtype=dtype, device=device)
     if method is None:
         chosen = with_settings(default_method(model, data), settings)

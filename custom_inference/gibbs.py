@@ -15,10 +15,11 @@ from custom_inference._chains import Chain, Params, Sampler, has_sampler, regist
 from custom_inference._diagnostics import effective_size, r_hat
 from custom_inference._gibbs_run import Plan, Record, collect, relabel, run_chains
 from custom_inference._lda_chain import LdaSampler
+from custom_inference._mixture_chain import MixtureSampler
 from custom_inference.align import match_components
 from custom_inference.engines import Local
 from custom_inference.fit import Fit, check_init
-from ppl_models import LDA, Data, MethodError, Model
+from ppl_models import LDA, Data, MethodError, MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons, Model
 
 __all__ = ["Chain", "CollapsedGibbs", "Sampler", "has_sampler", "register_sampler", "sampler_of"]
 
@@ -30,6 +31,8 @@ _SAME = 0.95
 _WATCHED = 10
 
 register_sampler(LDA, LdaSampler())
+for _mixture in (MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons):
+    register_sampler(_mixture, MixtureSampler())
 
 
 @dataclass(frozen=True, kw_only=True)

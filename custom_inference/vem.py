@@ -14,13 +14,15 @@ from custom_inference._accelerate import ACCELERATIONS
 from custom_inference._loop import Run, run_em
 from custom_inference._progress import Progress
 from custom_inference._search import Search, search
-from custom_inference._stepwise import require_additive, run_stepwise
+from custom_inference._stepwise import Rates, require_additive, run_stepwise
+from custom_inference._streaming import BlockReader, run_streaming
 from custom_inference.engines import Local, LocalSolver, local_of
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import GUIDES, Guide
 from custom_inference.steps import Steps
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
+from ppl_models._row_blocks import RowBlocks
 
 
 def named_guide(guide: str | Guide) -> Guide:
@@ -40,7 +42,8 @@ class VariationalEM:
     max_iterations, tolerance: stop when the objective gains less than ``tolerance`` per row.
     search: how good starting values are found (restarts, annealing, over-complete starts and pruning);
         ``None`` runs once from one random start.
-    batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step.
+    batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step. Needed for ``RowBlocks``.
+    delay, forgetting: of stepwise EM's averages, rho_t = (t + delay)^-forgetting (tau_0 and kappa in 002, alg. 27.2).
     accelerate: "squarem" or "anderson" extrapolate EM's steps, safeguarded; ``None`` does not; "default" leaves it to
         the engine.
     """
@@ -51,6 +54,8 @@ class VariationalEM:
     search: Search | None = field(default_factory=Search)
     batch_size: int | None = None
     accelerate: str | None = "default"
+    delay: float = 2.0
+    forgetting: float = 0.6
 
     def __post_init__(self) -> None:
         if self.max_iterations < 1 or self.tolerance <= 0:
@@ -59,6 +64,11 @@ class VariationalEM:
             raise MethodError(f"batch_size = {self.batch_size}, expected at least 1")
         if self.accelerate not in (None, "default", *ACCELERATIONS):
             raise MethodError(unknown_name("acceleration", self.accelerate, ("default", *ACCELERATIONS)))
+        Rates(delay=self.delay, forgetting=self.forgetting)  # refuses what is out of range
+
+    @property
+    def rates(self) -> Rates:
+        return Rates(delay=self.delay, forgetting=self.forgetting)
 
     @property
     def name(self) -> str:
@@ -79,7 +89,13 @@ class VariationalEM:
         init: Fit | Mapping[str, Tensor] | None = None,
         progress: bool = True,
     ) -> Fit:
-        """Fit the model. With ``init`` the search is skipped and EM starts there."""
+        """Fit the model. With ``init`` the search is skipped and EM starts there.
+
+        Of ``RowBlocks`` one block is in memory at a time: starts are searched for on the first, and ``Fit.data``,
+        ``Fit.local`` and ``Fit.evidence`` are those of the first.
+        """
+        if isinstance(data, RowBlocks):
+            return self._fit_blocks(model, data, mask, seed, {"dtype": dtype, "device": device}, init, progress)
         checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
         model.check_for_fitting(checked)
         steps, start = self.steps(model), check_init(model, init)
@@ -90,8 +106,30 @@ class VariationalEM:
         begin = time.perf_counter()
         with Progress(None, self.name, enabled=progress) as bar, torch.no_grad():
             run, details = self._run(steps, model, rows, start, seed, bar)
-        details["seconds"] = round(time.perf_counter() - begin, 3)
+        details = {**details, **run.details, "seconds": round(time.perf_counter() - begin, 3)}
         return self._result(model, checked, steps, rows, run, details, seed)
+
+    def _fit_blocks(
+        self, model: Model, source: RowBlocks, mask: Any, seed: int, settings: Any, init: Any, progress: bool
+    ) -> Fit:
+        if mask is not None or self.batch_size is None:
+            raise MethodError("RowBlocks are learned from in minibatches, without a mask; set batch_size")
+        reader = BlockReader(self.steps(model), model, source, **settings)
+        begin = time.perf_counter()
+        with Progress(None, self.name, enabled=progress) as bar, torch.no_grad():
+            run, first, rows = run_streaming(
+                reader,
+                check_init(model, init),
+                self.search,
+                batch_size=self.batch_size,
+                max_iterations=self.max_iterations,
+                tolerance=self.tolerance,
+                rates=self.rates,
+                generator=torch.Generator().manual_seed(seed),
+                progress=bar,
+            )
+        details = {**run.details, "seconds": round(time.perf_counter() - begin, 3)}
+        return self._result(model, first, reader.steps, rows, run, details, seed)
 
     def _run(
         self, steps: Steps, model: Model, rows: Any, start: dict[str, Tensor] | None, seed: int, bar: Progress
@@ -108,19 +146,27 @@ class VariationalEM:
                 run.outcome = f"interrupted after {len(found.scores)} starts; this is the best of them"
                 return run, details
             settings["locals_"] = found.locals
-            run = self._climb(steps.finishing(), model, rows, found.params, generator, settings)
+            finishing = steps.finishing()
+            if self._stepwise(rows):
+                # The averages go on from the start's own statistics: a single minibatch would forget most of it.
+                settings["statistics"] = finishing.e_step(found.params, rows, generator=generator).statistics
+            run = self._climb(finishing, model, rows, found.params, generator, settings)
             run.outcome += f"; {found.agreement}"
             return run, details
         else:
             start = steps.initial(model, rows, generator)
         return self._climb(steps, model, rows, start, generator, settings), {}
 
+    def _stepwise(self, rows: Any) -> bool:
+        return self.batch_size is not None and self.batch_size < len(rows)
+
     def _climb(
         self, steps: Steps, model: Model, rows: Any, start: dict[str, Tensor], generator: torch.Generator, settings: Any
     ) -> Run:
-        if self.batch_size is not None and self.batch_size < len(rows):
+        if self._stepwise(rows):
             settings = {name: value for name, value in settings.items() if name != "locals_"}
-            return run_stepwise(steps, model, rows, start, batch_size=self.batch_size, generator=generator, **settings)
+            settings.update(batch_size=self.batch_size, rates=self.rates)
+            return run_stepwise(steps, model, rows, start, generator=generator, **settings)
         accelerate = steps.accelerate if self.accelerate == "default" else self.accelerate
         return run_em(steps, model, rows, start, generator=generator, accelerate=accelerate, **settings)
 

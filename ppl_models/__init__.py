@@ -16,6 +16,7 @@ from ppl_models._errors import (
     PPLError,
 )
 from ppl_models._model import Example, Model
+from ppl_models._row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
 from ppl_models.cvq import CVQ
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
@@ -73,6 +74,7 @@ __all__ = [
     "ModelError",
     "MultinomialPCA",
     "PPLError",
+    "RowBlocks",
     "UserRatingProfile",
     "as_binary",
     "as_counts",
@@ -81,4 +83,6 @@ __all__ = [
     "datasets",
     "distributions",
     "documents",
+    "open_blocks",
+    "save_blocks",
 ]

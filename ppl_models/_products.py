@@ -28,6 +28,26 @@ def entry_products(left: Tensor, right: Tensor, at: Tensor) -> Tensor:
     return _EntryProducts.apply(left, right, at.crow_indices(), at.col_indices())
 
 
+def sparse_product(sparse: Tensor, dense: Tensor) -> Tensor:
+    """``sparse`` (N, V), in CSR layout and fixed, times ``dense`` (V, H): (N, H)."""
+    return _SparseProduct.apply(dense, sparse.crow_indices(), sparse.col_indices(), sparse.values())
+
+
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, crow: Tensor, column: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(crow, column, values)
+        ctx.num_columns = dense.shape[0]
+        return _sparse.tensor(crow, column, values, size=(len(crow) - 1, dense.shape[0])) @ dense.contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        crow, column, values = ctx.saved_tensors
+        sparse = _sparse.tensor(crow, column, values, size=(len(crow) - 1, ctx.num_columns))
+        return _transposed_product(sparse, gradient), None, None, None
+
+
 class _EntryProducts(torch.autograd.Function):
     """With weights w_e = dL/dp_e in the pattern of the entries, W: dL/dleft = W right', dL/dright = left' W."""
 

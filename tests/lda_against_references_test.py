@@ -1,4 +1,4 @@
-"""Every engine of LDA, multinomial PCA and PLSA against the NumPy references, one update at a time."""
+"""LDA's engines with topics as points (exact, map) and PLSA against the NumPy references, one update at a time."""
 
 from __future__ import annotations
 
@@ -6,66 +6,72 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import custom_inference as ci
 from custom_inference.engines import steps_for
-from ppl_models import LDA, PLSA, Data, MultinomialPCA
-from tests.references import _topics, lda, plsa
+from ppl_models import LDA, PLSA, MultinomialPCA
+from tests._corpora import SHAPES, at_words, by_cell, climbs, corpus, made, steps_of, trace_of
+from tests.references import _topics, lda, multinomial_pca, plsa
 from tests.references_test import close
 
 #: The corpora have an empty document and a word that never occurs; fits say so.
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
-KINDS = pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
+KINDS = pytest.mark.parametrize("kind", ["dense", "sparse", "masked", "zeros"])
 MODELS = pytest.mark.parametrize("kind_of_model", [LDA, MultinomialPCA])
+ALPHAS = pytest.mark.parametrize("alpha", [1.0, [0.2, 0.9, 1.5]])
 
 
-def corpus(seed, kind="sparse", num_documents=6, vocabulary_size=7, num_topics=3, length=12):
-    """(topics, counts, mask, data): the first document is empty, the last word never occurs, no block is alike."""
-    rng = np.random.default_rng(seed)
-    topic = rng.dirichlet(np.full(vocabulary_size, 0.5), num_topics) + 1e-3
-    topic /= topic.sum(1, keepdims=True)
-    words = rng.dirichlet(np.full(num_topics, 0.5), num_documents) @ topic
-    lengths = rng.integers(1, length + 1, num_documents)
-    x = np.array([rng.multinomial(n, p) for n, p in zip(lengths, words, strict=True)], dtype=float)
-    if num_documents > 1:
-        x[0] = 0
-    if vocabulary_size > 1:
-        x[:, -1] = 0
-    mask = rng.random(x.shape) > 0.3 if kind == "masked" else None
-    if kind == "sparse":
-        data = Data(x=torch.tensor(x).to_sparse_csr())
-    else:
-        filled = x if mask is None else np.where(mask, x, 9.0)  # a masked count may be anything
-        data = Data(x=torch.tensor(filled), mask=None if mask is None else torch.tensor(mask))
-    return topic, x, mask, data
+# ----- exact ----------------------------------------------------------------------------------------------------------
 
 
-def steps_of(name, model, data):
-    steps = steps_for(model, name)
-    rows = steps.rows(data)
-    steps.check(model, rows)
-    return steps, rows
+@KINDS
+@MODELS
+@ALPHAS
+def test_exact_steps_are_sums_over_all_topics_of_all_tokens(kind, kind_of_model, alpha):
+    topic, x, mask, data = corpus(0, kind, length=6)
+    model, params = made(kind_of_model, topic, alpha, 1.3), {"topic": torch.tensor(topic)}
+    steps, rows = steps_of("evidence", model, data)
+    step = steps.e_step(params, rows)
+    reference = multinomial_pca.log_evidence if kind_of_model.coefficient else None
+    expected = reference(params, x, alpha, mask) if reference else _topics.log_evidence(topic, x, alpha, mask)
+    assert close(step.bound, expected) and close(steps.log_evidence(params, rows), expected)
+    share = _topics.responsibilities(topic, x, alpha, mask)
+    counts = np.einsum("iv,ivk->kv", _topics.counts_of(x, mask), np.nan_to_num(share))
+    assert close(step.statistics["topic"], counts)
+    assert close(at_words(steps.responsibilities(params, rows, {}), rows), by_cell(share, x, mask))
+    assert close(steps.posterior(params, rows).mean, _topics.posterior_mean(topic, x, alpha, mask))
+    moved = steps.m_step(model, params, step, rows)["topic"]
+    assert close(moved, (counts + 0.3) / (counts + 0.3).sum(1, keepdims=True))
 
 
-def made(kind_of_model, topic, alpha=None, gamma=None):
-    model = kind_of_model(num_topics=len(topic), vocabulary_size=topic.shape[1])
-    return model.with_concentration(alpha=alpha, gamma=gamma)
+def test_exact_evidence_of_longer_documents_is_the_polynomials():
+    topic, x, _, data = corpus(1, num_topics=4, length=25)
+    model, params = made(LDA, topic, 0.3), {"topic": torch.tensor(topic)}
+    steps, rows = steps_of("evidence", model, data)
+    assert close(steps.e_step(params, rows).bound, _topics.log_evidence_polynomial(topic, x, 0.3), atol=1e-9)
 
 
-def by_cell(array, x, mask):
-    """(N, V, K) read at the words that occur, in the order of CSR, (nnz, K)."""
-    return array[_topics.counts_of(x, mask) > 0]
+def test_exact_em_does_not_depend_on_how_documents_are_grouped(monkeypatch):
+    """Short documents padded to the longest, and documents of each length on their own."""
+    from custom_inference.steps import lda_exact
+
+    topic, _, _, data = corpus(2, length=9)
+    model, params = made(LDA, topic, 0.3), {"topic": torch.tensor(topic)}
+    found = []
+    for little in (2**18, 0):
+        monkeypatch.setattr(lda_exact, "_LITTLE", little)
+        steps, rows = steps_of("evidence", model, data)
+        step = steps.e_step(params, rows)
+        found.append([step.bound, step.statistics["topic"], steps.responsibilities(params, rows, {})])
+    for together, apart in zip(*found, strict=True):
+        assert close(together, apart, atol=1e-12)
 
 
-SHAPES = given(
-    seed=st.integers(0, 10**6),
-    num_documents=st.integers(1, 9),
-    vocabulary_size=st.integers(2, 8),
-    num_topics=st.integers(1, 5),
-    alpha=st.sampled_from([1e-3, 0.3, 1.0, 50.0]),
-    gamma=st.sampled_from([0.01, 1.0, 2.0]),
-)
+@settings(max_examples=15, deadline=None)
+@given(**SHAPES)
+def test_exact_em_climbs_on_any_corpus(seed, num_documents, vocabulary_size, num_topics, alpha, gamma):
+    topic, _, _, data = corpus(seed, "sparse", num_documents, vocabulary_size, num_topics, length=6)
+    assert climbs(trace_of("evidence", made(LDA, topic, alpha, gamma), data, {"topic": torch.tensor(topic)}))
 
 
 # ----- map: LDA by points, and PLSA -----------------------------------------------------------------------------------
@@ -78,19 +84,20 @@ def test_map_steps_are_em_with_pseudo_counts(kind, kind_of_model, alpha, gamma):
     """E step: ``sweeps`` updates of the proportions at fixed topics; M step: the topics; pseudo-counts by the basis."""
     topic, x, mask, data = corpus(0, kind)
     model = made(kind_of_model, topic, alpha, gamma)
-    steps, rows = steps_of("map", model, data)
+    steps, rows = steps_of("map", model, data, sweeps=2)
     proportion_pseudo = np.asarray(alpha) - float(np.min(alpha) >= 1)
     topic_pseudo = gamma - float(gamma >= 1)
-    params = {"topic": torch.tensor(topic)}
-    step, proportion = None, np.full((len(x), 3), 1 / 3)
-    for sweeps in (20, 2, 2):  # equal shares are taken further
-        for _ in range(sweeps):
+    params, proportion = {"topic": torch.tensor(topic)}, np.full((len(x), 3), 1 / 3)
+    locals_ = {"topic_proportion": torch.tensor(proportion)}
+    for _ in range(3):
+        for _ in range(2):
             share = plsa.responsibilities(topic, proportion)
             proportion = plsa.proportion_update(x, share, proportion_pseudo, mask)
-        step = steps.e_step(params, rows, step.locals if step else None)
+        step = steps.e_step(params, rows, locals_)
+        locals_ = step.locals
         assert close(step.locals["topic_proportion"], proportion, atol=1e-9)
         share = plsa.responsibilities(topic, proportion)
-        found = steps.responsibilities(params, rows, step.locals)
+        found = at_words(steps.responsibilities(params, rows, step.locals), rows)
         assert close(found, by_cell(share, x, mask), atol=1e-9)
         likelihood = _topics.log_likelihood(topic, x, proportion, mask)
         if kind_of_model.coefficient:
@@ -134,33 +141,33 @@ def test_tempered_plsa_is_hofmanns():
     assert close(start.locals["topic_proportion"], expected, atol=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
-@SHAPES
+@settings(max_examples=25, deadline=None)
+@given(**SHAPES)
 def test_map_climbs_on_any_corpus(seed, num_documents, vocabulary_size, num_topics, alpha, gamma):
     topic, _, _, data = corpus(seed, "sparse", num_documents, vocabulary_size, num_topics)
-    model = made(LDA, topic, alpha, gamma)
-    _climbs("map", model, data, {"topic": torch.tensor(topic)})
+    assert climbs(trace_of("map", made(LDA, topic, alpha, gamma), data, {"topic": torch.tensor(topic)}))
 
 
-def _climbs(name, model, data, params, iterations=8):
-    steps, rows = steps_of(name, model, data)
-    params, locals_, trace = steps.starting(model, params, rows), None, []
-    for _ in range(iterations):
-        step = steps.e_step(params, rows, locals_)
-        assert all(torch.isfinite(value).all() for value in (step.bound, *params.values(), *step.locals.values()))
-        trace.append(steps.objective(model, params, step.bound))
-        params, locals_ = steps.m_step(model, params, step, rows), step.locals
-    assert np.diff(trace).min() >= -1e-9 * max(1.0, np.abs(trace).max())
-
-
-@KINDS
+@pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
 def test_plsa_is_ldas_map_under_flat_priors(kind):
-    topic, _, _, data = corpus(3, kind, num_documents=12)
+    """Girolami & Kaban, SIGIR 2003: the same fit, number by number, and the likelihood is PLSA's."""
+    topic, x, mask, data = corpus(3, kind, num_documents=12)
     flat = made(LDA, topic, 1.0, 1.0)
-    fits = [
-        ci.VariationalEM(guide="map", max_iterations=50).fit(model, data, seed=1, progress=False)
-        for model in (flat, made(PLSA, topic))
-    ]
+    method = ci.VariationalEM(guide="map", max_iterations=50)
+    fits = [method.fit(model, data, seed=1, progress=False) for model in (flat, made(PLSA, topic))]
     for site in ("topic", "topic_proportion"):
         assert torch.equal(fits[0].params[site], fits[1].params[site])
     assert torch.equal(fits[0].elbo, fits[1].elbo)
+    params = {"topic": fits[1].params["topic"].numpy()}
+    likelihood = plsa.log_joint(params, x, fits[1].params["topic_proportion"].numpy(), mask)
+    assert close(fits[1].elbo[-1], likelihood, atol=1e-6)
+
+
+def test_folding_in_is_the_best_proportion():
+    topic, x, mask, data = corpus(4, "masked")
+    steps, _ = steps_of("map", made(PLSA, topic), data)
+    params = {"topic": torch.tensor(topic)}
+    local = ci.engines.LocalSolver(steps=steps, max_iterations=2000, tolerance=1e-12).solve(params, data)
+    best = plsa.fold_in(x, topic, mask=mask)
+    found = _topics.log_likelihood(topic, x, local.posterior.mean.numpy(), mask)
+    assert close(found, _topics.log_likelihood(topic, x, best, mask), atol=1e-6)

@@ -71,7 +71,7 @@ def success_table(found: Runs, names: Sequence[str], size: int) -> Table:
             f"Percent of the {len(found.learned['NOCA'])} starts. 000 judged by eye; here a component speaks for the "
             f"community that most of its {TOP} strongest names belong to, and scores 1 where at least {GOOD} of them "
             f"do (good purity), 1/2 at {MEDIOCRE} or {GOOD - 1} (mediocre), else 0; a community counts its best "
-            "component. LDA's runs differ in alpha, .01 to 10, as in 000. With K components no more than K communities can be found."
+            "component. LDA's runs differ in alpha, .01 to 10, as in 000. K components find at most K communities."
         ),
     )
     for name, learned in found.learned.items():
@@ -87,7 +87,7 @@ def names_table(found: Runs, names: Sequence[str], size: int) -> Table:
         ["method", "weight", "strongest names", "community"],
         note=(
             "The best of the starts by its objective. Weight: the source's prior (NOCA), share of the tokens (LDA, "
-            "PLSA) or of the documents (mixture), of the squared weights (logistic PCA)."
+            "PLSA) or of the documents (mixture); logistic PCA's components have none."
         ),
     )
     for name in METHODS:
@@ -111,7 +111,7 @@ def similarity_table(found: dict[int, Runs], names: Sequence[str], file: str) ->
         note=(
             "Each component is matched one-to-one to a community's 0/1 vector so that the sum of u_i cos is largest "
             "(linear assignment; u_i: weights of the components, which sum to 1). L: sum over the L largest terms, "
-            "mean over the starts. Between starts: the same similarity of two consecutive starts' components, all matched."
+            "mean over the starts. Between starts: the same similarity of two consecutive starts' components."
         ),
     )
     curves: dict[int, dict[str, np.ndarray]] = {}

@@ -47,7 +47,7 @@ class Corpus(NamedTuple):
 
     @classmethod
     def load(cls, path: Path) -> Corpus:
-        """An archive of CSR parts (train_data, ..., test_obs_data, ..., test_held_data, ...), V, alpha, gamma, phi_true."""
+        """An archive of CSR parts (train_data, ..., test_obs_..., test_held_...), V, alpha, gamma, phi_true."""
         with np.load(path, allow_pickle=False) as archive:
             parts = {name: archive[name] for name in archive.files}
         size = int(parts["V"])
@@ -102,7 +102,7 @@ def perplexity(topic: Array, corpus: Corpus) -> float:
 
 
 def first_at_most(level: float, scores: Any, count: int) -> int | None:
-    """The first of ``count`` states at which ``scores(i)`` is at most ``level``, if they fall; None if the last is above.
+    """The first of ``count`` states at which ``scores(i)`` is at most ``level``, if they fall; else None.
 
     By bisection: a state is only scored where needed.
     """

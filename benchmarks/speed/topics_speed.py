@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from benchmarks._report import Table, read_tables, write_report
+from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.speed import _topic_ours as ours
 from benchmarks.speed._rates import cpu_seconds
 from benchmarks.speed._topic_evaluator import Corpus, first_at_most, halved, perplexity
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="an archive of sparse parts (_topic_evaluator.Corpus.load)")
     parser.add_argument("--quick", action="store_true", help="one seed, few passes: does it run?")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    quiet_and_single_threaded()
     corpus = Corpus.load(arguments.corpus) if arguments.corpus else generated_corpus()
     python, quick, tables = arguments.peer_python, arguments.quick, read_tables("topics_speed")
     sizes = (20,) if quick else (20, 50, 100, 200)

@@ -110,7 +110,7 @@ class DirichletGlobals(PyroModule):
         self.simplices = [s for s in self.names if support_of(model.priors[s]) is constraints.simplex]
         if not self.simplices:
             found = ", ".join(self.names)
-            raise MethodError(f'globals_="dirichlet" is for sites on the simplex; the globals of this model are {found}')
+            raise MethodError(f'globals_="dirichlet" is for sites on the simplex; the globals of the model are {found}')
         for site in self.names:
             if site in self.simplices:
                 start = init[site] if init and site in init else model.prior(site, like=data.x).mean

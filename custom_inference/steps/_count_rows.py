@@ -19,6 +19,9 @@ from torch import Tensor
 from ppl_models import Data, _sparse
 from ppl_models._tokens import log_coefficient
 
+#: Counts of a row that leave its class open at first: longer ones are annealed from there.
+BRIEF = 10.0
+
 
 @dataclass(frozen=True)
 class CountRows:
@@ -102,6 +105,11 @@ class CountRows:
     def lengths(self) -> Tensor:
         """Sum of the counts of each row, (N,)."""
         return _sparse.row_sums(self.counts)
+
+    @cached_property
+    def temperature(self) -> float:
+        """The likelihood's exponent at which a row weighs as much as one of ``BRIEF`` counts, at most 1."""
+        return min(1.0, BRIEF / max(float(self.lengths.mean()), 1e-9))
 
     @cached_property
     def mean(self) -> Tensor:

@@ -4,7 +4,8 @@ A document of M distinct words needs M K scores, some kilobytes. They are gather
 inner loops of a sweep run along the words, and each document stops as soon as it has settled. exp(psi(x)) comes without
 a logarithm, from psi(x) = psi(x + 10) - sum_{i<10} 1/(x + i) and, with u = x + 10 - 1/2, the series
 
-    psi(u + 1/2) = log u + 1/(24 u^2) - 7/(960 u^4) + 31/(8064 u^6) - 127/(30720 u^8) + 511/(67584 u^10) - ...,
+    psi(u + 1/2) = log u + 1/(24 u^2) - 7/(960 u^4) + 31/(8064 u^6) - 127/(30720 u^8) + 511/(67584 u^10)
+                   - 1414477/(67092480 u^12) + ...,
 
 where with t = x (x + 9) the sum is (2 x + 9) [1/t + 1/(t + 8) + 1/(t + 14) + 1/(t + 18) + 1/(t + 20)], the logarithmic
 derivative of the polynomial with these five roots.
@@ -26,6 +27,7 @@ from custom_inference.steps._documents import DocumentRows
 
 #: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
 _CHUNK_CELLS = 2**16
+_LAST = -1414477 / 67092480
 #: Sums over words and topics may be taken in any order; infinities and NaN keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
@@ -157,7 +159,7 @@ def _beside_log(x):
     """psi(x) - log(x + 9.5)."""
     u = x + 9.5
     w = 1.0 / (u * u)
-    series = w * (1 / 24 + w * (-7 / 960 + w * (31 / 8064 + w * (-127 / 30720 + w * (511 / 67584)))))
+    series = w * (1 / 24 + w * (-7 / 960 + w * (31 / 8064 + w * (-127 / 30720 + w * (511 / 67584 + w * _LAST)))))
     t = x * (x + 9.0)
     above = 40320.0 + t * (24352.0 + t * (3924.0 + t * (240.0 + 5.0 * t)))
     below = t * (40320.0 + t * (12176.0 + t * (1308.0 + t * (60.0 + t))))

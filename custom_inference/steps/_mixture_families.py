@@ -42,6 +42,8 @@ from ppl_models import Data, Model, _sparse
 
 #: Word probabilities, responses and rates are kept this far from 0.
 FLOOR = 1e-12
+#: Classes are merged by so many features at most.
+_TELLING = 3000
 
 
 class Natural(NamedTuple):
@@ -99,11 +101,19 @@ class Family(abc.ABC):
         """The parameters of the posterior of the component site."""
 
     @abc.abstractmethod
-    def log_marginal(self, model: Model, counts: Tensor, observed: Tensor) -> Tensor:
+    def log_marginal(
+        self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor, *, own: bool = False
+    ) -> Tensor:
         """log of the likelihood of rows with these statistics, (..., F) and (..., D), component integrated out; (...).
 
-        Terms that a sum over all rows has whatever their classes are left out.
+        columns: which of all features these are. own: of the K classes, each under its own prior, and not of any
+            classes under the mean of the priors. Terms that do not depend on the rows' classes are left out.
         """
+
+    def telling(self, counts: Tensor) -> Tensor:
+        """The most frequent features, at most ``_TELLING``: enough to tell classes apart by."""
+        total = counts.sum(0)
+        return torch.arange(len(total)) if len(total) <= _TELLING else torch.topk(total, _TELLING).indices
 
     @abc.abstractmethod
     def expected(self, params: Params) -> Natural:
@@ -163,8 +173,11 @@ class _Simplices(Family):
     def update(self, model: Model, counts: Tensor, observed: Tensor | None) -> Params:
         return {self.site: counts + self._prior(model, counts)}
 
-    def log_marginal(self, model: Model, counts: Tensor, observed: Tensor) -> Tensor:
-        prior = self._prior(model, counts.new_empty(0))[0]
+    def log_marginal(
+        self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor, *, own: bool = False
+    ) -> Tensor:
+        every = self._prior(model, counts if own else counts.new_empty(0))
+        prior = every[:, columns] if own else every[0, columns]
         total, added = group_sums(prior, self.groups), group_sums(counts, self.groups)
         normaliser = torch.lgamma(total) - torch.lgamma(total + added)
         return (torch.lgamma(prior + counts) - torch.lgamma(prior)).sum(-1) + normaliser.sum(-1)
@@ -271,8 +284,12 @@ class Rates(Family):
         shape, rate = self._prior(model, counts)
         return {"shape": counts + shape, "rate": (observed + rate).expand_as(counts).clone()}
 
-    def log_marginal(self, model: Model, counts: Tensor, observed: Tensor) -> Tensor:
-        return gamma_log_marginal(counts, observed, self._prior(model, counts.new_empty(0))).sum(-1)
+    def log_marginal(
+        self, model: Model, columns: Tensor, counts: Tensor, observed: Tensor, *, own: bool = False
+    ) -> Tensor:
+        every = self._prior(model, counts if own else counts.new_empty(0))
+        shape, rate = (part[:, columns] if own else part[0, columns] for part in every)
+        return gamma_log_marginal(counts, observed, (shape, rate)).sum(-1)
 
     def expected(self, params: Params) -> Natural:
         return Natural(expected_log_gamma(params["shape"], params["rate"]), params["shape"] / params["rate"])

@@ -18,16 +18,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.posterior import DirichletPosterior
-from custom_inference.steps._dirichlet import dirichlet_prior, softmax_or_simplex
 from custom_inference.steps._documents import DocumentRows
 from custom_inference.steps._lda_sweeps import Scores, responsibilities, sweep_documents
 from custom_inference.steps._protocol import EStep, Params
-from custom_inference.steps.lda_merge import propose_topics
-from custom_inference.steps.lda_topics import FLOOR, TopicSteps
-from ppl_models import Model
-
-#: Documents that a start looks at: at least the first, and the second for every topic.
-_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
+from custom_inference.steps.lda_topics import TopicSteps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,21 +55,6 @@ class LdaDirichlet(TopicSteps):
         scores, alpha = self.scores(params, temperature), self.alpha(params)
         found = sweep_documents(rows, scores, alpha, start, sweeps=sweeps, threshold=self.threshold)
         return EStep({"topic": found.counts}, {"concentration": found.concentration}, found.bound)
-
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        """The parameters at given expected tokens of every word in every topic, (K, V)."""
-        prior = dirichlet_prior(model, "topic", counts)
-        return {"topic": softmax_or_simplex(counts, prior, floor=FLOOR)}
-
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled topics, more than asked for and merged; see ``lda_merge``. Every attempt draws its own."""
-        del attempt
-        gamma = dirichlet_prior(model, "topic", rows.like.values())
-        return self.from_counts(model, propose_topics(rows, gamma.new_tensor(self.concentration), gamma, generator))
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Three starts; on so many documents that they show every topic often."""
-        return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
 
     def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])

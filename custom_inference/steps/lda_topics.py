@@ -17,6 +17,7 @@ from custom_inference.align import match_components
 from custom_inference.steps._dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.steps._documents import DocumentRows
 from custom_inference.steps._protocol import EStep, Params, Steps
+from custom_inference.steps.lda_merge import propose_topics
 from ppl_models import Data, Model, _sparse
 
 #: Word probabilities and proportions are kept this far from 0: nothing meets log 0, and no number becomes so small that
@@ -24,6 +25,10 @@ from ppl_models import Data, Model, _sparse
 FLOOR = 1e-12
 #: Two starts found a topic in common where their word probabilities have at least this cosine.
 _SAME = 0.9
+#: Documents that a start looks at: at least the first, and the second for every topic.
+_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
+#: The largest concentrations that starts are sampled under.
+_SPARSE_ALPHA, _SPARSE_GAMMA = 0.1, 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,26 @@ class TopicSteps(Steps):
         noise = torch.rand(model.shapes["topic"], generator=generator, dtype=torch.float64).to(frequency)
         weight = frequency * -torch.log1p(-noise * (1 - 1e-6))
         return {"topic": weight / weight.sum(-1, keepdim=True)}
+
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        """The parameters at given expected tokens of every word in every topic, (K, V)."""
+        prior = dirichlet_prior(model, "topic", counts)
+        return {"topic": softmax_or_simplex(counts, prior, floor=FLOOR)}
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """Sampled topics, more than asked for and merged; see ``lda_merge``. Every attempt draws its own.
+
+        Under flat priors a sampler hardly tells topics apart: it is given sparser ones.
+        """
+        del attempt
+        like = rows.like.values()
+        alpha = like.new_tensor(self.concentration).clamp(max=_SPARSE_ALPHA)
+        gamma = dirichlet_prior(model, "topic", like).clamp(max=_SPARSE_GAMMA)
+        return self.from_counts(model, propose_topics(rows, alpha, gamma, generator))
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Three starts; on so many documents that they show every topic often."""
+        return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
         prior = dirichlet_prior(model, "topic", params["topic"])

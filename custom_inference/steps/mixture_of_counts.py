@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Self
 
 import torch
@@ -31,7 +32,9 @@ from ppl_models import Data, MethodError, Model, _sparse
 _SHAPE = 3.0
 #: How many times as many classes informed starts begin with, and their iterations before these are merged.
 _OVER = 3
-_SETTLE = 5
+_SETTLE = 8
+#: Iterations of EM before variational Bayes.
+_EXACT_FIRST = 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +91,8 @@ class CountMixtureExact(MixtureSteps):
         if size == 1:
             return self.initial(model, rows, generator)
         params = self._centres(rows, min(_OVER * size, len(rows)), generator)
-        for _ in range(_SETTLE):
-            step = self.e_step(params, rows)
+        for settled in range(_SETTLE):
+            step = self.e_step(params, rows, temperature=rows.temperature ** (1 - settled / _SETTLE))
             found = self.density.mode(model, *_statistics(step))
             share = step.statistics["rows"].clamp(min=1e-3)
             params = {"mixing_proportion": share / share.sum(), self.site: found}
@@ -98,7 +101,10 @@ class CountMixtureExact(MixtureSteps):
     def _merged(self, model: Model, step: EStep, size: int) -> Params:
         counts, observed = _statistics(step)
         if len(counts) > size:
-            groups = merge_classes(lambda s, m: self.density.log_marginal(model, s, m), counts, observed, size)
+            columns = self.density.telling(counts).to(counts.device)
+            some = observed if observed.shape[1] == 1 else observed[:, columns]
+            marginal = partial(self.density.log_marginal, model, columns)
+            groups = merge_classes(marginal, counts[:, columns], some, size)
             counts, observed = (torch.stack([v[group].sum(0) for group in groups]) for v in (counts, observed))
         return equal_shares(self.site, self.density.mode(model, counts, observed))
 
@@ -171,7 +177,15 @@ class CountMixtureVB(CountMixtureExact):
         return self.starting(model, super().initial(model, rows, generator), rows)
 
     def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
-        return self.starting(model, self.local().propose(model, rows, generator, attempt), rows)
+        """Where some iterations of the exact steps lead from their start.
+
+        The expected logarithms of what a class has not yet seen are so low that variational Bayes moves few rows.
+        """
+        exact = self.local()
+        params = exact.propose(model, rows, generator, attempt)
+        for _ in range(_EXACT_FIRST):
+            params = exact.m_step(model, params, exact.e_step(params, rows), rows)
+        return self.starting(model, params, rows)
 
     def reported(self, model: Model, params: Params) -> tuple[Params, Mapping[str, ContinuousPosterior]]:
         """The posterior means, and the posteriors."""

@@ -1,0 +1,137 @@
+"""Compiled sweeps of the Gibbs samplers of mixtures. Import inside functions only: it loads the compiler.
+
+One class is drawn a row, with proportions and components integrated out. Without the row itself, class k has n_k rows
+and counts S_kf of features, which lie side by side in groups of sums T_kg (one group of words; one for each
+categorical response). The full conditional of the class of a row with counts x is
+
+    p(z = k | rest) ~ (n_k + alpha_k) prod_f [prod_{t < x_f} (S_kf + a_f + t)]
+                      / prod_g [prod_{t < x_g} (T_kg + A_g + t)]
+
+(Dirichlet-multinomial; x_g and A_g are sums over the group), and of events under Gamma(a_f, b) priors
+
+    p(z = k | rest) ~ (n_k + alpha_k) prod_f [prod_{t < x_f} (S_kf + a_f + t)] (M_kf + b_f)^(S_kf + a_f)
+                      / (M_kf + b_f + m_f)^(S_kf + a_f + x_f)
+
+with M_kf rows of the class in which f was observed, m_f whether it is in this row.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+#: Longer products are differences of log Gamma functions; shorter ones are multiplied out.
+_MANY = 24
+
+
+@njit(inline="always")
+def _uniform(state):
+    """The next number in [0, 1), of 53 bits, and the next state (SplitMix64; see ``_gibbs_kernels``)."""
+    state += np.uint64(0x9E3779B97F4A7C15)
+    z = state
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.float64(z >> np.uint64(11)) * (1.0 / 9007199254740992.0), state
+
+
+@njit(error_model="numpy")
+def _log_rise(start, steps):
+    """log prod_{t < steps} (start + t)."""
+    if steps > _MANY:
+        return math.lgamma(start + steps) - math.lgamma(start)
+    product = 1.0
+    for t in range(steps):
+        product *= start + t
+        if product > 1e250 or product < 1e-250:
+            return math.lgamma(start + steps) - math.lgamma(start)
+    return math.log(product)
+
+
+@njit(error_model="numpy")
+def _choose(score, share, state):
+    """A class drawn in proportion to exp(score), the probabilities of all in ``share``, and the next random state."""
+    highest, total = score.max(), 0.0
+    for k in range(score.shape[0]):
+        share[k] = math.exp(score[k] - highest)
+        total += share[k]
+    uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
+    left, chosen = uniform * total, -1
+    for k in range(score.shape[0]):
+        if chosen < 0 and left < share[k]:
+            chosen = k
+        left -= share[k]
+        share[k] /= total
+    return (chosen if chosen >= 0 else int(np.argmax(share))), state
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep_simplices(crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, share, rng):
+    """One new class for every row, in place; -1 in ``assignment`` is a row without a class.
+
+    crow (N + 1,), column, count: the rows in CSR. group (F,): of each feature. alpha (K,). prior a (F, K), mass A
+    (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. share (N, K): the conditional
+    probabilities.
+    """
+    score, state = np.empty(alpha.shape[0]), rng[0]
+    for n in range(crow.shape[0] - 1):
+        first, last, old = crow[n], crow[n + 1], assignment[n]
+        if old >= 0:
+            _move(column, count, group, first, last, old, -1, rows, counts, totals)
+        for k in range(alpha.shape[0]):
+            score[k] = math.log(rows[k] + alpha[k])
+        i = first
+        while i < last:
+            here, together = group[column[i]], 0
+            while i < last and group[column[i]] == here:
+                f, steps = column[i], count[i]
+                together += steps
+                for k in range(alpha.shape[0]):
+                    score[k] += _log_rise(counts[f, k] + prior[f, k], steps)
+                i += 1
+            for k in range(alpha.shape[0]):
+                score[k] -= _log_rise(totals[here, k] + mass[here, k], together)
+        assignment[n], state = _choose(score, share[n], state)
+        _move(column, count, group, first, last, assignment[n], 1, rows, counts, totals)
+    rng[0] = state
+
+
+@njit(error_model="numpy")
+def _move(column, count, group, first, last, k, sign, rows, counts, totals):
+    """Add a row to a class, or take it away."""
+    rows[k] += sign
+    for i in range(first, last):
+        counts[column[i], k] += sign * count[i]
+        totals[group[column[i]], k] += sign * count[i]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, share, rng):
+    """One new class for every row of events x (N, D), in place; -1 in ``assignment`` is a row without a class.
+
+    observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), share (N, K) as
+    above.
+    """
+    score, state = np.empty(alpha.shape[0]), rng[0]
+    for n in range(x.shape[0]):
+        old = assignment[n]
+        if old >= 0:
+            rows[old] -= 1
+            events[:, old] -= x[n]
+            exposure[:, old] -= observed[n]
+        for k in range(alpha.shape[0]):
+            score[k] = math.log(rows[k] + alpha[k])
+        for f in range(x.shape[1]):
+            if not observed[n, f]:
+                continue
+            for k in range(alpha.shape[0]):
+                total, time = events[f, k] + shape[f, k], exposure[f, k] + rate[f, k]
+                score[k] += _log_rise(total, x[n, f]) + total * math.log(time) - (total + x[n, f]) * math.log(time + 1)
+        assignment[n], state = _choose(score, share[n], state)
+        new = assignment[n]
+        rows[new] += 1
+        events[:, new] += x[n]
+        exposure[:, new] += observed[n]
+    rng[0] = state

@@ -1,0 +1,158 @@
+"""Rows that do not fit into memory: read in blocks, anew on every pass.
+
+A folder of blocks holds one CSR matrix as three raw arrays that grow at their ends, and ``blocks.json``:
+
+    starts.bin   int64 (N + 1,)    where each row's entries begin
+    columns.bin  int32 (entries,)  their columns
+    values.bin   float32 (entries,) their values (whole numbers up to 2^24 are exact)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ppl_models import _sparse
+from ppl_models._data import Data, as_matrix
+from ppl_models._errors import DataError, FileFormatError
+
+_PARTS = {"starts": np.int64, "columns": np.int32, "values": np.float32}
+_ABOUT = "blocks.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowBlocks:
+    """A source of blocks of rows. ``VariationalEM(batch_size=...)`` fits to it with one block in memory at a time.
+
+    read: called for every pass; returns the blocks in order, each anything that the model's ``prepare`` takes (a
+        scipy sparse matrix, an array, a DataFrame, a list of texts for document models, a :class:`Data`).
+    num_rows: N of all blocks together; a pass that finds another number raises DataError.
+    coords: labels of the axes; of the vocabulary as ``{"feature": [...]}``.
+    """
+
+    read: Callable[[], Iterable[Any]]
+    num_rows: int
+    coords: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_rows < 1:
+            raise DataError(f"num_rows = {self.num_rows}", expected="at least 1")
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.read())
+
+    @classmethod
+    def of(cls, data: Any, block_rows: int) -> RowBlocks:
+        """Blocks of ``block_rows`` rows of data in memory."""
+        checked = as_matrix(data, keep_sparse=True)
+        parts = range(0, len(checked), _at_least_one(block_rows))
+
+        def read() -> Iterator[Data]:
+            return (checked.rows(slice(start, start + block_rows)) for start in parts)
+
+        coords = {axis: labels for axis, labels in checked.coords.items() if axis == "feature"}
+        return cls(read=read, num_rows=len(checked), coords=coords)
+
+
+def save_blocks(folder: str | Path, blocks: Iterable[Any], *, vocabulary: Sequence[Any] | None = None) -> Path:
+    """Writes blocks of counts, one after the other, as a folder that :func:`open_blocks` reads; returns the folder.
+
+    blocks: scipy sparse matrices, arrays, ... of the same number of columns. One is in memory at a time.
+    vocabulary: the columns' labels; by default those of the first block, if it has some.
+
+    Raises
+    ------
+    FileFormatError: a folder that holds something already.
+    DataError: no rows, missing entries, values that are no whole numbers from 0 to 2^24, blocks of different widths.
+    """
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileFormatError(f"{target}: holds something already; blocks go into a new folder")
+    target.mkdir(parents=True, exist_ok=True)
+    width, rows, entries, labels = 0, 0, 0, None if vocabulary is None else list(vocabulary)
+    files = {name: (target / f"{name}.bin").open("wb") for name in _PARTS}
+    try:
+        files["starts"].write(np.zeros(1, np.int64).tobytes())
+        for number, block in enumerate(blocks):
+            checked = as_matrix(block, keep_sparse=True)
+            labels = checked.coords.get("feature") if number == 0 and labels is None else labels
+            width = width if number else checked.num_features
+            matrix = _counts(checked, number, width)
+            parts = {"starts": matrix.indptr[1:] + entries, "columns": matrix.indices, "values": matrix.data}
+            for name, kind in _PARTS.items():
+                files[name].write(np.asarray(parts[name], dtype=kind).tobytes())
+            rows, entries = rows + len(checked), entries + matrix.nnz
+    finally:
+        for file in files.values():
+            file.close()
+    if not rows:
+        raise DataError("no blocks", expected="at least one row")
+    if labels is not None and len(labels) != width:
+        raise DataError(f"{len(labels)} labels for {width} columns", axis="feature", expected="one label a column")
+    # Last: a folder without it was not written to its end.
+    about = {"rows": rows, "columns": width, "entries": entries, "vocabulary": labels}
+    (target / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    return target
+
+
+def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
+    """The rows of a folder that :func:`save_blocks` wrote, mapped into memory and read block by block.
+
+    Raises FileFormatError for a folder that is none, or whose arrays were cut short.
+    """
+    source, step = Path(folder), _at_least_one(block_rows)
+    try:
+        about = json.loads((source / _ABOUT).read_text(encoding="utf-8"))
+        rows, width, entries = (int(about[name]) for name in ("rows", "columns", "entries"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"{source}: no folder of blocks ({error})") from None
+    sizes = {"starts": rows + 1, "columns": entries, "values": entries}
+    for name, kind in _PARTS.items():
+        path, needed = source / f"{name}.bin", sizes[name] * np.dtype(kind).itemsize
+        found = path.stat().st_size if path.is_file() else 0
+        if found != needed:
+            raise FileFormatError(f"{path}: {found} bytes, expected {needed}")
+
+    def read() -> Iterator[scipy.sparse.csr_matrix]:
+        arrays = {name: _mapped(source / f"{name}.bin", kind) for name, kind in _PARTS.items()}
+        for first in range(0, rows, step):
+            starts = np.array(arrays["starts"][first : first + step + 1])
+            inside = slice(int(starts[0]), int(starts[-1]))
+            parts = (np.array(arrays["values"][inside]), np.array(arrays["columns"][inside]), starts - starts[0])
+            yield scipy.sparse.csr_matrix(parts, shape=(len(starts) - 1, width))
+
+    labels = about.get("vocabulary")
+    return RowBlocks(read=read, num_rows=rows, coords={} if labels is None else {"feature": labels})
+
+
+def _mapped(path: Path, kind: Any) -> Any:
+    return np.memmap(path, dtype=kind, mode="r") if path.stat().st_size else np.empty(0, kind)
+
+
+def _counts(checked: Data, number: int, width: int) -> scipy.sparse.csr_matrix:
+    where = f"block {number}"
+    if checked.mask is not None:
+        raise DataError(f"{where} has missing entries", expected="counts")
+    if checked.num_features != width:
+        raise DataError(f"{where} has {checked.num_features} columns", axis="feature", expected=f"{width}")
+    x = checked.x if checked.is_sparse else _sparse.from_dense(checked.x)
+    matrix = _sparse.to_scipy(x)
+    wrong = (matrix.data < 0) | (matrix.data > 2**24) | (matrix.data != np.round(matrix.data))
+    if wrong.any():
+        raise DataError(f"{where} has {matrix.data[wrong][0]:g}", expected="whole numbers from 0 to 2^24")
+    return matrix
+
+
+def _at_least_one(block_rows: int) -> int:
+    if block_rows < 1:
+        raise DataError(f"block_rows = {block_rows}", expected="at least 1")
+    return block_rows
