@@ -161,7 +161,7 @@ class SVI:
         if self.sums_codes and model.has_continuous_locals:
             # Pyro's automatic guides hold the locals of the rows that they first saw, and no others.
             if isinstance(self.batch_size, int) and self.batch_size < len(data):
-                found = f'guide="{self.guide}" keeps a value of every row\'s {model.local_site} and takes no minibatches'
+                found = f'guide="{self.guide}" keeps every row\'s {model.local_site} and takes no minibatches'
                 raise MethodError(f'{found}; use batch_size=None or guide="mean_field"')
             return None
         if not isinstance(self.batch_size, str):
