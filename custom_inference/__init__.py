@@ -26,6 +26,7 @@ from custom_inference.guides import (
 from custom_inference.mcmc import NUTS
 from custom_inference.predictive import reconstruction_error
 from custom_inference.svi import SVI
+from custom_inference.tempered import TemperedEM
 from custom_inference.vem import EM, Search, VariationalEM
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "MeanField",
     "PointEstimate",
     "Search",
+    "TemperedEM",
     "Truncated",
     "VariationalBayes",
     "VariationalEM",

@@ -109,6 +109,7 @@ def save(fit: Fit, path: Path) -> Path:
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
         "solver": fit.solver.steps.bound_name if fit.solver else None,
+        "solver_settings": fit.solver.steps.kept if fit.solver else {},
         **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,15 +158,21 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         parts = _group(tensors, "local/")
         bound = parts.pop("bound")
         local = Local(POSTERIORS[meta["local"]](**parts), bound)
+    settings = {key: _tuple(value) for key, value in meta.get("solver_settings", {}).items()}
     return {
         "model": model,
         "params": params,
         "elbo": tensors["elbo"],
         "data": Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=meta["coords"]),
         "local": local,
-        "solver": LocalSolver(steps=steps_for(model, meta["solver"])) if meta["solver"] else None,
+        "solver": LocalSolver(steps=steps_for(model, meta["solver"], **settings)) if meta["solver"] else None,
         "global_posterior": {s: POSTERIORS[kind](**_group(tensors, f"global/{s}/")) for s, kind in posteriors.items()},
         "draws": _group(tensors, "draws/") or None,
         "sample_stats": _group(tensors, "stats/"),
         **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},
     }
+
+
+def _tuple(value: Any) -> Any:
+    """What JSON made a list of, as settings have it."""
+    return tuple(value) if isinstance(value, list) else value

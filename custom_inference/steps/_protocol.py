@@ -63,6 +63,11 @@ class Steps(abc.ABC):
         return self
 
     @property
+    def kept(self) -> dict[str, Any]:
+        """Settings (JSON-able) without which a saved fit's locals of new rows would come out differently."""
+        return {}
+
+    @property
     def patience(self) -> int:
         """For how many E steps in a row the bound must stand still before it counts as settled."""
         return 1

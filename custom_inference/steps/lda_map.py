@@ -24,7 +24,7 @@ as P(d | k) = theta_dk L_d / (R P(k)), and what does not depend on k drops out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -54,6 +54,10 @@ class LdaMap(TopicSteps):
     bound_name: ClassVar[str] = POINT
     accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("topic_proportion",)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return {} if self.temper == 1.0 else {"temper": self.temper, "share": self.share}
 
     def local(self) -> LdaMap:
         """Folding in: many cheap updates between two looks at the bound."""
@@ -130,3 +134,13 @@ def _gathered(words: Tensor, block: Block) -> Tensor:
 def _log_likelihood(theta: Tensor, seen: Tensor, block: Block) -> Tensor:
     mixture = (seen @ theta.unsqueeze(-1)).squeeze(-1)
     return torch.xlogy(block.count, mixture).sum(-1)
+
+
+def log_mixture(rows: DocumentRows, proportion: Tensor, topic: Tensor) -> Tensor:
+    """log sum_k theta_dk b_kv of every stored cell, (nnz,)."""
+    words = topic.T.contiguous()
+    found = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
+    for block in rows.blocks:
+        theta = proportion[block.documents].unsqueeze(-1)
+        found[block.cells] = (_gathered(words, block) @ theta).squeeze(-1).log()
+    return found[:-1]
