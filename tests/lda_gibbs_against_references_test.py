@@ -47,28 +47,6 @@ def test_a_sweep_leaves_the_posterior_as_it_is():
     assert moved > size / 2 and chisquare(after, weight * size).pvalue > RARE
 
 
-def test_the_conditional_of_every_token_is_eq_27_37():
-    """The last token of the sweep is drawn last, given all others: its frequencies in each of their states."""
-    _, documents, every, weight, data = toy()
-    chain = LdaChain(TokenList.of(DocumentRows.of(data)), 2, torch.tensor(ALPHA), torch.tensor(GAMMA), 7)
-    rng, seen = np.random.default_rng(1), np.zeros((32, 2))
-    for place in rng.choice(len(every), 12_000, p=weight):
-        chain.assign(every[place].astype(np.int32))
-        chain.sweep()
-        others = int("".join(map(str, chain.topic[:-1])), 2)
-        seen[others, chain.topic[-1]] += 1
-    expected = []
-    for others in range(32):
-        q = _collapsed.split(every[2 * others], documents)
-        expected.append(_collapsed.gibbs_conditional(documents, q, 1, 2, 2, 3, ALPHA, GAMMA))
-    total = seen.sum(1, keepdims=True)
-    deviation = (seen - total * expected) ** 2 / (total * np.array(expected) + 1e-300)
-    enough = total[:, 0] > 50
-    # Chi-square with one degree of freedom a state: mean 1, variance 2.
-    value, freedom = deviation[enough].sum(), enough.sum()
-    assert enough.sum() > 10 and abs(value - freedom) < 4 * np.sqrt(2 * freedom)
-
-
 def test_sweeps_at_given_topics_leave_the_posterior_of_a_document_as_it_is():
     topic = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
     x = np.array([[2.0, 1.0, 1.0]])
