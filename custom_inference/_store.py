@@ -34,8 +34,22 @@ def _prior_to_json(prior: Any) -> dict[str, Any]:
     names = [n for n in prior.arg_constraints if n in accepted]
     if {"probs", "logits"} <= set(names):  # either will do, not both
         names.remove("probs" if "logits" in vars(prior) else "logits")
-    arguments = {n: torch.as_tensor(getattr(prior, n)).tolist() for n in names}
+    arguments = {n: _numbers_to_json(torch.as_tensor(getattr(prior, n))) for n in names}
     return {"distribution": type(prior).__name__, "arguments": arguments}
+
+
+def _numbers_to_json(value: Tensor) -> Any:
+    """Nested lists; of equal numbers (a symmetric Dirichlet over a vocabulary) the number and the shape."""
+    first = value.flatten()[:1]
+    if value.numel() > 1 and bool((value == first).all()):
+        return {"all": first.item(), "shape": list(value.shape)}
+    return value.tolist()
+
+
+def _numbers_from_json(entry: Any, dtype: torch.dtype) -> Tensor:
+    if isinstance(entry, dict):
+        return torch.full(entry["shape"], entry["all"], dtype=dtype)
+    return torch.tensor(entry, dtype=dtype)
 
 
 def _prior_from_json(entry: dict[str, Any], dtype: torch.dtype) -> Any:
@@ -44,7 +58,7 @@ def _prior_from_json(entry: dict[str, Any], dtype: torch.dtype) -> Any:
     kind = getattr(dist, entry["distribution"], None)
     if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
         raise FileFormatError(f"prior of unknown distribution {entry['distribution']!r}")
-    arguments: dict[str, Any] = {name: torch.tensor(value, dtype=dtype) for name, value in entry["arguments"].items()}
+    arguments: dict[str, Any] = {name: _numbers_from_json(value, dtype) for name, value in entry["arguments"].items()}
     return kind(**arguments)
 
 

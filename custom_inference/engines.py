@@ -148,7 +148,7 @@ def solve_local(
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
     """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; x dense."""
     with pyro.get_param_store().scope():
-        program = pyro.condition(model, data={**params, model.local_site: local})
+        program = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
         trace.compute_log_prob()
     nodes: Any = trace.nodes

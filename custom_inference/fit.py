@@ -57,6 +57,9 @@ class Fit:
             f"  objective ({self.bound_name}): {last}\n  status: {self.status}"
         )
 
+    def __post_init__(self) -> None:
+        self.model = self.model.summed_out
+
     # ----- local latents ----------------------------------------------------------------------------------
 
     @property

@@ -180,6 +180,8 @@ class SVI:
         if isinstance(guide, LocalGuide):
             if isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized":
                 return FactorizedBound()
+            if enumerates:  # sites that the program marks for it
+                return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
             if guide.analytic:
                 return ClosedFormELBO(num_particles=self.num_particles)
             if guide.model_spec.has_continuous_locals:
@@ -197,9 +199,10 @@ class SVI:
     ) -> tuple[list[float], str]:
         """Minimise the loss of a guide of the model's program; returns the objective's trace and how it ended."""
         batch_size = self._batch(model, data)
-        enumerates = self.sums_codes and not model.has_continuous_locals
+        codes = self.sums_codes and not model.has_continuous_locals
+        enumerates = codes or model.summed_out is not model
         loss = self._loss(guide, enumerates)
-        if enumerates:
+        if codes:
             program = config_enumerate(program, default="parallel")
         inference = PyroSVI(program, guide, self._optimizer(guide, batch_size), loss)
         trace: list[float] = []
