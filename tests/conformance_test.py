@@ -46,6 +46,7 @@ METHODS = {
     "cvb0": ci.VariationalEM(guide="cvb0", max_iterations=40),
     "gaussian": ci.VariationalEM(guide="gaussian", max_iterations=40),
     "nuts": ci.NUTS(num_samples=20, warmup=20, chains=2, max_tree_depth=5),
+    "tempered": ci.TemperedEM(max_iterations=40),
     "gibbs": ci.CollapsedGibbs(num_samples=20, warmup=20, chains=2),
 }
 
@@ -55,6 +56,8 @@ def applies(model: str, method: str) -> bool:
     instance, settings = MODELS[model].example().model, METHODS[method]
     if isinstance(settings, ci.VariationalEM) or getattr(settings, "guide", None) == "factorized":
         return named_guide(settings.guide).bound_name in engines_of(instance)
+    if isinstance(settings, ci.TemperedEM):
+        return settings.applies(instance)
     if isinstance(settings, ci.CollapsedGibbs):
         return has_sampler(instance)
     if isinstance(settings, ci.SVI) and not settings.sums_codes:

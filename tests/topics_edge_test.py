@@ -11,7 +11,7 @@ from ppl_models import LDA, PLSA, MethodError, MultinomialPCA, _sparse
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 METHODS = {
-    "em": ci.EM(max_iterations=5),
+    "em": ci.EM(max_iterations=5, search=None),  # its search is long
     "map": ci.VariationalEM(guide="map", max_iterations=5),
     "dirichlet": ci.VariationalEM(guide="dirichlet", max_iterations=5),
     "vb": ci.VariationalEM(guide="vb", max_iterations=5),
