@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
 
+from custom_inference import Fit
 from ppl_models import datasets
 from ppl_models._sparse import to_scipy
+
+Array = NDArray[np.float64]
 
 
 class Documents(NamedTuple):
@@ -52,6 +58,17 @@ def generated(num_documents: int, seed: int = 0) -> Documents:
     test = datasets.sample_lda(drawn.truth["topic"], 500, alpha=0.1, length=100, min_length=20, seed=seed + 1)
     words = [str(v) for v in range(drawn.data.num_features)]
     return Documents("drawn from LDA", to_scipy(drawn.data.x), to_scipy(test.data.x), words, "")
+
+
+def folded_in(fit: Fit, documents: Any, *, iterations: int = 40) -> Array:
+    """Topic proportions of new documents at the fit's topics, (N, K), by so many of its E steps, each of many sweeps.
+
+    ``Fit.transform`` goes on until nothing changes, which by EM takes long and changes no perplexity.
+    """
+    assert fit.solver is not None
+    solver = replace(fit.solver, max_iterations=iterations, tolerance=1e-3)
+    with torch.no_grad():
+        return solver.solve(fit.globals, fit.model.prepare(documents, dtype=torch.float64)).posterior.mean.numpy()
 
 
 def _cut(name: str, train: sp.csr_matrix, test: sp.csr_matrix, words: list[str], number: int) -> Documents:

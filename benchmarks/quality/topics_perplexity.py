@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import custom_inference
 from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
-from benchmarks.quality._topic_data import Documents, newsgroups, nips
+from benchmarks.quality._topic_data import Documents, folded_in, newsgroups, nips
 from benchmarks.quality._topic_figures import lines, save
 from benchmarks.speed._topic_evaluator import halved
 from custom_inference import EM, Fit, Search, VariationalEM
@@ -104,7 +104,7 @@ def plsa(documents: Documents, halves: Halves, size: int, seed: int = 0) -> Scor
     method = VariationalEM(guide="map", search=ONE, tolerance=1e-2, max_iterations=150)
     fit = method.fit(model, documents.train, seed=seed, progress=False)
     topic = fit.params["topic"].numpy()
-    own, part = (fit.transform(x).numpy() for x in (halves.whole, halves.observed))
+    own, part = (folded_in(fit, x) for x in (halves.whole, halves.observed))
     trained = fit.params["topic_proportion"].numpy()
     pairs = ((halves.whole, own), (halves.held_out, part), (documents.train, trained))
     return Scores(*(words_at(x, mix, topic) for x, mix in pairs))
