@@ -178,7 +178,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = require_data(parser, arguments)
     quiet_and_single_threaded()
-    words, sizes = (500, (2, 5)) if arguments.quick else (2000, (2, 5, 10, 20, 50, 100))
+    words, sizes = (500, (2, 5)) if arguments.quick else (2000, (2, 5, 10, 20, 50))
     load = {"nips": nips, "newsgroups": newsgroups}
     earlier = {} if arguments.quick else read_tables("topics_perplexity")
     tables = []
