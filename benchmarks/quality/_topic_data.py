@@ -16,14 +16,15 @@ from ppl_models import datasets
 from ppl_models._sparse import to_scipy
 
 Array = NDArray[np.float64]
+Counts = Any  # scipy.sparse.csr_matrix
 
 
 class Documents(NamedTuple):
     """Counts (N, V) to learn from and to test on, the words, and what was cut, in words."""
 
     name: str
-    train: sp.csr_matrix
-    test: sp.csr_matrix
+    train: Counts
+    test: Counts
     words: list[str]
     cut: str
 
@@ -71,13 +72,13 @@ def folded_in(fit: Fit, documents: Any, *, iterations: int = 40) -> Array:
         return solver.solve(fit.globals, fit.model.prepare(documents, dtype=torch.float64)).posterior.mean.numpy()
 
 
-def _cut(name: str, train: sp.csr_matrix, test: sp.csr_matrix, words: list[str], number: int) -> Documents:
+def _cut(name: str, train: Counts, test: Counts, words: list[str], number: int) -> Documents:
     """The most frequent words of those in at most 40% of the documents; documents of at least 10 such words."""
     share = np.asarray((train > 0).mean(0)).ravel()
     total = np.where(share <= 0.4, np.asarray(train.sum(0)).ravel(), 0)
     kept = np.sort(np.argsort(-total, kind="stable")[:number])
 
-    def part(counts: sp.csr_matrix) -> sp.csr_matrix:
+    def part(counts: Counts) -> Counts:
         found = sp.csr_matrix(counts[:, kept]).astype(np.float64)
         return found[np.asarray(found.sum(1)).ravel() >= 10]
 

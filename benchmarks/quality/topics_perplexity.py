@@ -86,7 +86,7 @@ def mixture(documents: Documents, halves: Halves, size: int, seed: int = 0) -> S
     model = MixtureOfMultinomials(num_topics=size, vocabulary_size=len(documents.words))
     model = model.with_concentration(gamma=GAMMA)
     fit = EM(search=ONE, tolerance=1e-3).fit(model, documents.train, seed=seed, progress=False)
-    return Scores(*(_exact(fit, x) for x in (halves.whole,)), _exact_rest(fit, halves), _exact(fit, documents.train))
+    return Scores(_exact(fit, halves.whole), _exact_rest(fit, halves), _exact(fit, documents.train))
 
 
 def _exact(fit: Fit, counts: Any) -> Array:
