@@ -4,7 +4,8 @@ One class is drawn a row, with proportions and components integrated out. Withou
 and counts S_kf of features, which lie side by side in groups of sums T_kg (one group of words; one for each
 categorical response). The full conditional of the class of a row with counts x is
 
-    p(z = k | rest) ~ (n_k + alpha_k) prod_f [prod_{t < x_f} (S_kf + a_f + t)] / prod_g [prod_{t < x_g} (T_kg + A_g + t)]
+    p(z = k | rest) ~ (n_k + alpha_k) prod_f [prod_{t < x_f} (S_kf + a_f + t)]
+                      / prod_g [prod_{t < x_g} (T_kg + A_g + t)]
 
 (Dirichlet-multinomial; x_g and A_g are sums over the group), and of events under Gamma(a_f, b) priors
 
@@ -71,7 +72,8 @@ def sweep_simplices(crow, column, count, group, assignment, alpha, prior, mass, 
     """One new class for every row, in place; -1 in ``assignment`` is a row without a class.
 
     crow (N + 1,), column, count: the rows in CSR. group (F,): of each feature. alpha (K,). prior a (F, K), mass A
-    (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. share (N, K): the conditional probabilities.
+    (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. share (N, K): the conditional
+    probabilities.
     """
     score, state = np.empty(alpha.shape[0]), rng[0]
     for n in range(crow.shape[0] - 1):
