@@ -15,6 +15,7 @@ from custom_inference.fit import Fit
 from custom_inference.gibbs import CollapsedGibbs, has_sampler
 from custom_inference.mcmc import NUTS
 from custom_inference.svi import SVI
+from custom_inference.tempered import TemperedEM
 from custom_inference.vem import EM, VariationalEM, named_guide
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
@@ -68,6 +69,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "svi_normal": partial(SVI, guide="normal"),
     "nuts": NUTS,
     "gibbs": CollapsedGibbs,
+    "tempered": TemperedEM,
 }
 
 
@@ -112,6 +114,8 @@ def methods_for(model: Model) -> list[str]:
         if isinstance(method, SVI) and not method.sums_codes and not has_local_guides(model):
             continue
         if isinstance(method, CollapsedGibbs) and not has_sampler(model):
+            continue
+        if isinstance(method, TemperedEM) and not method.applies(model):
             continue
         if isinstance(method, Exact) and model.has_continuous_locals and "evidence" not in engines:
             continue

@@ -34,8 +34,22 @@ def _prior_to_json(prior: Any) -> dict[str, Any]:
     names = [n for n in prior.arg_constraints if n in accepted]
     if {"probs", "logits"} <= set(names):  # either will do, not both
         names.remove("probs" if "logits" in vars(prior) else "logits")
-    arguments = {n: torch.as_tensor(getattr(prior, n)).tolist() for n in names}
+    arguments = {n: _numbers_to_json(torch.as_tensor(getattr(prior, n))) for n in names}
     return {"distribution": type(prior).__name__, "arguments": arguments}
+
+
+def _numbers_to_json(value: Tensor) -> Any:
+    """Nested lists; of equal numbers (a symmetric Dirichlet over a vocabulary) the number and the shape."""
+    first = value.flatten()[:1]
+    if value.numel() > 1 and bool((value == first).all()):
+        return {"all": first.item(), "shape": list(value.shape)}
+    return value.tolist()
+
+
+def _numbers_from_json(entry: Any, dtype: torch.dtype) -> Tensor:
+    if isinstance(entry, dict):
+        return torch.full(entry["shape"], entry["all"], dtype=dtype)
+    return torch.tensor(entry, dtype=dtype)
 
 
 def _prior_from_json(entry: dict[str, Any], dtype: torch.dtype) -> Any:
@@ -44,7 +58,7 @@ def _prior_from_json(entry: dict[str, Any], dtype: torch.dtype) -> Any:
     kind = getattr(dist, entry["distribution"], None)
     if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
         raise FileFormatError(f"prior of unknown distribution {entry['distribution']!r}")
-    arguments: dict[str, Any] = {name: torch.tensor(value, dtype=dtype) for name, value in entry["arguments"].items()}
+    arguments: dict[str, Any] = {name: _numbers_from_json(value, dtype) for name, value in entry["arguments"].items()}
     return kind(**arguments)
 
 
@@ -109,6 +123,7 @@ def save(fit: Fit, path: Path) -> Path:
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
         "solver": fit.solver.steps.bound_name if fit.solver else None,
+        "solver_settings": fit.solver.steps.kept if fit.solver else {},
         **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,15 +172,21 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         parts = _group(tensors, "local/")
         bound = parts.pop("bound")
         local = Local(POSTERIORS[meta["local"]](**parts), bound)
+    settings = {key: _tuple(value) for key, value in meta.get("solver_settings", {}).items()}
     return {
         "model": model,
         "params": params,
         "elbo": tensors["elbo"],
         "data": Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=meta["coords"]),
         "local": local,
-        "solver": LocalSolver(steps=steps_for(model, meta["solver"])) if meta["solver"] else None,
+        "solver": LocalSolver(steps=steps_for(model, meta["solver"], **settings)) if meta["solver"] else None,
         "global_posterior": {s: POSTERIORS[kind](**_group(tensors, f"global/{s}/")) for s, kind in posteriors.items()},
         "draws": _group(tensors, "draws/") or None,
         "sample_stats": _group(tensors, "stats/"),
         **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},
     }
+
+
+def _tuple(value: Any) -> Any:
+    """What JSON made a list of, as settings have it."""
+    return tuple(value) if isinstance(value, list) else value

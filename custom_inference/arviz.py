@@ -40,7 +40,8 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     Groups
     ------
     posterior: globals (chain, draw, ...) and locals (chain, draw, row, component). A point estimate is repeated,
-        and says so: attribute ``globals`` = "point estimate".
+        and says so: attribute ``globals`` = "point estimate". Globals with an approximate posterior
+        (``Fit.global_posterior``) are drawn from it, or their mean is repeated where draws would be too large.
     sample_stats: the sampler's own, if it has any.
     log_likelihood: ``x`` (chain, draw, row), log p(x_n | globals) with the local latents summed out; attribute
         ``bound`` names what stands in for it where the sum is not feasible.
@@ -99,8 +100,8 @@ def _container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any
 def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[Any]]) -> xr.Dataset:
     site = fit.model.local_site
     if fit.draws is None:
-        values: dict[str, Any] = {s: _repeated(v, num_draws) for s, v in fit.globals.items()}
-        kind = "point estimate"
+        values: dict[str, Any] = {s: _global_draws(fit, s, num_draws) for s in fit.globals}
+        kind = "approximate posterior" if fit.global_posterior else "point estimate"
         if num_rows:
             # Of these rows alone: drawing all of many rows takes memory.
             values[site] = fit.posterior.rows(slice(0, num_rows)).sample(num_draws, seed=fit.seed)[None]
@@ -113,6 +114,14 @@ def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[A
     dataset = _dataset(values, fit.model.dims, labels)
     dataset.attrs["globals"] = kind
     return dataset
+
+
+def _global_draws(fit: Fit, site: str, num_draws: int) -> Array:
+    """Draws of a posterior where the fit has one and they are few enough; else its mean, or the point, repeated."""
+    value = fit.globals[site]
+    if site not in fit.global_posterior or num_draws * value.numel() > _DENSE_UP_TO:
+        return _repeated(value, num_draws)
+    return _numpy(fit.global_posterior[site].sample(num_draws, seed=fit.seed)[None])
 
 
 def _repeated(value: Any, num_draws: int) -> Array:

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from custom_inference import predictive
 from custom_inference.fit import Fit
-from ppl_models import MethodError
+from custom_inference.steps._documents import DocumentRows
+from ppl_models import Data, MethodError
+from ppl_models._tokens import Tokens
 
 #: Entries of the (test rows, training rows) table per block.
 _BLOCK_ENTRIES = 2**22
@@ -27,15 +29,23 @@ def empirical_bayes_log_likelihood(fit: Fit, x_test: Any, mask: Any = None) -> T
     Latents of finitely many values (classes, codes) have a prior of their own: there it is the exact evidence, such as
     log sum_k pi_k prod_t p_kt^x_t (1 - p_kt)^(1 - x_t) of a mixture (eq. 26). Missing entries drop out.
 
+    In models of documents (PLSA, LDA) p(x | s_n) is that of the words that occur, and sparse counts stay sparse:
+
+        log p(x) = log (1 / N_train) sum_n prod_t (sum_k s_nk b_kt)^x_t                                       (eq. 24)
+
+    which is -inf for a document with a word to which no training document gives any probability.
+
     Raises
     ------
-    MethodError: a model with continuous latents and observations other than counts of Bernoulli draws.
+    MethodError: a model with continuous latents and observations other than counts of Bernoulli draws or of words.
     """
     if not fit.model.has_continuous_locals:
         return fit.log_likelihood(x_test, mask=mask)
     data = fit._as_data(x_test, mask)
     local = fit.posterior.mean
     sites = predictive.observed_site(fit.model, fit.globals, local[:1])
+    if isinstance(sites["fn"], Tokens):
+        return _of_words(sites["fn"], fit.params["topic"], local, data)
     total_count = _draws(fit, sites["fn"])
     mean = predictive.feature_mean(fit.model, fit.globals, local) / total_count
     # Means that rounded to 0 or 1 would give an entry probability 0.
@@ -51,6 +61,16 @@ def empirical_bayes_log_likelihood(fit: Fit, x_test: Any, mask: Any = None) -> T
         table = ones @ on + zeros @ off
         found.append(table.logsumexp(-1) - math.log(len(local)) + coefficient.sum(-1))
     return torch.cat(found)
+
+
+def _of_words(tokens: Tokens, topic: Tensor, local: Tensor, data: Data) -> Tensor:
+    """Eq. 24: local (N_train, K), topic (K, V); a block of training documents at a time."""
+    rows = DocumentRows.of(data, coefficient=tokens.coefficient)
+    total = torch.full_like(rows.lengths, -torch.inf)
+    for part in local.split(max(1, _BLOCK_ENTRIES // max(data.num_features, len(data)))):
+        log_word = torch.log(part @ topic).T.contiguous()
+        total = torch.logaddexp(total, (rows.counts @ log_word).logsumexp(-1))
+    return total - math.log(len(local)) + rows.log_coefficient
 
 
 def _draws(fit: Fit, distribution: Any) -> int:

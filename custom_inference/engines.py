@@ -60,8 +60,9 @@ def steps_for(model: Model, name: str, **settings: Any) -> Steps:
 
 
 def local_of(steps: Steps, params: dict[str, Tensor], rows: Any, step: EStep) -> Local:
-    """What an E step arrived at; points have no bound."""
-    bound = torch.full_like(step.bound, torch.nan) if steps.bound_name == POINT else step.bound
+    """What an E step arrived at; points have no bound, nor has an objective that is none."""
+    none = steps.bound_name == POINT or not steps.is_bound
+    bound = torch.full_like(step.bound, torch.nan) if none else step.bound
     return Local(steps.posterior(params, rows, step), bound)
 
 
@@ -147,7 +148,7 @@ def solve_local(
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
     """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; x dense."""
     with pyro.get_param_store().scope():
-        program = pyro.condition(model, data={**params, model.local_site: local})
+        program = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
         trace.compute_log_prob()
     nodes: Any = trace.nodes

@@ -158,6 +158,12 @@ class SVI:
         return self.guide
 
     def _batch(self, model: Model, data: Data) -> int | None:
+        if self.sums_codes and model.has_continuous_locals:
+            # Pyro's automatic guides hold the locals of the rows that they first saw, and no others.
+            if isinstance(self.batch_size, int) and self.batch_size < len(data):
+                found = f'guide="{self.guide}" keeps a value of every row\'s {model.local_site} and takes no minibatches'
+                raise MethodError(f'{found}; use batch_size=None or guide="mean_field"')
+            return None
         if not isinstance(self.batch_size, str):
             return self.batch_size if self.batch_size is None or self.batch_size < len(data) else None
         if "num_tokens" in model.given(data):
@@ -174,6 +180,8 @@ class SVI:
         if isinstance(guide, LocalGuide):
             if isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized":
                 return FactorizedBound()
+            if enumerates:  # sites that the program marks for it
+                return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
             if guide.analytic:
                 return ClosedFormELBO(num_particles=self.num_particles)
             if guide.model_spec.has_continuous_locals:
@@ -191,9 +199,10 @@ class SVI:
     ) -> tuple[list[float], str]:
         """Minimise the loss of a guide of the model's program; returns the objective's trace and how it ended."""
         batch_size = self._batch(model, data)
-        enumerates = self.sums_codes and not model.has_continuous_locals
+        codes = self.sums_codes and not model.has_continuous_locals
+        enumerates = codes or model.summed_out is not model
         loss = self._loss(guide, enumerates)
-        if enumerates:
+        if codes:
             program = config_enumerate(program, default="parallel")
         inference = PyroSVI(program, guide, self._optimizer(guide, batch_size), loss)
         trace: list[float] = []

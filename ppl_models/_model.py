@@ -120,6 +120,11 @@ class Model(abc.ABC):
         return self.local_site in self.priors
 
     @property
+    def summed_out(self) -> Model:
+        """The same model without the sites that are there to be summed out: what fits hold; by default this one."""
+        return self
+
+    @property
     def code_bits(self) -> int | None:
         """Bits of the binary code that each row's local latent is, or None where it is something else."""
         return None

@@ -98,6 +98,11 @@ class LDAIndicator(LDA):
     def dims(self) -> dict[str, tuple[str, ...]]:
         return {**super().dims, "indicator": ("token",)}
 
+    @property
+    def summed_out(self) -> LDA:
+        """:class:`LDA` with the same priors: what fits hold."""
+        return LDA(**self.settings(), priors=self.priors)
+
     def __call__(
         self,
         x: Tensor | None = None,

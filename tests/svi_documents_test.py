@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import resource
 
+import arviz as az
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import TraceMeanField_ELBO
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceMeanField_ELBO
 from torch.autograd import gradcheck
 from torch.distributions import kl_divergence
 
@@ -19,8 +20,19 @@ from custom_inference._starts import documents_a_step
 from custom_inference.guides import Amortized, MeanField
 from custom_inference.guides._dirichlet import ClosedFormELBO, GuideDirichlet
 from custom_inference.guides._globals import SoftmaxBasis, global_kind
-from ppl_models import LDA, NOCA, PLSA, AspectBernoulli, Data, MethodError, MixtureOfBernoullis, MultinomialPCA, _sparse
+from ppl_models import (
+    LDA,
+    NOCA,
+    PLSA,
+    AspectBernoulli,
+    Data,
+    MethodError,
+    MixtureOfBernoullis,
+    MultinomialPCA,
+    _sparse,
+)
 from ppl_models._products import entry_products, sparse_product
+from ppl_models.lda import LDAIndicator
 from tests.references import _collapsed, _topics
 from tests.references import lda as reference
 
@@ -313,7 +325,7 @@ def test_automatic_treatment_of_the_globals():
     edged = example.model.with_priors(mixing_proportion=dist.Dirichlet(torch.full((3,), 0.5)))
     assert global_kind(edged, "auto") == "dirichlet"
     assert global_kind(edged, "delta") == "delta"
-    with pytest.raises(MethodError, match="valid: auto, delta, normal, dirichlet"):
+    with pytest.raises(MethodError, match="valid: auto, delta, dirichlet, normal"):
         ci.SVI(globals_="points")
     with pytest.raises(MethodError, match="for sites on the simplex"):
         ci.SVI(globals_="dirichlet", steps=1).fit(NOCA.example().model, NOCA.example().data, progress=False)
@@ -346,3 +358,111 @@ def test_points_of_one_topic_are_the_smoothed_frequencies(model, pseudo):
     counts = torch.tensor(x).sum(0) + pseudo
     assert torch.allclose(fit.params["topic"][0], counts / counts.sum(), atol=1e-3)
     assert fit.bound_name == "map"
+
+
+# ----- token indicators -------------------------------------------------------------------------------------------
+
+
+def _points(values, total):
+    """A guide of points of every site, in the model's own plate."""
+
+    def guide(x, mask=None, batch_size=None):
+        pyro.sample("topic", dist.Delta(values["topic"], event_dim=2))
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+            pyro.sample("topic_proportion", dist.Delta(values["topic_proportion"][index], event_dim=1))
+
+    return guide
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_enumerating_the_tokens_topics_gives_lda(kind, batch_size):
+    """TraceEnum_ELBO at points of all other sites is the log joint with the indicators summed out, (27.22)."""
+    example = LDA.example()
+    x, total = example.data.x, len(example.data)
+    mask = torch.rand(x.shape) > 0.3 if kind == "masked" else None
+    given = _sparse.from_dense(x) if kind == "sparse" else x
+    guide, values = _points(example.truth, total), []
+    kept = LDAIndicator(num_topics=3, vocabulary_size=9, priors=example.model.priors)
+    for model, loss in ((kept, TraceEnum_ELBO(max_plate_nesting=1)), (example.model, Trace_ELBO())):
+        pyro.set_rng_seed(11)  # the same documents in the minibatch
+        values.append(-loss.loss(model, guide, given, mask=mask, batch_size=batch_size))
+    assert np.isclose(*values, rtol=1e-12)
+    if batch_size is None:
+        truth = {site: example.truth[site].numpy() for site in ("topic", "topic_proportion")}
+        priors = {"topic": ("dirichlet", 0.05), "topic_proportion": ("dirichlet", 0.1)}
+        observed = None if mask is None else mask.numpy()
+        params = {"topic": truth["topic"]}
+        expected = reference.log_joint(params, x.numpy(), truth["topic_proportion"], observed, priors)
+        assert np.isclose(values[0], expected, rtol=1e-10)
+
+
+def test_fits_of_the_tokens_topics_are_fits_of_lda(tmp_path):
+    example = LDA.example()
+    kept = LDAIndicator(num_topics=3, vocabulary_size=9).with_concentration(alpha=0.7)
+    data = example.data.rows(slice(0, 10))
+    for method in (ci.SVI(steps=5), ci.SVI(guide="delta", steps=5), ci.NUTS(num_samples=4, warmup=2, chains=1)):
+        fit = method.fit(kept, data, progress=False)
+        assert type(fit.model) is LDA and torch.equal(fit.model.priors["topic_proportion"].concentration[:1],
+                                                      torch.tensor([0.7]))
+        assert fit.predictive(2).shape == (2, 10, 9) and fit.log_likelihood().shape == (10,)
+        assert ci.Fit.load(fit.save(tmp_path / "fit")).params["topic"].shape == (3, 9)
+
+
+# ----- faces ------------------------------------------------------------------------------------------------------
+
+
+def test_posteriors_of_topics_in_files_and_in_arviz(tmp_path):
+    model = lda_model(3, 20)
+    _, x = planted(0, 40)
+    fit = ci.SVI(steps=10).fit(model, _sparse.from_dense(x), progress=False)
+    path = fit.save(tmp_path / "fit")
+    loaded = ci.Fit.load(path)
+    assert torch.equal(loaded.global_posterior["topic"].concentration, fit.global_posterior["topic"].concentration)
+    assert torch.equal(loaded.model.priors["topic"].concentration, model.priors["topic"].concentration)
+    tree = fit.to_arviz(num_draws=400)
+    draws = tree.posterior["topic"]
+    assert draws.dims == ("chain", "draw", "component", "word") and draws.shape == (1, 400, 3, 20)
+    assert tree.posterior.attrs["globals"] == "approximate posterior"
+    error = draws.values[0].std(0) / 20
+    assert (np.abs(draws.values[0].mean(0) - fit.params["topic"].numpy()) < 5 * error).all()
+    assert np.array_equal(tree.observed_data["x"].values, x.numpy())
+
+
+def test_symmetric_priors_take_no_space_in_files(tmp_path):
+    sizes = []
+    for words in (100, 20_000):
+        x = torch.zeros(2, words)
+        x[:, :5] = 1
+        model = PLSA(num_topics=1, vocabulary_size=words)
+        fit = ci.Fit(model=model, params={"topic": torch.ones(1, 1)}, elbo=torch.ones(1), bound_name="map", status="",
+                     method="", data=Data(x=_sparse.from_dense(x)), seed=0)
+        sizes.append(fit.save(tmp_path / "fit").stat().st_size)
+    assert sizes[1] - sizes[0] < 20
+    uneven = LDA(num_topics=2, vocabulary_size=3).with_concentration(gamma=[0.1, 0.2, 0.3])
+    fit = ci.SVI(steps=1).fit(uneven, torch.ones(2, 3), progress=False)
+    loaded = ci.Fit.load(fit.save(tmp_path / "fit")).model
+    assert torch.equal(loaded.priors["topic"].concentration, torch.tensor([0.1, 0.2, 0.3]))
+
+
+def test_nuts_draws_from_the_exact_posterior():
+    """E[sum_k pi_ik b_kv | x], which no labelling of the topics moves, against the sum over all assignments.
+
+    Given the tokens' topics pi and b are independent Dirichlets (002, eqs. 27.31 and 27.32).
+    """
+    x, alpha, gamma = np.array([[2.0, 1.0], [0.0, 2.0]]), 1.2, 0.7
+    model = lda_model(2, 2, alpha=alpha, gamma=gamma)
+    fit = ci.NUTS(num_samples=200, warmup=80, chains=1, max_tree_depth=4).fit(model, x, seed=1, progress=False)
+    documents = _topics.tokens_of(x)
+    every, log_weight = _collapsed.table(documents, 2, 2, alpha, gamma)
+    exact = np.zeros((2, 2))
+    for weight, q in zip(np.exp(log_weight - np.logaddexp.reduce(log_weight)), every, strict=True):
+        shares = _collapsed.one_hot(_collapsed.split(q, documents), 2)
+        document, word = _collapsed.tables(documents, shares, 2)
+        document, word = document + alpha, word + gamma
+        exact += weight * (document / document.sum(1, keepdims=True)) @ (word / word.sum(1, keepdims=True))
+    found = (fit.draws["topic_proportion"] @ fit.draws["topic"]).numpy()
+    for i, v in np.ndindex(2, 2):
+        draws = found[:, :, i, v]
+        assert az.ess(draws) > 50
+        assert abs(draws.mean() - exact[i, v]) < 4 * np.asarray(az.mcse(draws)).item(), (i, v)

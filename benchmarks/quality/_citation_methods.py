@@ -41,7 +41,7 @@ def plsa(data: Data, size: int, seed: int) -> Learned:
     """EM from one random start."""
     model = PLSA(num_topics=size, vocabulary_size=data.num_features)
     return _admixture(
-        custom_inference.fit(model, data, seed=seed, search=ONE, tolerance=TOLERANCE, progress=False)
+        custom_inference.fit(model, data, seed=seed, search=ONE, tolerance=10 * TOLERANCE, progress=False)
     )
 
 

@@ -23,7 +23,7 @@ from benchmarks.quality._set_models import log_set_given_size, log_size, log_wor
 from ppl_models import Data
 
 #: Draws of topic proportions from the prior for LDA's E_q.
-DRAWS = 20_000
+DRAWS = 10_000
 
 
 class Scores(NamedTuple):

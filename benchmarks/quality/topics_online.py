@@ -3,8 +3,8 @@
     python -m benchmarks.quality.topics_online [--quick] [--data DIR]
 
 Writes ``benchmarks/results/topics_online.{md,json}`` and a figure. The source's figure is of Wikipedia, up to millions
-of documents; here are a corpus drawn from LDA and NIPS papers. All runs begin at one random start, and no E step remembers
-the documents' topics from before (algorithm 27.1, line 14). Online: rho_t = (t + 2)^-.6.
+of documents; here are a corpus drawn from LDA and NIPS papers. All runs begin at one random start, and no E step
+remembers the documents' topics from before (algorithm 27.1, line 14). Online: rho_t = (t + 2)^-.6.
 """
 
 from __future__ import annotations

@@ -38,6 +38,13 @@ class SoftmaxBasis(dist.Dirichlet):
         return super().log_prob(value) + value.log().sum(-1)
 
 
+class LogBasis(dist.Gamma):
+    """A Gamma(a, b) prior by its density in the basis log lambda, proportional to lambda^a exp(-b lambda)."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value) + value.log()
+
+
 def unbounded_sites(model: Model) -> list[str]:
     """Sites, global or local, whose prior density is infinite at an edge: no maximum a posteriori exists."""
     return [site for site, prior in model.priors.items() if is_unbounded(prior)]
@@ -55,13 +62,16 @@ def is_unbounded(prior: Any) -> bool:
 
 
 def with_modes(model: Model, sites: Sequence[str]) -> Model:
-    """The model with every unbounded Dirichlet prior of ``sites`` in the softmax basis, where it has a mode.
+    """The model with every unbounded Dirichlet or Gamma prior of ``sites`` in the basis where it has a mode.
 
     Raises MethodError for other priors without a mode.
     """
     changed = {}
     for site in set(sites) & set(unbounded_sites(model)):
         prior: Any = model.priors[site]
+        if isinstance(prior, torch.distributions.Gamma):
+            changed[site] = LogBasis(prior.concentration, prior.rate)
+            continue
         if not isinstance(prior, torch.distributions.Dirichlet):
             raise MethodError(
                 f"the prior of '{site}', {prior}, is unbounded at the edge, so that there is no maximum a posteriori; "

@@ -49,6 +49,8 @@ class Steps(abc.ABC):
     accelerate: ClassVar[str | None] = None
     #: Whether the globals have a posterior too: the bound is then one on log p(x), none at given globals.
     integrates_globals: ClassVar[bool] = False
+    #: Whether the bound is one: an objective may also lie above log p(x).
+    is_bound: ClassVar[bool] = True
     #: Names of the locals that accelerations extrapolate beside the parameters, with ``project`` to bring them back.
     extrapolated: ClassVar[tuple[str, ...]] = ()
 
@@ -59,6 +61,11 @@ class Steps(abc.ABC):
     def local(self) -> Steps:
         """These steps as they infer the locals of rows at fixed parameters; by default as they are."""
         return self
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """Settings (JSON-able) without which a saved fit's locals of new rows would come out differently."""
+        return {}
 
     @property
     def patience(self) -> int:

@@ -52,6 +52,7 @@ class LdaCvb0(TopicSteps):
 
     bound_name = "cvb0"
     integrates_globals = True
+    is_bound = False
     accelerate = None
 
     def for_model(self, model: Model) -> Self:
