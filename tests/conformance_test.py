@@ -270,11 +270,7 @@ def test_bounds_stay_below_the_evidence(model, method):
     if fit.local is not None:
         # Points, posteriors averaged over draws of the globals, and CVB0 have no bound; the ELBO of a sampled
         # continuous guide is an estimate, exact only in its mean.
-<<<<<<< HEAD
         without = isinstance(fit.posterior, PointPosterior) or method in ("cvb0", "gibbs")
-=======
-        without = isinstance(fit.posterior, PointPosterior | DirichletDraws) or method in ("cvb0", "gibbs")
->>>>>>> f89b2458b5c763a2370543497d61d1fa6dd18884
         assert without == bool(torch.isnan(fit.local.bound).all())
         slack = 0.1 if example_of(model).model.has_continuous_locals and method.startswith("svi") else 1e-8
         assert not (fit.local.bound > evidence + slack).any()

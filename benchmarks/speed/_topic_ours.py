@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from custom_inference.steps.lda_cvb0 import LdaCvb0
-from custom_inference.steps.lda_vb import LdaVB
 
 import custom_inference
 from benchmarks.speed._topic_evaluator import Corpus
 from benchmarks.speed._topic_trace import Trace, recorded
 from custom_inference import CollapsedGibbs, Fit, VariationalEM
+from custom_inference.steps.lda_cvb0 import LdaCvb0
 from custom_inference.steps.lda_map import LdaMap
+from custom_inference.steps.lda_vb import LdaVB
 from ppl_models import LDA, PLSA, Data
 
 #: Steps whose topics are recorded after every M step.

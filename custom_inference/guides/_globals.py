@@ -39,7 +39,6 @@ class SoftmaxBasis(dist.Dirichlet):
         return super().log_prob(value) + value.log().sum(-1)
 
 
-<<<<<<< HEAD
 class LogitBasis(dist.Beta):
     """A Beta prior by its density in the logit basis, likewise."""
 
@@ -49,16 +48,11 @@ class LogitBasis(dist.Beta):
 
 class LogBasis(dist.Gamma):
     """A Gamma prior by its density in the logarithmic basis, likewise."""
-=======
-class LogBasis(dist.Gamma):
-    """A Gamma(a, b) prior by its density in the basis log lambda, proportional to lambda^a exp(-b lambda)."""
->>>>>>> f89b2458b5c763a2370543497d61d1fa6dd18884
 
     def log_prob(self, value: Tensor) -> Tensor:
         return super().log_prob(value) + value.log()
 
 
-<<<<<<< HEAD
 #: Kind of prior -> its concentrations, by name, and its density in a basis where it has a mode.
 _BASES: dict[type, tuple[tuple[str, ...], type]] = {
     torch.distributions.Dirichlet: (("concentration",), SoftmaxBasis),
@@ -69,11 +63,6 @@ _BASES: dict[type, tuple[tuple[str, ...], type]] = {
 
 def _basis_of(prior: Any) -> tuple[tuple[str, ...], type]:
     return next((found for kind, found in _BASES.items() if isinstance(prior, kind)), ((), type(prior)))
-=======
-def unbounded_sites(model: Model) -> list[str]:
-    """Sites, global or local, whose prior density is infinite at an edge: no maximum a posteriori exists."""
-    return [site for site, prior in model.priors.items() if is_unbounded(prior)]
->>>>>>> f89b2458b5c763a2370543497d61d1fa6dd18884
 
 
 def is_unbounded(prior: Any) -> bool:
@@ -82,7 +71,6 @@ def is_unbounded(prior: Any) -> bool:
 
 
 def with_modes(model: Model, sites: Sequence[str]) -> Model:
-<<<<<<< HEAD
     """The model with every unbounded prior of ``sites`` in a basis where it has a mode."""
     changed = {}
     for site in sites:
@@ -91,25 +79,6 @@ def with_modes(model: Model, sites: Sequence[str]) -> Model:
             kind = _basis_of(prior)[1]
             names = [name for name in prior.arg_constraints if name in inspect.signature(kind.__init__).parameters]
             changed[site] = kind(**{name: getattr(prior, name) for name in names})
-=======
-    """The model with every unbounded Dirichlet or Gamma prior of ``sites`` in the basis where it has a mode.
-
-    Raises MethodError for other priors without a mode.
-    """
-    changed = {}
-    for site in set(sites) & set(unbounded_sites(model)):
-        prior: Any = model.priors[site]
-        if isinstance(prior, torch.distributions.Gamma):
-            changed[site] = LogBasis(prior.concentration, prior.rate)
-            continue
-        if not isinstance(prior, torch.distributions.Dirichlet):
-            raise MethodError(
-                f"the prior of '{site}', {prior}, is unbounded at the edge, so that there is no maximum a posteriori; "
-                'use a posterior of the globals (SVI(globals_="auto"), SVI(guide="normal"), NUTS) or concentrations '
-                "of at least 1"
-            )
-        changed[site] = SoftmaxBasis(prior.concentration)
->>>>>>> f89b2458b5c763a2370543497d61d1fa6dd18884
     return model.with_priors(**changed) if changed else model
 
 
