@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -24,22 +23,13 @@ import torch
 from torch import Tensor
 
 from custom_inference.steps._documents import DocumentRows
+from custom_inference.steps._lda_sweeps import Settled
 
 #: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
 _CHUNK_CELLS = 2**16
 _LAST = -1414477 / 67092480
 #: Sums over words and topics may be taken in any order; infinities and NaN keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-
-
-class Settled(NamedTuple):
-    """share (N, K): exp(E[log pi]) up to a factor of the document; ratio (nnz,): n_iv over its mixture in that scale;
-    bound (N,): sum_v n_iv log sum_k exp(E[log pi_ik]) s_vk; sweeps (N,)."""
-
-    share: Tensor
-    ratio: Tensor
-    bound: Tensor
-    sweeps: Tensor
 
 
 def settle_documents(
@@ -95,20 +85,7 @@ def _settle(
             for k in range(topics):
                 seen[k, j] = score[column[start + j], k]
         at = concentration[i]
-        used = 0
-        for used in range(1, sweeps + 1):  # noqa: B007
-            _exp_psi(at, share, exponent)
-            _ratios(seen, share, count, start, size, mixture, ratio)
-            change = 0.0
-            for k in range(topics):
-                total = seen.dtype.type(0)
-                for j in range(size):
-                    total += ratio[j] * seen[k, j]
-                after = alpha[k] + share[k] * total
-                change += abs(after - at[k])
-                at[k] = after
-            if change < threshold * topics:
-                break
+        used_out[i] = _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold)
         scale = _exp_psi(at, share, exponent)
         _ratios(seen, share, count, start, size, mixture, ratio)
         length, total_at = 0.0, 0.0
@@ -121,7 +98,26 @@ def _settle(
             length += count[start + j]
             value += count[start + j] * math.log(mixture[j])
         bound_out[i] = value + length * (scale - _psi(total_at))
-        used_out[i] = used
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold):
+    """Sweeps of one document, ``at`` (K,) being its pi~; returns how many were made."""
+    topics, used = len(at), 0
+    for used in range(1, sweeps + 1):  # noqa: B007
+        _exp_psi(at, share, exponent)
+        _ratios(seen, share, count, start, size, mixture, ratio)
+        change = 0.0
+        for k in range(topics):
+            total = seen.dtype.type(0)
+            for j in range(size):
+                total += ratio[j] * seen[k, j]
+            after = alpha[k] + share[k] * total
+            change += abs(after - at[k])
+            at[k] = after
+        if change < threshold * topics:
+            break
+    return used
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from custom_inference.steps._dirichlet import dirichlet_divergence, expected_log
 from custom_inference.steps._documents import Block, DocumentRows
-from custom_inference.steps._lda_kernel import Settled, settle_documents
 from ppl_models import _sparse
 
 #: Sweeps from which on a document counts as restless: its topics have moved.
@@ -52,6 +51,16 @@ class Swept(NamedTuple):
     concentration: Tensor
     bound: Tensor
     counts: Tensor
+
+
+class Settled(NamedTuple):
+    """share (N, K): exp(E[log pi]) up to a factor of the document; ratio (nnz,): n_iv over its mixture in that scale;
+    bound (N,): sum_v n_iv log sum_k exp(E[log pi_ik]) s_vk; sweeps (N,)."""
+
+    share: Tensor
+    ratio: Tensor
+    bound: Tensor
+    sweeps: Tensor
 
 
 def sweep_documents(
@@ -90,7 +99,11 @@ def _settled(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
 ) -> tuple[Settled, Tensor]:
     """``concentration`` is updated in place; the bound (N,) is that of ``score``, with the divergence."""
-    settle = settle_documents if concentration.device.type == "cpu" else settle_blocks
+    if concentration.device.type == "cpu":
+        # The compiler is loaded where it is needed, not with the package.
+        from custom_inference.steps._lda_kernel import settle_documents as settle
+    else:
+        settle = settle_blocks
     found = settle(rows, score, alpha, concentration, sweeps=sweeps, threshold=threshold)
     return found, found.bound - dirichlet_divergence(concentration, alpha)
 
