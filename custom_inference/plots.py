@@ -34,9 +34,10 @@ def plot(fit: Fit, kind: str = "components", **settings: Any) -> Figure:
 
     Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
     """
-    if kind not in KINDS:
-        raise MethodError(unknown_name("kind of plot", kind, KINDS))
-    return KINDS[kind](fit, **settings)
+    kinds = KINDS | DOCUMENT_KINDS
+    if kind not in kinds:
+        raise MethodError(unknown_name("kind of plot", kind, kinds))
+    return kinds[kind](fit, **settings)
 
 
 # ----- components -----------------------------------------------------------------------------------------
@@ -300,4 +301,4 @@ def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Arr
 
 
 KINDS = {"components": plot_components, "loading": plot_loading, "elbo": plot_elbo, "source": plot_source}
-KINDS |= {"topics": plot_topics, "documents": plot_documents}
+DOCUMENT_KINDS = {"topics": plot_topics, "documents": plot_documents}
