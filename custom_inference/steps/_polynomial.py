@@ -76,12 +76,21 @@ def require_memory(
 
 def most_draws(size: int, itemsize: int, limit: float | None = None) -> int:
     """The most draws whose polynomial would fit for a single row."""
-    allowed, draws = max(allowed_bytes(limit), _NEGLIGIBLE_BYTES if limit is None else 0.0), 0
-    while itemsize * _float(num_states(draws + 1, size) + (4 + 3 * size) * num_terms(draws + 1, size)) <= allowed:
-        draws += 1
-        if size == 1:
-            return 2**31
-    return draws
+    allowed = max(allowed_bytes(limit), _NEGLIGIBLE_BYTES if limit is None else 0.0)
+
+    def fits(draws: int) -> bool:
+        return itemsize * _float(num_states(draws, size) + (4 + 3 * size) * num_terms(draws, size)) <= allowed
+
+    if size == 1:
+        return 2**31 if fits(1) else 0
+    # Asked for at every E step: bisection, as with two components hundreds of thousands of draws may fit.
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def _float(number: int) -> float:

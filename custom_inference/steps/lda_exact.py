@@ -92,7 +92,7 @@ class LdaExact(TopicSteps):
         lengths = rows.lengths.round().long()
         longest = int(lengths.max()) if len(rows) else 0
         if len(rows) * num_states(longest, len(topic)) <= _LITTLE:
-            lengths = torch.full_like(lengths, longest)
+            lengths = torch.where(lengths > 0, longest, 0)  # empty documents have probability 1, without rounding
         for length in torch.unique(lengths).tolist():
             documents = (lengths == length).nonzero().flatten()
             each = num_states(length, len(topic)) if keep else 4 * num_terms(length, len(topic))
