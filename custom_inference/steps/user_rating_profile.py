@@ -167,8 +167,9 @@ class ProfileVB(ProfileSteps, LdaVB):
             raise MethodError(f"learn = {self.learn!r}: the priors of the user rating profile model are not learned")
 
     def local(self) -> ProfileDirichlet:
-        sizes = {"groups": self.groups, "num_categories": self.num_categories}
-        return ProfileDirichlet(concentration=self.concentration, **sizes)
+        return ProfileDirichlet(
+            concentration=self.concentration, groups=self.groups, num_categories=self.num_categories
+        )
 
     def scores(self, params: Params, temperature: float = 1.0) -> Scores:
         """E[log b], tempered."""
