@@ -106,14 +106,20 @@ _CALLS = {"default": "`fit(model, x)`"}
 
 
 def models_block() -> str:
-    """One line a method, one column a model."""
-    applicable = {name: set(methods_for(kind.example().model)) for name, kind in MODELS.items()}
-    rows = [
-        [f"`{method}`", _call(method), *("yes" if method in applicable[name] else "-" for name in MODELS)]
-        for method in METHODS
+    """The models, the methods, and which of these apply to which: those of every model are named once."""
+    applicable = {kind: methods_for(kind.example().model) for kind in MODELS.values()}
+    everywhere = [method for method in METHODS if all(method in names for names in applicable.values())]
+    models = [
+        [f"`{kind.__name__}`", kind.summary, ", ".join(f"`{name}`" for name in names if name not in everywhere) or "-"]
+        for kind, names in applicable.items()
     ]
-    models = "\n".join(f"- `{kind.__name__}`: {kind.summary}" for kind in MODELS.values())
-    return models + "\n\n" + markdown_table(["name", "in Python", *(kind.__name__ for kind in MODELS.values())], rows)
+    methods = [[f"`{method}`", _call(method)] for method in METHODS]
+    parts = [
+        markdown_table(["model", "what it says", "methods"], models),
+        f"Methods of every model: {', '.join(f'`{name}`' for name in everywhere)}. What the names stand for:",
+        markdown_table(["name", "in Python"], methods),
+    ]
+    return "\n\n".join(parts)
 
 
 def _call(name: str) -> str:

@@ -2,8 +2,11 @@
 
 from custom_inference.align import Alignment, align, match_components
 from custom_inference.aspects import attribute, denoise, expand, phantoms
+from custom_inference.coherence import coherence
 from custom_inference.compare import Comparison, compare
+from custom_inference.cross_validation import CrossValidation, cross_validate
 from custom_inference.default import fit
+from custom_inference.documents import HeldOut, held_out, perplexity, split_tokens
 from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
 from custom_inference.evaluate import recovered
 from custom_inference.exact import Exact
@@ -27,6 +30,7 @@ from custom_inference.mcmc import NUTS
 from custom_inference.predictive import reconstruction_error
 from custom_inference.svi import SVI
 from custom_inference.tempered import TemperedEM
+from custom_inference.topics import to_pyldavis, topic_table
 from custom_inference.vem import EM, Search, VariationalEM
 
 __all__ = [
@@ -39,6 +43,7 @@ __all__ = [
     "CollapsedGibbs",
     "CollapsedVariationalBayes",
     "Comparison",
+    "CrossValidation",
     "DirichletMembership",
     "Exact",
     "FactorizedBound",
@@ -46,6 +51,7 @@ __all__ = [
     "Fit",
     "GaussianScore",
     "Guide",
+    "HeldOut",
     "MeanField",
     "PointEstimate",
     "Search",
@@ -55,13 +61,20 @@ __all__ = [
     "VariationalEM",
     "align",
     "attribute",
+    "coherence",
     "compare",
+    "cross_validate",
     "denoise",
     "empirical_bayes_log_likelihood",
     "expand",
     "fit",
+    "held_out",
     "match_components",
+    "perplexity",
     "phantoms",
     "reconstruction_error",
     "recovered",
+    "split_tokens",
+    "to_pyldavis",
+    "topic_table",
 ]

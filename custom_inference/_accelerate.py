@@ -47,8 +47,10 @@ class Accelerator(abc.ABC):
         moved = self._extrapolated(self._flat((params, locals_ or {})), self._flat(following))
         if moved is None or not bool(torch.isfinite(moved).all()):
             return None
-        found = self._shaped(moved, following)
-        return self.steps.project(into_support(self.model, found[0], following[0]), found[1])
+        params, locals_ = self._shaped(moved, following)
+        if not self.steps.integrates_globals:  # else the parameters are those of posteriors, no values of the sites
+            params = into_support(self.model, params, following[0])
+        return self.steps.project(params, locals_)
 
     @abc.abstractmethod
     def judge(self, accepted: bool) -> None:

@@ -175,7 +175,7 @@ class Fit:
         return to_arviz(self, **settings)
 
     def plot(self, kind: str = "components", **settings: Any) -> Any:
-        """A figure: "components", "loading", "elbo" or "source"; see :func:`custom_inference.plots.plot`."""
+        """A figure: "components", "loading", "elbo", "source", "topics", "documents"; see ``plots.plot``."""
         from custom_inference import plots
 
         return plots.plot(self, kind, **settings)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from custom_inference import _axes
 from custom_inference._axes import INK, MUTED, new_figure
+from custom_inference.topic_plots import plot_documents, plot_topics
 from ppl_models import MethodError
 from ppl_models._errors import unknown_name
 
@@ -28,7 +29,8 @@ def plot(fit: Fit, kind: str = "components", **settings: Any) -> Figure:
     """A figure of a fit.
 
     kind: "components" (what each component does to the features), "loading" (the same as a labelled matrix), "elbo"
-    (the objective by iteration) or "source" (posterior means of the local latents, rows by components).
+    (the objective by iteration), "source" (posterior means of the local latents, rows by components); of document
+    models also "topics" (their top words) and "documents" (documents by topics).
 
     Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
     """
@@ -298,3 +300,4 @@ def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Arr
 
 
 KINDS = {"components": plot_components, "loading": plot_loading, "elbo": plot_elbo, "source": plot_source}
+KINDS |= {"topics": plot_topics, "documents": plot_documents}

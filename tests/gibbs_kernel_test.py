@@ -160,48 +160,60 @@ def _within(draws: np.ndarray, mean: np.ndarray, sigmas: float = 4.5) -> None:
     assert (np.abs(draws.mean((0, 1)) - mean) <= sigmas * error + 1e-12).all()
 
 
-def test_geweke_joint_distribution():
-    """Geweke, *Getting it right*, JASA 2004: moments of (topics, words) drawn from the joint law, and of a chain that
-    alternates a sweep of the kernel with new words given the topics, agree within 4.5 standard errors."""
-    documents, length, size, vocabulary, draws = 3, 4, 2, 3, 4000
+def geweke_errors(scale_alpha: float = 1.0, scale_gamma: float = 1.0) -> np.ndarray:
+    """Differences, in standard errors, between moments of (topics, words) drawn from the joint law and those of a chain
+    that alternates a sweep of the kernel, its concentrations scaled, with new words given the topics."""
+    length, vocabulary, draws = 4, 3, 15000
     alpha, gamma = np.array([0.7, 1.5]), np.array([0.5, 0.8, 1.1])
-    rng = np.random.default_rng(4)
-    document = np.repeat(np.arange(documents), length)
+    rng, start = np.random.default_rng(4), np.arange(4) * length
+    document = np.repeat(np.arange(3), length)
 
     def words_given(topic):
-        """New words given all topics, the topics' distributions integrated out (a Polya urn for each topic)."""
-        counts, word = np.zeros((size, vocabulary)), np.empty(len(topic), dtype=int)
-        for t in rng.permutation(len(topic)):
-            weight = counts[topic[t]] + gamma
-            word[t] = rng.choice(vocabulary, p=weight / weight.sum())
-            counts[topic[t], word[t]] += 1
+        """The topics' distributions integrated out: a Polya urn for each topic."""
+        urns, word, uniform = np.tile(gamma, (2, 1)), np.empty(len(topic), dtype=np.int32), rng.random(len(topic))
+        for t, k in enumerate(topic):
+            cumulative = urns[k].cumsum()
+            word[t] = (cumulative < uniform[t] * cumulative[-1]).sum()
+            urns[k, word[t]] += 1
         return word
 
     def moments(topic, word):
-        same_topic = [(topic[0] == topic[1]), (topic[0] == topic[length])]
-        same_word = [(word[0] == word[1]), (word[0] == word[length])]
-        return np.array([*same_topic, *same_word, topic.mean(), word.mean(), (topic * word).mean(),
-                         (topic == 0).sum() ** 2, (word == 2).sum() ** 2], dtype=float)
+        of_documents = np.bincount(document * 2 + topic, minlength=6)
+        of_words = np.bincount(word * 2 + topic, minlength=6)
+        in_all = np.bincount(word, minlength=3)
+        together = (of_words**2).sum() / (in_all**2).sum()  # how far tokens of one word share a topic
+        return [topic.sum(), (of_documents**2).sum(), together, (in_all**2).sum(), of_words[4], in_all[0]]
 
-    forward = np.empty((draws, 9))
-    for i in range(draws):
-        share = rng.dirichlet(alpha, documents)
-        topic = (rng.random(len(document)) >= share[document, 0]).astype(int)
-        forward[i] = moments(topic, words_given(topic))
-    topic, backward = (rng.random(len(document)) < 0.5).astype(int), np.empty((draws, 9))
-    start = np.arange(documents + 1) * length
-    for i in range(draws):
+    def drawn_topics():
+        return (rng.random(len(document)) >= rng.dirichlet(alpha, 3)[document, 0]).astype(np.int64)
+
+    forward, backward = [], []
+    for _ in range(draws):
+        topic = drawn_topics()
+        forward.append(moments(topic, words_given(topic)))
+    chain = LdaChain(
+        TokenList(words_given(topic), start, vocabulary), 2, torch.as_tensor(alpha * scale_alpha),
+        torch.as_tensor(gamma * scale_gamma), 9,
+    )
+    for _ in range(draws):
         word = words_given(topic)
-        tokens = TokenList(word.astype(np.int32), start.astype(np.int64), vocabulary)
-        chain = LdaChain(tokens, size, torch.as_tensor(alpha), torch.as_tensor(gamma), int(rng.integers(2**62)))
+        chain.tokens = TokenList(word, start, vocabulary)
         chain.assign(topic.astype(np.int32))
         chain.sweep()
-        topic = chain.topic.astype(int)
-        backward[i] = moments(topic, word)
-    size_of = effective_size(backward[None])
-    error = np.sqrt(forward.var(0) / draws + backward.var(0) / size_of)
-    assert size_of.min() > 300
-    assert (np.abs(forward.mean(0) - backward.mean(0)) < 4.5 * error).all()
+        topic = chain.topic.astype(np.int64)
+        backward.append(moments(topic, word))
+    first, second = np.array(forward, dtype=float), np.array(backward, dtype=float)
+    size = effective_size(second[None])
+    assert size.min() > 500
+    return np.abs(first.mean(0) - second.mean(0)) / np.sqrt(first.var(0) / draws + second.var(0) / size)
+
+
+def test_geweke_joint_distribution():
+    """Geweke, *Getting it right*, JASA 2004: within 4 standard errors. Concentrations that are off by a factor of 1.6
+    would not pass."""
+    assert geweke_errors().max() < 4
+    assert geweke_errors(scale_alpha=1.6).max() > 4
+    assert geweke_errors(scale_gamma=1.6).max() > 4
 
 
 def test_uncollapsed_gibbs_of_the_program_has_the_same_law():

@@ -136,6 +136,27 @@ def test_documents_stop_on_their_own_and_in_chunks(monkeypatch):
         assert torch.equal(whole.counts, other.counts)
 
 
+def test_restless_documents_are_tried_afresh_and_keep_the_better():
+    """From a poor local optimum: the bound of every document is the larger of the two that its starts reach."""
+    topic, x = corpus(4, num_documents=60, num_topics=5, length=40)
+    rows, alpha = DocumentRows.of(Data(x=torch.tensor(x))), torch.full((5,), 0.1)
+    scores = Scores.of(torch.tensor(topic).log())
+    lured = 0.1 + 40 * torch.eye(5)[torch.arange(60) % 5]
+    cold = sweep_documents(rows, scores, alpha, None, sweeps=500, threshold=1e-4)
+    warm = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4)
+    both = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4, afresh=500)
+    settled = _lda_kernel.settle_documents(rows, scores.word, alpha, lured.clone(), sweeps=6, threshold=1e-4)
+    restless = settled.sweeps >= 4
+    assert 5 < int(restless.sum()) < 60
+    expected = torch.where(restless, torch.maximum(cold.bound, warm.bound), warm.bound)
+    assert torch.equal(both.bound, expected)
+    assert bool((both.bound > warm.bound + 1e-3).any())
+    better = (restless & (cold.bound > warm.bound)).unsqueeze(-1)
+    assert torch.equal(both.concentration, torch.where(better, cold.concentration, warm.concentration))
+    again = sweep_documents(rows, scores, alpha, both.concentration, sweeps=0, threshold=0.0)
+    assert torch.allclose(both.counts, again.counts)
+
+
 def test_transposed_product_without_a_processor_is_the_same():
     """The path of other devices, by its parts: the stored cells in the order of words."""
     _, x = corpus(6, num_documents=20)

@@ -279,3 +279,15 @@ def test_relabelled_topics_are_the_same_solution():
     steps, params = LdaVB(concentration=(0.1,) * 3), {"topic": torch.eye(3, 9) * 20 + 0.1}
     assert steps.same_solution(params, {"topic": params["topic"][[2, 0, 1]] * 2})
     assert not steps.same_solution(params, {"topic": params["topic"].roll(1, -1)})
+
+
+@pytest.mark.parametrize("accelerate", ["squarem", "anderson"])
+def test_leaps_move_concentrations_not_probabilities(accelerate):
+    """Extrapolated b~ are no points of a simplex; the objective never falls."""
+    x = corpus(8, num_documents=40)
+    settings = {"guide": VariationalBayes(learn="both"), "search": None, "tolerance": 1e-8, "max_iterations": 400}
+    fit = VariationalEM(**settings, accelerate=accelerate).fit(model_of(x), x, progress=False)
+    plain = VariationalEM(**settings, accelerate=None).fit(model_of(x), x, progress=False)
+    assert bool((fit.elbo.diff() >= -1e-9 * fit.elbo.abs().max()).all())
+    assert float(fit.global_posterior["topic"].concentration.sum()) > x.sum()
+    assert len(fit.elbo) < len(plain.elbo)

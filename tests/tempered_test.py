@@ -107,7 +107,8 @@ def test_the_refit_repeats_the_iterations_with_all_tokens(fitted):
         proportion = plsa.proportion_update(x, share)
         assert float(fit.elbo[i]) == pytest.approx(_topics.log_likelihood(topic, x, proportion).sum(), rel=1e-9)
         topic = plsa.topic_update(x, tempered_share(topic, proportion, weight, beta))
-    assert np.allclose(fit.params["topic"].numpy(), topic, atol=1e-9)
+    # What is kept 1e-12 off 0 counts as (1e-12)^.6 = 6e-8 at the lowest beta.
+    assert np.allclose(fit.params["topic"].numpy(), topic, atol=1e-6)
 
 
 def tempered_share(topic, proportion, weight, beta):

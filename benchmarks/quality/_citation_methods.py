@@ -47,7 +47,8 @@ def plsa(data: Data, size: int, seed: int) -> Learned:
 
 def _admixture(fit: Fit) -> Learned:
     """The weight of a topic is its share of the tokens: P(z) of PLSA."""
-    return Learned(fit, Components.of(fit.params["topic"], fit.transform().T @ fit.data.dense().x.sum(1)))
+    mixes = fit.params["topic_proportion"] if "topic_proportion" in fit.params else fit.transform()
+    return Learned(fit, Components.of(fit.params["topic"], mixes.T @ fit.data.dense().x.sum(1)))
 
 
 def mixture(data: Data, size: int, seed: int) -> Learned:

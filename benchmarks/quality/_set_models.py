@@ -12,6 +12,8 @@ n! prod q_v is the probability that n draws are the members of S in any order, n
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
@@ -32,14 +34,16 @@ def log_words(x: Array, q: Array, log_weight: Array) -> Array:
     """log sum_s w_s prod_v q_sv^x_nv, (N,): of the words in their order, given how many there are."""
     with np.errstate(divide="ignore"):
         log_q = np.maximum(np.log(q), -1e3)  # a product of 0 times a finite number stays representable
-    return logsumexp(x @ log_q.T + log_weight, axis=1)
+    found: Any = logsumexp(x @ log_q.T + log_weight, axis=1)
+    return found
 
 
 def log_distinct(sizes: NDArray[np.int64], q: Array, log_weight: Array) -> Array:
     """log sum_s w_s e_n(q_s) at every size n in ``sizes``, (N,)."""
     found = elementary(q, int(sizes.max()))
     with np.errstate(divide="ignore"):
-        return logsumexp(np.log(found) + log_weight[:, None], axis=0)[sizes]
+        every: Any = logsumexp(np.log(found) + log_weight[:, None], axis=0)
+    return every[sizes]
 
 
 def log_set_given_size(x: Array, q: Array, log_weight: Array) -> Array:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
 
+from custom_inference import Fit
 from ppl_models import datasets
 from ppl_models._sparse import to_scipy
+
+Array = NDArray[np.float64]
+Counts = Any  # scipy.sparse.csr_matrix
 
 
 class Documents(NamedTuple):
     """Counts (N, V) to learn from and to test on, the words, and what was cut, in words."""
 
     name: str
-    train: sp.csr_matrix
-    test: sp.csr_matrix
+    train: Counts
+    test: Counts
     words: list[str]
     cut: str
 
@@ -54,13 +61,24 @@ def generated(num_documents: int, seed: int = 0) -> Documents:
     return Documents("drawn from LDA", to_scipy(drawn.data.x), to_scipy(test.data.x), words, "")
 
 
-def _cut(name: str, train: sp.csr_matrix, test: sp.csr_matrix, words: list[str], number: int) -> Documents:
+def folded_in(fit: Fit, documents: Any, *, iterations: int = 40) -> Array:
+    """Topic proportions of new documents at the fit's topics, (N, K), by so many of its E steps, each of many sweeps.
+
+    ``Fit.transform`` goes on until nothing changes, which by EM takes long and changes no perplexity.
+    """
+    assert fit.solver is not None
+    solver = replace(fit.solver, max_iterations=iterations, tolerance=1e-3)
+    with torch.no_grad():
+        return solver.solve(fit.globals, fit.model.prepare(documents, dtype=torch.float64)).posterior.mean.numpy()
+
+
+def _cut(name: str, train: Counts, test: Counts, words: list[str], number: int) -> Documents:
     """The most frequent words of those in at most 40% of the documents; documents of at least 10 such words."""
     share = np.asarray((train > 0).mean(0)).ravel()
     total = np.where(share <= 0.4, np.asarray(train.sum(0)).ravel(), 0)
     kept = np.sort(np.argsort(-total, kind="stable")[:number])
 
-    def part(counts: sp.csr_matrix) -> sp.csr_matrix:
+    def part(counts: Counts) -> Counts:
         found = sp.csr_matrix(counts[:, kept]).astype(np.float64)
         return found[np.asarray(found.sum(1)).ravel() >= 10]
 

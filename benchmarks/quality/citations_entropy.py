@@ -20,6 +20,7 @@ from benchmarks.quality._citation_methods import METHODS, Learned
 from benchmarks.quality._citations import citations
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
 from benchmarks.quality._set_models import log_set_given_size, log_size, log_words
+from benchmarks.quality._topic_data import folded_in
 from ppl_models import Data
 
 #: Draws of topic proportions from the prior for LDA's E_q.
@@ -58,10 +59,10 @@ def lda_scores(learned: Learned, train: Data, test: Data) -> dict[str, Scores]:
 def plsa_scores(learned: Learned, train: Data, test: Data) -> dict[str, Scores]:
     fit, x = learned.fit, test.dense().x.numpy()
     topic, size = fit.params["topic"].numpy(), log_size(train.dense().x.numpy(), test.dense().x.numpy())
-    own = fit.transform(test).numpy() @ topic
+    own = folded_in(fit, test) @ topic
     each = [(x[n : n + 1], own[n : n + 1], np.zeros(1)) for n in range(len(x))]
     sets, words = (np.array([log_p(*one)[0] for one in each]) for log_p in (log_set_given_size, log_words))
-    others = fit.transform().numpy() @ topic
+    others = fit.params["topic_proportion"].numpy() @ topic
     uniform = np.full(len(others), -np.log(len(others)))
     return {
         "PLSA, folded in": Scores(-sets - size, -words),

@@ -1,6 +1,6 @@
 """River, bank, money: collapsed Gibbs sampling of a small corpus (002, section 27.3.5 and Fig. 27.8).
 
-    python -m benchmarks.quality.topics_river_bank [--corpora 200] [--quick]
+    python -m benchmarks.quality.topics_river_bank [--corpora 60] [--quick]
 
 Writes ``benchmarks/results/topics_river_bank.{md,json}`` and a figure. Two topics over five words, each word of a topic
 with probability 1/3; 16 documents of 16 tokens in any mix of the two. The corpus of the source is not printed, so its
@@ -57,6 +57,13 @@ def estimate(chain: LdaChain) -> Array:
     return chain.means()["topic"].numpy()
 
 
+def random_chain(tokens: TokenList, alpha: float, seed: int) -> LdaChain:
+    """A chain whose tokens have random topics, as Fig. 27.8 (a) shows."""
+    chain = LdaChain(tokens, 2, alpha, GAMMA, seed)
+    chain.assign(np.random.default_rng(seed).integers(0, 2, len(tokens)).astype(np.int32))
+    return chain
+
+
 def by_truth(topic: Array, truth: torch.Tensor) -> Array:
     """Topics in the order of the true ones."""
     return topic[match_components(truth, torch.as_tensor(topic)).order]
@@ -65,7 +72,7 @@ def by_truth(topic: Array, truth: torch.Tensor) -> Array:
 def one_corpus(seed: int, alpha: float) -> dict[str, Array]:
     """Method -> estimated topics, in the order of the true ones."""
     generated = datasets.river_bank(seed=seed, alpha=alpha)
-    truth, chain = generated.truth["topic"], LdaChain(tokens_of(generated.data.x), 2, alpha, GAMMA, seed)
+    truth, chain = generated.truth["topic"], random_chain(tokens_of(generated.data.x), alpha, seed)
     swept(chain, SWEEPS)
     found = {f"Gibbs, one sample after {SWEEPS} sweeps": by_truth(estimate(chain), truth)}
     samples = []
@@ -199,8 +206,7 @@ def picture(seed: int, alpha: float) -> Any:
     """Fig. 27.8: (a) topics at random, (b) after 64 sweeps."""
     generated = datasets.river_bank(seed=seed, alpha=alpha)
     tokens = tokens_of(generated.data.x)
-    chain = LdaChain(tokens, 2, alpha, GAMMA, seed)
-    chain.assign(np.random.default_rng(seed).integers(0, 2, len(tokens)).astype(np.int32))
+    chain = random_chain(tokens, alpha, seed)
     before = chain.topic.copy()
     swept(chain, SWEEPS)
     same = match_components(generated.truth["topic"], torch.as_tensor(estimate(chain))).order[0] == 0
@@ -212,7 +218,7 @@ def picture(seed: int, alpha: float) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--corpora", type=int, default=200)
+    parser.add_argument("--corpora", type=int, default=60)
     parser.add_argument("--quick", action="store_true", help="few corpora and samples: does it run?")
     arguments = parser.parse_args()
     quiet_and_single_threaded()

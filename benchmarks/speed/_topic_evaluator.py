@@ -16,6 +16,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
+#: scipy.sparse.csr_matrix (N, V); its stubs are of no help.
+Counts = Any
 _PARTS = {"train": "train", "observed": "test_obs", "held_out": "test_held"}
 
 
@@ -25,9 +27,9 @@ class Corpus(NamedTuple):
     truth: the true topics (K, V).
     """
 
-    train: sp.csr_matrix
-    observed: sp.csr_matrix
-    held_out: sp.csr_matrix
+    train: Counts
+    observed: Counts
+    held_out: Counts
     alpha: float
     gamma: float
     truth: Array
@@ -52,7 +54,7 @@ class Corpus(NamedTuple):
             parts = {name: archive[name] for name in archive.files}
         size = int(parts["V"])
 
-        def matrix(prefix: str) -> sp.csr_matrix:
+        def matrix(prefix: str) -> Counts:
             data, indices, indptr = (parts[f"{prefix}_{part}"] for part in ("data", "indices", "indptr"))
             return sp.csr_matrix((data, indices, indptr), (len(indptr) - 1, size))
 
@@ -60,7 +62,7 @@ class Corpus(NamedTuple):
         return cls(*halves, float(parts["alpha"]), float(parts["gamma"]), parts["phi_true"])
 
 
-def halved(counts: sp.csr_matrix, seed: int = 0) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+def halved(counts: Counts, seed: int = 0) -> tuple[Counts, Counts]:
     """Half of each document's tokens, drawn at random, and the other half (the larger where the number is odd)."""
     rng = np.random.default_rng(seed)
     first, rest = counts.copy(), counts.copy()
@@ -80,7 +82,7 @@ def probabilities(topic: Array) -> Array:
     return floored / floored.sum(1, keepdims=True)
 
 
-def fold_in(topic: Array, counts: sp.csr_matrix, alpha: float, iterations: int = 100) -> Array:
+def fold_in(topic: Array, counts: Counts, alpha: float, iterations: int = 100) -> Array:
     """Topic proportions of documents (N, K) at given topics."""
     row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     word = np.ascontiguousarray(topic.T[counts.indices])

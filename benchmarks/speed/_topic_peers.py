@@ -73,7 +73,7 @@ def scikit_learn(
 
 
 def gensim_vb(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshots, chunk: int) -> dict[str, Any]:
-    from gensim.models import LdaModel
+    from gensim.models import LdaModel  # pyright: ignore[reportMissingImports]
 
     train = corpus.train
     places = zip(train.indptr[:-1], train.indptr[1:], strict=True)
@@ -93,7 +93,7 @@ def gensim_vb(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshot
 
 
 def tomotopy(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshots, averaged: int) -> dict[str, Any]:
-    import tomotopy as tp
+    import tomotopy as tp  # pyright: ignore[reportMissingImports]
 
     model = tp.LDAModel(k=size, alpha=corpus.alpha, eta=corpus.gamma, seed=seed)
     model.optim_interval = 0
@@ -127,7 +127,7 @@ def tomotopy(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshots
 
 
 def lda_package(corpus: Corpus, size: int, passes: int, seed: int, taken: Snapshots) -> dict[str, Any]:
-    import lda
+    import lda  # pyright: ignore[reportMissingImports]
 
     logging.getLogger("lda").setLevel(logging.ERROR)
 

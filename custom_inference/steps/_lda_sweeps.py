@@ -26,6 +26,9 @@ from custom_inference.steps._documents import Block, DocumentRows
 from custom_inference.steps._lda_kernel import Settled, settle_documents
 from ppl_models import _sparse
 
+#: Sweeps from which on a document counts as restless: its topics have moved.
+_RESTLESS = 4
+
 
 class Scores(NamedTuple):
     """word (V, K): s_vk over its largest value; log_scale (V,): the logarithm of that value."""
@@ -59,19 +62,63 @@ def sweep_documents(
     *,
     sweeps: int,
     threshold: float,
+    afresh: int = 0,
 ) -> Swept:
     """Sweep until pi~ changes by less than ``threshold`` on average over k (algorithm 27.1, line 22), document by
     document or block by block.
 
-    start: pi~ (N, K) to go on from; None: equal shares.
+    start: pi~ (N, K) to go on from; None: equal shares. afresh: documents that take ``_RESTLESS`` sweeps or more from
+    ``start`` are tried from equal shares too, with this many sweeps at most, and keep what bounds better: what was best
+    for topics that have moved since often is a poor local optimum for those of now.
     """
-    equal = alpha + rows.lengths.unsqueeze(-1) / len(alpha)
-    concentration = (equal if start is None else start.to(alpha)).clone(memory_format=torch.contiguous_format)
-    settle = settle_documents if concentration.device.type == "cpu" else settle_blocks
-    found = settle(rows, scores.word, alpha, concentration, sweeps=sweeps, threshold=threshold)
+    concentration = (equal_shares(rows, alpha) if start is None else start.to(alpha)).clone(
+        memory_format=torch.contiguous_format
+    )
+    found, bound = _settled(rows, scores.word, alpha, concentration, sweeps, threshold)
+    if start is not None and afresh:
+        _try_afresh(rows, scores.word, alpha, concentration, found, bound, afresh, threshold)
     counts = scores.word * rows.gathered(found.ratio, found.share)
-    bound = found.bound + rows.weighted(scores.log_scale) + rows.log_coefficient
-    return Swept(concentration, bound - dirichlet_divergence(concentration, alpha), counts.T)
+    return Swept(concentration, bound + rows.weighted(scores.log_scale) + rows.log_coefficient, counts.T)
+
+
+def equal_shares(rows: DocumentRows, alpha: Tensor) -> Tensor:
+    """pi~ (N, K) of documents whose tokens belong to every topic alike."""
+    return alpha + rows.lengths.unsqueeze(-1) / len(alpha)
+
+
+def _settled(
+    rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
+) -> tuple[Settled, Tensor]:
+    """``concentration`` is updated in place; the bound (N,) is that of ``score``, with the divergence."""
+    settle = settle_documents if concentration.device.type == "cpu" else settle_blocks
+    found = settle(rows, score, alpha, concentration, sweeps=sweeps, threshold=threshold)
+    return found, found.bound - dirichlet_divergence(concentration, alpha)
+
+
+def _try_afresh(
+    rows: DocumentRows,
+    score: Tensor,
+    alpha: Tensor,
+    concentration: Tensor,
+    found: Settled,
+    bound: Tensor,
+    sweeps: int,
+    threshold: float,
+) -> None:
+    """Puts what restless documents reach from equal shares in place of what they have, where that bounds better."""
+    restless = (found.sweeps >= _RESTLESS).nonzero().flatten()
+    if not len(restless):
+        return
+    part = rows.select(restless)
+    other = equal_shares(part, alpha).contiguous()
+    again, reached = _settled(part, score, alpha, other, sweeps, threshold)
+    better = reached > bound[restless]
+    at = restless[better]
+    concentration[at], found.share[at], bound[at] = other[better], again.share[better], reached[better]
+    chosen = torch.zeros_like(bound, dtype=torch.bool)
+    chosen[at] = True
+    cells, others = (one.counts.crow_indices().diff() for one in (rows, part))
+    found.ratio[chosen.repeat_interleave(cells)] = again.ratio[better.repeat_interleave(others)]
 
 
 def responsibilities(rows: DocumentRows, scores: Scores, concentration: Tensor) -> Tensor:

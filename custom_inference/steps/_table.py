@@ -31,6 +31,7 @@ from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.steps.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from ppl_models import (
     CVQ,
     LDA,
@@ -43,6 +44,7 @@ from ppl_models import (
     MixtureOfMultinomials,
     MixtureOfPoissons,
     Model,
+    UserRatingProfile,
 )
 
 #: The first family after "evidence" is used by default where exact sums are not feasible.
@@ -60,6 +62,12 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
         "truncated": NocaTruncated,
         "factorized": NocaFactorized,
         "mean_field": NocaMeanField,
+    },
+    UserRatingProfile: {
+        "evidence": ProfileExact,
+        "dirichlet": ProfileDirichlet,
+        "vb": ProfileVB,
+        "map": ProfileMap,
     },
     PLSA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap},
 }

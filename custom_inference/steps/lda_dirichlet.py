@@ -53,7 +53,8 @@ class LdaDirichlet(TopicSteps):
         del generator
         start, sweeps = (locals_["concentration"], self.sweeps) if locals_ else (None, self.cold_sweeps)
         scores, alpha = self.scores(params, temperature), self.alpha(params)
-        found = sweep_documents(rows, scores, alpha, start, sweeps=sweeps, threshold=self.threshold)
+        limits = {"sweeps": sweeps, "afresh": self.cold_sweeps}
+        found = sweep_documents(rows, scores, alpha, start, threshold=self.threshold, **limits)
         return EStep({"topic": found.counts}, {"concentration": found.concentration}, found.bound)
 
     def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:

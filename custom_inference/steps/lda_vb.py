@@ -129,6 +129,10 @@ class LdaVB(LdaDirichlet):
         """Posterior means, and the posteriors."""
         return {"topic": normalised(params["topic"])}, {"topic": DirichletPosterior(params["topic"])}
 
+    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+        """Concentrations are positive."""
+        return {name: value.clamp(min=LEAST) for name, value in params.items()}, locals_
+
     def fitted_model(self, model: Model, params: Params) -> Model:
         """With the learned concentrations as its priors'."""
         learned = {name: params[name] for name in ("alpha", "gamma") if name in params}

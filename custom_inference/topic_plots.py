@@ -1,0 +1,90 @@
+"""Figures of document models: the words of the topics, and the topics of the documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from custom_inference import _axes
+from custom_inference._axes import INK, new_figure
+from custom_inference.topics import proportions, shares, topic_table
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+#: Documents up to this many are labelled.
+_LABELLED = 60
+
+
+def plot_topics(
+    fit: Fit, *, top: int = 8, by: str = "probability", columns: int | None = None, title: str | None = None
+) -> Figure:
+    """Bars of the ``top`` words of every topic, the most used topic first; ``by`` as in :func:`topic_table`.
+
+    The bars are the words' probabilities, whatever they are ranked by, on one scale.
+    """
+    vocabulary = fit.model.shapes[fit.model.component_site][1]
+    table = topic_table(fit, min(top, vocabulary), by=by)
+    names = list(dict.fromkeys(table.index.get_level_values("topic")))
+    share = dict(zip(fit.coords["component"], shares(fit), strict=True))
+    columns = columns or min(5, _axes.num_columns(len(names)))
+    rows = -(-len(names) // columns)
+    title = title or f"{type(fit.model).__name__}: top words of {len(names)} topic{'s' * (len(names) > 1)}"
+    tall = 0.55 + 0.19 * len(table.loc[names[0]])
+    figure = new_figure(max(0.6 + 2.3 * columns, 0.095 * len(title)), 0.7 + rows * tall)
+    widest = float(table["probability"].max())
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    for axes in panels.flat[len(names) :]:
+        axes.set_axis_off()
+    for place, (axes, name) in enumerate(zip(panels.flat, names, strict=False)):
+        lines = table.loc[name]
+        axes.barh(range(len(lines)), lines["probability"], color=INK, height=0.7)
+        axes.set_yticks(range(len(lines)), [_axes.shortened(word, 18) for word in lines["word"]], fontsize=8)
+        axes.set_ylim(len(lines) - 0.4, -0.6)
+        axes.set_xlim(0, 1.08 * widest)
+        axes.set_title(f"{_label(name)}  share {share[name]:.3f}", fontsize=9)
+        axes.tick_params(axis="x", labelsize=8)
+        axes.locator_params(axis="x", nbins=3)
+        axes.spines[["top", "right"]].set_visible(False)
+        if place + columns >= len(names):
+            axes.tick_params(axis="x", labelbottom=True)
+    figure.supxlabel(fit.model.component_meaning, fontsize=9)
+    figure.suptitle(title)
+    return figure
+
+
+def plot_documents(
+    fit: Fit, *, max_documents: int | None = None, sort: bool = True, title: str | None = None
+) -> Figure:
+    """Topic proportions as a heat map, documents by topics, with labels where there are few documents.
+
+    Topics by their share, the most used first. sort: documents by their strongest topic, and by how strong it is;
+    otherwise in the order of the data. max_documents: show only this many, evenly spaced in that order.
+    """
+    mix, share = proportions(fit), shares(fit)
+    topics = np.argsort(-share, kind="stable")
+    mix = mix[:, topics]
+    order = np.lexsort((-mix.max(1), mix.argmax(1))) if sort else np.arange(len(mix))
+    if max_documents is not None and max_documents < len(order):
+        order = order[np.linspace(0, len(order) - 1, max_documents).round().astype(int)]
+    labelled = len(order) <= _LABELLED
+    title = title or f"{type(fit.model).__name__}: topics of {len(order)} documents"
+    width = max(2.9 + 0.34 * len(topics), 0.095 * len(title))
+    figure = new_figure(width, 2.2 + 0.19 * len(order) if labelled else 7.0)
+    axes = figure.subplots()
+    documents = fit.coords[fit.model.row_axis]
+    rows = [documents[n] for n in order] if labelled else None
+    names = [_label(fit.coords["component"][k]) for k in topics]
+    image = _axes.heat_map(axes, mix[order], rows, names, top=1.0)
+    axes.set_xlabel("topic, most used first")
+    how = ", ordered by their strongest topic" if sort else ""
+    axes.set_ylabel("document" if labelled else f"{len(order)} documents{how}")
+    _axes.scale(figure, image, axes, fit.model.local_meaning)
+    figure.suptitle(title)
+    return figure
+
+
+def _label(name: Any) -> str:
+    return f"topic {name}" if isinstance(name, int) else str(name)
