@@ -240,7 +240,7 @@ class SVI:
     def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
         params, draws = self._globals(model, guide, data)
         inner = guide.globals_guide if isinstance(guide, LocalGuide) else None
-        posteriors: dict[str, Any] = inner.posterior() if isinstance(inner, DirichletGlobals) else {}
+        posteriors: dict[str, Any] = dict(inner.posterior()) if isinstance(inner, DirichletGlobals) else {}
         local = None
         if isinstance(guide, LocalGuide):
             posterior = guide.posterior(data, params)

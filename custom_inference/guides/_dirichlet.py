@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributions.kl import kl_divergence, register_kl
 
 #: What a reparameterised site says of its score where its density is not needed.
-_NO_SCORE = ScoreParts(torch.zeros(()), 0, torch.zeros(()))
+_NO_SCORE: Any = ScoreParts(torch.zeros(()), 0, torch.zeros(()))  # pyright: ignore[reportArgumentType]
 
 
 class GuideDirichlet(dist.Dirichlet):
