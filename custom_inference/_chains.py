@@ -68,6 +68,10 @@ class Sampler(abc.ABC):
     def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> Chain:
         """A chain that has not swept yet; ``start`` holds values of the globals to draw the first indicators from."""
 
+    def propose(self, model: Model, data: Data, seed: int) -> Params | None:
+        """Values of the globals near a good mode to start a chain from; by default none: it starts from the prior."""
+        return None
+
     @abc.abstractmethod
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         """The posterior of the training rows' locals from those of the draws (S, N, ...), each already reordered to

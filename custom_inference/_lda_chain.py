@@ -15,7 +15,7 @@ from torch import Tensor
 from custom_inference._chains import Chain, Params, Sampler, no_bound
 from custom_inference.engines import Local
 from custom_inference.posterior import DirichletDraws
-from custom_inference.steps._dirichlet import dirichlet_prior
+from custom_inference.steps._dirichlet import dirichlet_prior, normalised
 from custom_inference.steps._documents import DocumentRows
 from ppl_models import Data, Model
 from ppl_models._document_model import TopicAdmixture
@@ -174,6 +174,17 @@ class LdaSampler(Sampler):
         given = None if start is None else start["topic"]
         constant = float(rows.log_coefficient.double().sum())
         return LdaChain(TokenList.of(rows), model.num_topics, alpha, gamma, seed, given=given, constant=constant)
+
+    def propose(self, model: Model, data: Data, seed: int) -> Params:
+        """Topics from a short run with some to spare, merged down (``lda_merge``): every seed draws its own."""
+        # Steps import what is compiled: only where it is needed.
+        from custom_inference.steps.lda_merge import propose_topics
+
+        assert isinstance(model, TopicAdmixture)
+        alpha, gamma = (dirichlet_prior(model, site, data.x).double() for site in ("topic_proportion", "topic"))
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        counts = propose_topics(DocumentRows.of(data), alpha.expand(model.num_topics), gamma, generator)
+        return {"topic": normalised(counts.double() + gamma)}
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         posterior = DirichletDraws(locals_.to(data.x))

@@ -37,7 +37,8 @@ class HeldOut:
     """Scores of held-out documents.
 
     log_probability: log q(y_i) (N,), in nats. tokens: how many were scored, (N,). how: what q is.
-    standard_error: Monte Carlo error of log_probability (N,), for estimates by sampling.
+    standard_error: Monte Carlo error of log_probability (N,), for estimates by sampling; None where there is but one
+        run. Such estimates are unbiased for q(y_i); their logarithms are low on average, by half the squared error.
     """
 
     log_probability: Tensor
@@ -190,8 +191,8 @@ def _annealed(problem: _Problem, temperatures: int = 100, chains: int = 10, seed
 
 
 def _estimated(problem: _Problem, estimate: samplers.Estimate) -> HeldOut:
-    like = problem.params["topic"]
-    return problem.scored(estimate.log_mean.to(like), problem.rows, estimate.standard_error)
+    error = None if bool(torch.isnan(estimate.standard_error).all()) else estimate.standard_error
+    return problem.scored(estimate.log_mean.to(problem.params["topic"]), problem.rows, error)
 
 
 def _exact(problem: _Problem) -> HeldOut:

@@ -44,6 +44,8 @@ class CollapsedGibbs:
         the same components: different modes are never averaged, and ``status`` says how many agreed.
     learn: estimate the concentrations of the Dirichlet priors (Minka's fixed point) during the warm-up. They are held
         fixed when draws are collected; ``Fit.model`` has those of the best chain.
+    search: start every chain from values of its own near a good mode, where the model's sampler proposes some (LDA: a
+        short run with more topics than asked for, merged down); otherwise, and with False, from the prior.
     align: reorder the components of each draw to match the mean of those before it.
     indicators: keep the discrete latents of every draw too, as ``Fit.draws["indicator"]``.
     threads: chains that run at once; by default as many as torch uses. The result does not depend on it.
@@ -59,10 +61,11 @@ class CollapsedGibbs:
     """
 
     num_samples: int = 50
-    warmup: int = 100
+    warmup: int = 50
     thin: int = 2
     chains: int = 4
     learn: bool = False
+    search: bool = True
     align: bool = True
     indicators: bool = False
     threads: int | None = None
@@ -103,7 +106,7 @@ class CollapsedGibbs:
         if self.learn and not sampler.learns:
             raise MethodError(f"the sampler of {type(model).__name__} learns no concentrations; use learn=False")
         seeds = np.random.SeedSequence([seed % 2**64]).generate_state(self.chains, np.uint64).tolist()
-        chains = [sampler.chain(model, checked, one, start) for one in seeds]
+        chains = [sampler.chain(model, checked, one, self._start(sampler, model, checked, one, start)) for one in seeds]
         plan = self._plan(model, len(checked))
         threads = min(self.threads or torch.get_num_threads(), self.chains)
         records, interrupted = run_chains(
@@ -117,6 +120,9 @@ class CollapsedGibbs:
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """The locals at given globals, without a bound: of LDA by Gibbs sampling of the tokens' topics."""
         return sampler_of(model).local_posterior(model, params, data, seed=seed)
+
+    def _start(self, sampler: Sampler, model: Model, data: Data, seed: int, given: Params | None) -> Params | None:
+        return sampler.propose(model, data, seed) if given is None and self.search else given
 
     def _plan(self, model: Model, rows: int) -> Plan:
         total = self.chains * self.num_samples

@@ -47,8 +47,8 @@ class SVI:
         guide: a callable with the model's arguments.
     globals_: how the globals are treated beside a local guide: "delta" (ML/MAP), "normal" (AutoNormal), "dirichlet"
         (Dirichlets of simplices, points for other sites; ``Fit.global_posterior``), or "auto": "dirichlet" where a
-        prior is unbounded at the edge (a concentration below 1), so that it has no maximum a posteriori, else "delta".
-        Points under such priors are the maximum in the softmax basis.
+        Dirichlet prior is unbounded at the edge (a concentration below 1), so that it has no maximum a posteriori, else
+        "delta". Points under such priors are the maximum in the softmax basis (of Beta and Gamma: logit, logarithm).
     steps, learning_rate: ClippedAdam, the rate decaying to a tenth over the steps; logarithms of concentrations move
         at four times the rate, those of single documents, each of which few steps see, at eight times.
     batch_size: rows per step (subsampled in the model's plate); None for all; "auto" for all, or for so many that a
@@ -161,8 +161,8 @@ class SVI:
         if self.sums_codes and model.has_continuous_locals:
             # Pyro's automatic guides hold the locals of the rows that they first saw, and no others.
             if isinstance(self.batch_size, int) and self.batch_size < len(data):
-                found = f'guide="{self.guide}" keeps a value of every row\'s {model.local_site} and takes no minibatches'
-                raise MethodError(f'{found}; use batch_size=None or guide="mean_field"')
+                found = f'guide="{self.guide}" keeps a value of the {model.local_site} of every row'
+                raise MethodError(f'{found} and takes no minibatches; use batch_size=None or guide="mean_field"')
             return None
         if not isinstance(self.batch_size, str):
             return self.batch_size if self.batch_size is None or self.batch_size < len(data) else None

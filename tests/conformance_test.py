@@ -20,7 +20,7 @@ import custom_inference as ci
 from custom_inference._methods import has_local_guides
 from custom_inference.engines import LocalSolver, engines_of, is_feasible, solve_local, steps_for
 from custom_inference.gibbs import has_sampler
-from custom_inference.posterior import DirichletDraws, GaussianPosterior, PointPosterior
+from custom_inference.posterior import GaussianPosterior, PointPosterior
 from custom_inference.svi import initial_values
 from custom_inference.vem import named_guide
 from ppl_models import MODELS, CapacityError, Data, MethodError, ModelError
@@ -46,6 +46,7 @@ METHODS = {
     "cvb0": ci.VariationalEM(guide="cvb0", max_iterations=40),
     "gaussian": ci.VariationalEM(guide="gaussian", max_iterations=40),
     "nuts": ci.NUTS(num_samples=20, warmup=20, chains=2, max_tree_depth=5),
+    "tempered": ci.TemperedEM(max_iterations=40),
     "gibbs": ci.CollapsedGibbs(num_samples=20, warmup=20, chains=2),
 }
 
@@ -55,6 +56,8 @@ def applies(model: str, method: str) -> bool:
     instance, settings = MODELS[model].example().model, METHODS[method]
     if isinstance(settings, ci.VariationalEM) or getattr(settings, "guide", None) == "factorized":
         return named_guide(settings.guide).bound_name in engines_of(instance)
+    if isinstance(settings, ci.TemperedEM):
+        return settings.applies(instance)
     if isinstance(settings, ci.CollapsedGibbs):
         return has_sampler(instance)
     if isinstance(settings, ci.SVI) and not settings.sums_codes:
@@ -267,7 +270,11 @@ def test_bounds_stay_below_the_evidence(model, method):
     if fit.local is not None:
         # Points, posteriors averaged over draws of the globals, and CVB0 have no bound; the ELBO of a sampled
         # continuous guide is an estimate, exact only in its mean.
-        without = isinstance(fit.posterior, PointPosterior | DirichletDraws) or method == "cvb0"
+<<<<<<< HEAD
+        without = isinstance(fit.posterior, PointPosterior) or method in ("cvb0", "gibbs")
+=======
+        without = isinstance(fit.posterior, PointPosterior | DirichletDraws) or method in ("cvb0", "gibbs")
+>>>>>>> f89b2458b5c763a2370543497d61d1fa6dd18884
         assert without == bool(torch.isnan(fit.local.bound).all())
         slack = 0.1 if example_of(model).model.has_continuous_locals and method.startswith("svi") else 1e-8
         assert not (fit.local.bound > evidence + slack).any()
@@ -321,11 +328,13 @@ def test_every_family_at_the_truth_against_the_exact_posterior(name):
     table = ci.compare(methods, example.model, example.data, at=globals_of(example)).table
     assert list(table.columns) == ["bound", "evidence", "gap_per_row", "kl_per_row", "worst_marginal_error", "seconds"]
     assert table["evidence"].nunique() == 1
-    points = table["bound"].isna()
-    assert (table["kl_per_row"][points] == np.inf).all()
+    without = table["bound"].isna()
+    draws = without & (table.index == "CollapsedGibbs")  # a mixture of its draws: no bound, but a divergence
+    assert (table["kl_per_row"][without & ~draws] == np.inf).all()
+    assert table["kl_per_row"][draws].between(-0.05, 0.5).all()
     # Divergences of continuous posteriors, and the bounds of sampled guides, are estimates by draws.
     slack = 0.05 if example.model.has_continuous_locals else 1e-6
-    bounded = table[~points]
+    bounded = table[~without]
     assert (bounded["gap_per_row"] > (-slack if example.model.has_continuous_locals else -1e-8)).all()
     # KL(q || p) is the gap of q's own ELBO, so no bound is tighter than its KL.
     assert (bounded["gap_per_row"] - bounded["kl_per_row"] > -slack).all()

@@ -129,6 +129,7 @@ def test_standard_errors_say_how_far_estimates_are_off(how, settings):
     z = (found.log_probability.numpy() - np.tile(EXACT, 40))[error > 1e-9] / error[error > 1e-9]
     assert len(z) > 100 and abs(z.mean()) < 0.3 and 0.7 < z.std() < 1.4
     assert error.max() < 0.1
+    assert held_out(lda(), COUNTS, how="left_to_right").standard_error is None  # of one run there is no spread
 
 
 def test_the_default_samplers_agree_on_longer_documents():

@@ -147,7 +147,7 @@ def test_interrupt_keeps_what_there_is(monkeypatch, stop_at):
 
     monkeypatch.setattr(LdaChain, "sweep", counted)
     monkeypatch.setattr("custom_inference._gibbs_run._follow", follow)
-    fit = CollapsedGibbs(num_samples=10**6, warmup=20 if stop_at > 20 else 10**6, chains=1, thin=1).fit(
+    fit = CollapsedGibbs(num_samples=10**6, warmup=20 if stop_at > 20 else 10**6, chains=1, thin=1, search=False).fit(
         model, x, progress=False
     )
     assert fit.status.startswith("interrupted after")

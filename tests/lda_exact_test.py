@@ -75,7 +75,8 @@ def test_long_documents_are_quadratures(alpha):
     single = engine.rows(data.to(dtype=torch.float32))
     rounded = engine.log_evidence({"topic": params["topic"].float()}, single)
     assert rounded.dtype == torch.float32
-    assert np.allclose(rounded, reference.log_evidence_quadrature(topic, x, alpha), rtol=1e-4)
+    # Of the empty document, log 1, what is left is the rounding of a sum in single precision.
+    assert np.allclose(rounded, reference.log_evidence_quadrature(topic, x, alpha), rtol=1e-4, atol=1e-6)
 
 
 def test_posterior_density_is_bayes_rule():

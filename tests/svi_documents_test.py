@@ -19,7 +19,7 @@ from custom_inference._row_adam import RowAdam
 from custom_inference._starts import documents_a_step
 from custom_inference.guides import Amortized, MeanField
 from custom_inference.guides._dirichlet import ClosedFormELBO, GuideDirichlet
-from custom_inference.guides._globals import SoftmaxBasis, global_kind
+from custom_inference.guides._globals import LogBasis, LogitBasis, SoftmaxBasis, global_kind, with_modes
 from ppl_models import (
     LDA,
     NOCA,
@@ -331,13 +331,6 @@ def test_automatic_treatment_of_the_globals():
         ci.SVI(globals_="dirichlet", steps=1).fit(NOCA.example().model, NOCA.example().data, progress=False)
 
 
-def test_a_prior_without_a_mode_that_is_no_dirichlet_is_refused():
-    example = MixtureOfBernoullis.example()
-    edged = example.model.with_priors(probability=dist.Beta(0.5, 0.5))
-    with pytest.raises(MethodError, match="prior of 'probability'.*unbounded at the edge.*concentrations of at least"):
-        ci.SVI(guide="delta", steps=1).fit(edged, example.data, progress=False)
-
-
 def test_softmax_basis_density():
     """p(a) of p = softmax(a, 0): the Jacobian of the map from a is the product of all probabilities."""
     gamma, a = torch.tensor([0.3, 0.8, 1.7]), torch.tensor([0.4, -1.1])
@@ -348,6 +341,20 @@ def test_softmax_basis_density():
     jacobian = torch.autograd.functional.jacobian(lambda v: simplex(v)[:2], a)
     expected = dist.Dirichlet(gamma).log_prob(simplex(a)) + torch.log(torch.linalg.det(jacobian))
     assert torch.isclose(SoftmaxBasis(gamma).log_prob(simplex(a)), expected)
+
+
+def test_scalar_bases_have_their_modes_at_the_means():
+    """Beta(a, b) in the logit basis at a / (a + b), Gamma(a, b) in the logarithmic one at a / b."""
+    grid = torch.linspace(1e-4, 1 - 1e-4, 9999)
+    assert abs(float(grid[LogitBasis(0.3, 0.9).log_prob(grid).argmax()]) - 0.25) < 2e-4
+    assert abs(float(grid[LogBasis(0.4, 2.0).log_prob(grid).argmax()]) - 0.2) < 2e-4
+    example = MixtureOfBernoullis.example()
+    edged = with_modes(example.model.with_priors(probability=dist.Beta(0.3, 0.9)), ["probability"])
+    prior, plain = edged.prior("probability"), dist.Beta(0.3, 0.9)
+    value = torch.full((3, 6), 0.4)
+    expected = 18 * (plain.log_prob(torch.tensor(0.4)) + torch.tensor(0.4 * 0.6).log())
+    assert torch.isclose(prior.log_prob(value), expected)
+    assert with_modes(example.model, example.model.global_sites) is example.model
 
 
 @pytest.mark.parametrize(("model", "pseudo"), [(lda_model(1, 4), GAMMA), (PLSA(num_topics=1, vocabulary_size=4), 0.0)])

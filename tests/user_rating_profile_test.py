@@ -96,7 +96,7 @@ def _collapsed_evidence(x, size, num_categories):
 
 
 def test_variational_bayes_stays_below_the_evidence():
-    model, _, x, _, _ = problem(3, num_rows=3, num_components=2, num_features=3)
+    model, _, x, _, _ = problem(5, num_rows=3, num_components=2, num_features=3)
     expected = _collapsed_evidence(x, 2, 3)
     fits = [ci.VariationalEM(guide="vb", search=None).fit(model, x, seed=seed, progress=False) for seed in range(4)]
     best = max(float(fit.elbo[-1]) for fit in fits)

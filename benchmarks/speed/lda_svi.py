@@ -1,10 +1,10 @@
 """How fast is Pyro's SVI on LDA when the program is the suite's? Beside Pyro's own example, in seconds and memory.
 
-    python -m benchmarks.speed.lda_svi [--pyro CHECKOUT] [--seeds 3] [--corpus FILE]
+    python -m benchmarks.speed.lda_svi [--pyro CHECKOUT] [--seeds 3] [--corpus FILE] [--parts speed quality]
 
 --pyro is a checkout of github pyro-ppl/pyro, whose examples/lda.py is run as it is, model, guide, loss and optimiser;
-without it the peer is skipped. Writes ``benchmarks/results/lda_svi.{md,json}``. Every measurement is a process of its
-own on one thread; times are CPU seconds.
+without it the peer is skipped. Writes ``benchmarks/results/lda_svi.{md,json}``; parts that are not run keep their
+tables. Every measurement is a process of its own on one thread; times are CPU seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks._report import Table, write_report
+from benchmarks._report import Table, read_tables, write_report
 from benchmarks.speed._topic_evaluator import Corpus
 
 #: Asked for: so many times faster a pass than Pyro's example, at this share of its memory.
@@ -54,8 +54,8 @@ def speed(corpus: Path, num_documents: int, checkout: Path | None) -> Table:
             found = measured("ours", corpus, guide=guide, batch_size=batch, steps=60)
             lines.append(_line(f"SVI(guide={guide!r}), batch {batch}", found, batch, num_documents, peer))
     note = (
-        f"CPU seconds a pass of {num_documents} documents, and peak resident memory: of the process, and above what the "
-        f"imports take. Asked for: {ASKED_SPEED:g} times the speed at {ASKED_MEMORY:g} of the memory. "
+        f"CPU seconds a pass of {num_documents} documents, and peak resident memory: of the process, and above what "
+        f"the imports take. Asked for: {ASKED_SPEED:g} times the speed at {ASKED_MEMORY:g} of the memory. "
         + ("" if peer else "Pyro's example was not run: no --pyro given. ")
         + "The example's minibatch of 32 enumerates (topic, word, document) triples over the words' probabilities."
     )
@@ -80,8 +80,8 @@ def quality(corpus: Path, seeds: int) -> Table:
     note = (
         "Document completion of 500 test documents with one deterministic fold-in, natural logarithm, per token; the "
         f"default settings of SVI, over {seeds} seeds. Anchors on such a corpus: unigram 1330, true topics 538, "
-        "scikit-learn's batch VB 588-663, ProdLDA in Pyro and NumPyro 1289-1315 by its own decoder, Pyro's example 1566 "
-        "after 600 s (quoted)."
+        "scikit-learn's batch VB 588-663, ProdLDA in Pyro and NumPyro 1289-1315 by its own decoder, Pyro's example "
+        "1566 after 600 s (quoted)."
     )
     columns = ["method", "documents by", "perplexity, least", "median", "most", "CPU s a fit"]
     return Table("Perplexity", columns, lines, note=note)
@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("--pyro", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--parts", nargs="+", default=["speed", "quality"], choices=["speed", "quality"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.corpus
@@ -105,8 +106,12 @@ def main() -> None:
             path = Path(folder) / "corpus.npz"
             generated_corpus().save(path)
         rows = Corpus.load(path).train.shape[0]
-        tables = [speed(path, rows, arguments.pyro), quality(path, arguments.seeds)]
-        print(write_report("lda_svi", "Pyro's SVI on LDA", tables))
+        tables = read_tables("lda_svi")
+        if "speed" in arguments.parts:
+            tables["A pass"] = speed(path, rows, arguments.pyro)
+        if "quality" in arguments.parts:
+            tables["Perplexity"] = quality(path, arguments.seeds)
+        print(write_report("lda_svi", "Pyro's SVI on LDA", list(tables.values())))
 
 
 if __name__ == "__main__":

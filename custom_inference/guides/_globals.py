@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,30 +39,69 @@ class SoftmaxBasis(dist.Dirichlet):
         return super().log_prob(value) + value.log().sum(-1)
 
 
+<<<<<<< HEAD
+class LogitBasis(dist.Beta):
+    """A Beta prior by its density in the logit basis, likewise."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value) + value.log() + torch.log1p(-value)
+
+
+class LogBasis(dist.Gamma):
+    """A Gamma prior by its density in the logarithmic basis, likewise."""
+=======
+class LogBasis(dist.Gamma):
+    """A Gamma(a, b) prior by its density in the basis log lambda, proportional to lambda^a exp(-b lambda)."""
+>>>>>>> f89b2458b5c763a2370543497d61d1fa6dd18884
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value) + value.log()
+
+
+<<<<<<< HEAD
+#: Kind of prior -> its concentrations, by name, and its density in a basis where it has a mode.
+_BASES: dict[type, tuple[tuple[str, ...], type]] = {
+    torch.distributions.Dirichlet: (("concentration",), SoftmaxBasis),
+    torch.distributions.Beta: (("concentration1", "concentration0"), LogitBasis),
+    torch.distributions.Gamma: (("concentration",), LogBasis),
+}
+
+
+def _basis_of(prior: Any) -> tuple[tuple[str, ...], type]:
+    return next((found for kind, found in _BASES.items() if isinstance(prior, kind)), ((), type(prior)))
+=======
 def unbounded_sites(model: Model) -> list[str]:
     """Sites, global or local, whose prior density is infinite at an edge: no maximum a posteriori exists."""
     return [site for site, prior in model.priors.items() if is_unbounded(prior)]
+>>>>>>> f89b2458b5c763a2370543497d61d1fa6dd18884
 
 
 def is_unbounded(prior: Any) -> bool:
-    """Whether a Dirichlet, Beta or Gamma has a concentration below 1."""
-    names = {
-        torch.distributions.Dirichlet: ("concentration",),
-        torch.distributions.Beta: ("concentration0", "concentration1"),
-        torch.distributions.Gamma: ("concentration",),
-    }
-    concentrations = [getattr(prior, n) for kind, found in names.items() if isinstance(prior, kind) for n in found]
-    return any(bool((value < 1).any()) for value in concentrations)
+    """Whether a Dirichlet, Beta or Gamma has a concentration below 1: its density is infinite at an edge."""
+    return any(bool((getattr(prior, name) < 1).any()) for name in _basis_of(prior)[0])
 
 
 def with_modes(model: Model, sites: Sequence[str]) -> Model:
-    """The model with every unbounded Dirichlet prior of ``sites`` in the softmax basis, where it has a mode.
+<<<<<<< HEAD
+    """The model with every unbounded prior of ``sites`` in a basis where it has a mode."""
+    changed = {}
+    for site in sites:
+        prior: Any = model.priors.get(site)
+        if prior is not None and is_unbounded(prior):
+            kind = _basis_of(prior)[1]
+            names = [name for name in prior.arg_constraints if name in inspect.signature(kind.__init__).parameters]
+            changed[site] = kind(**{name: getattr(prior, name) for name in names})
+=======
+    """The model with every unbounded Dirichlet or Gamma prior of ``sites`` in the basis where it has a mode.
 
     Raises MethodError for other priors without a mode.
     """
     changed = {}
     for site in set(sites) & set(unbounded_sites(model)):
         prior: Any = model.priors[site]
+        if isinstance(prior, torch.distributions.Gamma):
+            changed[site] = LogBasis(prior.concentration, prior.rate)
+            continue
         if not isinstance(prior, torch.distributions.Dirichlet):
             raise MethodError(
                 f"the prior of '{site}', {prior}, is unbounded at the edge, so that there is no maximum a posteriori; "
@@ -69,16 +109,18 @@ def with_modes(model: Model, sites: Sequence[str]) -> Model:
                 "of at least 1"
             )
         changed[site] = SoftmaxBasis(prior.concentration)
+>>>>>>> f89b2458b5c763a2370543497d61d1fa6dd18884
     return model.with_priors(**changed) if changed else model
 
 
 def global_kind(model: Model, kind: str) -> str:
-    """What "auto" stands for: "delta" where every global has a maximum a posteriori, else "dirichlet"."""
+    """What "auto" stands for: "dirichlet" where a simplex has no maximum a posteriori, else "delta"."""
     if kind not in GLOBAL_GUIDES:
         raise MethodError(unknown_name("guide for the globals", kind, GLOBAL_GUIDES))
     if kind != "auto":
         return kind
-    return "dirichlet" if set(unbounded_sites(model)) & set(model.global_sites) else "delta"
+    simplices = [s for s in model.global_sites if support_of(model.priors[s]) is constraints.simplex]
+    return "dirichlet" if any(is_unbounded(model.priors[site]) for site in simplices) else "delta"
 
 
 def global_guide(

@@ -55,6 +55,16 @@ class Amortized(Guide):
         return AmortizedGuide(model, data, globals_, init, self.hidden, normalise=normalise, documents=documents)
 
 
+class _BatchNorm(torch.nn.BatchNorm1d):
+    """Batch normalisation that takes a single row by the running averages: one row has no variance."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if len(input) > 1 or not self.training:
+            return super().forward(input)
+        running = self.running_mean, self.running_var
+        return torch.nn.functional.batch_norm(input, *running, self.weight, self.bias, training=False, eps=self.eps)
+
+
 class AmortizedGuide(LocalGuide):
     """(x * observed, observed) -> hidden -> probabilities, or the parameters of a continuous family.
 
@@ -80,7 +90,7 @@ class AmortizedGuide(LocalGuide):
         first, last = torch.nn.Linear(inputs, hidden), torch.nn.Linear(hidden, outputs)
         inner = [first, torch.nn.Softplus(), last]
         if normalise:
-            inner.append(torch.nn.BatchNorm1d(outputs))
+            inner.append(_BatchNorm(outputs))
         self.encoder = torch.nn.Sequential(*inner).to(data.x)
         self.offset = self.family.start(data) if self.family else None
 
