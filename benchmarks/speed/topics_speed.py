@@ -141,7 +141,7 @@ def passes_table(corpus: Corpus, python: Path | None) -> Table:
         note=(
             f"Median of the passes of a run from a random start; {cells} cells, {tokens} tokens, K = {size}; "
             "scikit-learn: mean of 30. Floor: every cell (Gibbs: token) reads index, count and a row of K numbers, and "
-            f"adds to a row (Gibbs: changes two numbers), at a large copy's {bandwidth / 1e9:.1f} GB/s; here rows stay in cache."
+            f"adds to a row (Gibbs: changes two numbers), at a copy's {bandwidth / 1e9:.1f} GB/s."
         ),
     )
     peer = None
