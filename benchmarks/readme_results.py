@@ -96,6 +96,31 @@ QUOTES = (
         "False absences of fossil mammals filled in:",
         ("method", "decrease", "false absences filled", "absences outside the range filled"),
     ),
+    Quote(
+        "topics_speed",
+        "Methods",
+        "Topics: LDA by every method on one corpus (2000 documents, 20 topics; perplexity by document completion; "
+        "min / median / max over the seeds):",
+        ("method", "perplexity, min / median / max", "CPU s to 600", "CPU s a fit"),
+    ),
+    Quote(
+        "topics_speed",
+        "Other programs",
+        "Topics: other programs on the same corpus, with the same evaluator:",
+        ("program", "CPU s a pass", "perplexity", "CPU s to 600", "CPU s in all"),
+    ),
+    Quote(
+        "topics_speed",
+        "Gibbs sampling",
+        "Topics: tokens a second of collapsed Gibbs sampling:",
+        ("K", "ours", "tomotopy", "ratio"),
+    ),
+    Quote(
+        "citations_entropy",
+        "Cross-entropy",
+        "Who is cited together at NIPS: nats per test document, as the set of the names it cites:",
+        ("K", "model", "per document, as sets", "what it is"),
+    ),
 )
 
 #: What the table says of names that are no method object's.

@@ -9,8 +9,9 @@ import torch
 
 import custom_inference
 from benchmarks.speed._topic_evaluator import Corpus
-from benchmarks.speed._topic_trace import Trace, recorded
+from benchmarks.speed._topic_trace import Trace, recorded, recorded_sweeps
 from custom_inference import CollapsedGibbs, Fit, VariationalEM
+from custom_inference._lda_chain import LdaChain
 from custom_inference.steps.lda_cvb0 import LdaCvb0
 from custom_inference.steps.lda_map import LdaMap
 from custom_inference.steps.lda_vb import LdaVB
@@ -28,8 +29,10 @@ class Timed(NamedTuple):
     seconds: float
 
 
-def timed(call: Callable[[], Fit], rows: int) -> Timed:
-    with recorded(Trace(rows), *_STEPS) as trace:
+def timed(call: Callable[[], Fit], rows: int, *, sweeps: bool = False) -> Timed:
+    """sweeps: record a sampler's sweeps instead of M steps."""
+    trace = Trace(rows)
+    with recorded_sweeps(trace, LdaChain) if sweeps else recorded(trace, *_STEPS):
         fit = call()
         return Timed(fit, trace, trace.now())
 

@@ -41,23 +41,42 @@ class Trace:
 @contextmanager
 def recorded(trace: Trace, *kinds: type) -> Iterator[Trace]:
     """While this lasts, every M step of these steps leaves its topics in ``trace``."""
-    before = {kind: kind.__dict__.get("m_step") for kind in kinds}
+    with _patched("m_step", kinds, lambda _, result, given: trace.take(len(given[-1]), result["topic"])):
+        yield trace
+
+
+@contextmanager
+def recorded_sweeps(trace: Trace, kind: type) -> Iterator[Trace]:
+    """The same for the sweeps of a chain: its topics' means given the tokens' topics."""
+
+    def take(chain: Any, result: Any, given: Any) -> None:
+        del result, given
+        trace.take(trace.rows, torch.as_tensor(chain.word_topic.T + chain.gamma))
+
+    with _patched("sweep", (kind,), take):
+        yield trace
+
+
+@contextmanager
+def _patched(name: str, kinds: tuple[type, ...], after: Callable[[Any, Any, Any], None]) -> Iterator[None]:
+    """``after(self, result, arguments)`` follows every call of a method of these classes."""
+    before = {kind: kind.__dict__.get(name) for kind in kinds}
 
     def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
-        def m_step(self: Any, model: Any, params: Any, step: Any, rows: Any) -> Any:
-            result = original(self, model, params, step, rows)
-            trace.take(len(rows), result["topic"])
+        def method(self: Any, *arguments: Any) -> Any:
+            result = original(self, *arguments)
+            after(self, result, arguments)
             return result
 
-        return m_step
+        return method
 
     for kind in kinds:
-        kind.m_step = wrapped(kind.m_step)
+        setattr(kind, name, wrapped(getattr(kind, name)))
     try:
-        yield trace
+        yield
     finally:
         for kind, original in before.items():
             if original is None:
-                delattr(kind, "m_step")
+                delattr(kind, name)
             else:
-                kind.m_step = original
+                setattr(kind, name, original)
