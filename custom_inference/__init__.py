@@ -2,11 +2,19 @@
 
 from custom_inference.align import Alignment, align, match_components
 from custom_inference.aspects import attribute, denoise, expand, phantoms
-from custom_inference.coherence import coherence
 from custom_inference.compare import Comparison, compare
-from custom_inference.cross_validation import CrossValidation, cross_validate
 from custom_inference.default import fit
-from custom_inference.documents import HeldOut, held_out, perplexity, split_tokens
+from custom_inference.documents import (
+    CrossValidation,
+    HeldOut,
+    coherence,
+    cross_validate,
+    held_out,
+    perplexity,
+    split_tokens,
+    to_pyldavis,
+    topic_table,
+)
 from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
 from custom_inference.evaluate import recovered
 from custom_inference.exact import Exact
@@ -30,7 +38,6 @@ from custom_inference.mcmc import NUTS
 from custom_inference.predictive import reconstruction_error
 from custom_inference.svi import SVI
 from custom_inference.tempered import TemperedEM
-from custom_inference.topics import to_pyldavis, topic_table
 from custom_inference.vem import EM, Search, VariationalEM
 
 __all__ = [

@@ -44,7 +44,8 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
         (``Fit.global_posterior``) are drawn from it, or their mean is repeated where draws would be too large.
     sample_stats: the sampler's own, if it has any.
     log_likelihood: ``x`` (chain, draw, row), log p(x_n | globals) with the local latents summed out; attribute
-        ``bound`` names what stands in for it where the sum is not feasible.
+        ``bound`` names what stands in for it where the sum is not feasible. Left out, and said in the posterior's
+        attributes, where it would have to be found anew for too many draws and rows.
     observed_data: ``x`` (row, feature), NaN where missing; left out where x is sparse and too large to be made dense.
     constant_data: ``mask``, True where observed.
     """
@@ -54,7 +55,10 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
     if fit.sample_stats:
         groups["sample_stats"] = _dataset(fit.sample_stats, {}, {})
-    groups["log_likelihood"] = _log_likelihood(fit, num_draws, labels)
+    if fit.draws is None or _scores_are_cheap(fit):
+        groups["log_likelihood"] = _log_likelihood(fit, num_draws, labels)
+    else:
+        groups["posterior"].attrs["log_likelihood"] = "left out: too expensive for every draw of the globals"
     observed, mask = fit.model.observed_site, fit.data.mask
     axes = fit.model.dims[observed]
     if not fit.data.is_sparse or fit.data.x.numel() <= _DENSE_UP_TO:
@@ -144,6 +148,15 @@ def _is_cheap(fit: Fit, num_rows: int) -> bool:
     bits = EXACT_UP_TO if fit.model.code_bits is None else fit.model.code_bits
     work = chains * length * min(num_rows, len(fit.data)) * fit.data.num_features * 2.0**bits
     return is_feasible(fit.model) and work <= _CHEAP
+
+
+def _scores_are_cheap(fit: Fit) -> bool:
+    """Whether log p(x_n | globals) may be computed for every draw; with continuous locals each costs a fit of these."""
+    if not fit.model.has_continuous_locals:
+        return True
+    (chains, length), _ = _draws_of(fit)
+    entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
+    return chains * length * entries * fit.model.local_shape[0] <= _CHEAP / 50
 
 
 def _locals_of_draws(fit: Fit, num_rows: int) -> Array:

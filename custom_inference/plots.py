@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from custom_inference import _axes
 from custom_inference._axes import INK, MUTED, new_figure
-from custom_inference.topic_plots import plot_documents, plot_topics
+from custom_inference.documents.plots import plot_documents, plot_topics
 from ppl_models import MethodError
 from ppl_models._errors import unknown_name
 

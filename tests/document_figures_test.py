@@ -9,7 +9,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from custom_inference import Fit, to_pyldavis, topic_table
-from custom_inference.topics import shares
+from custom_inference.documents.topics import shares
 from ppl_models import LDA, NOCA, Data, MethodError, as_documents
 
 WORDS = ["bank", "river", "stream", "loan", "money", "unused"]

@@ -12,9 +12,9 @@ import torch
 from scipy.special import gammaln, logsumexp
 
 from custom_inference import Fit
-from custom_inference._document_samplers import Estimate, _log_dirichlet
-from custom_inference._fold_in import fold_in
 from custom_inference.documents import HeldOut, held_out, perplexity, split_tokens
+from custom_inference.documents._fold_in import fold_in
+from custom_inference.documents._samplers import Estimate, _log_dirichlet
 from custom_inference.steps._documents import DocumentRows
 from ppl_models import (
     LDA,

@@ -8,9 +8,9 @@ import torch
 
 import custom_inference as ci
 from custom_inference import CollapsedGibbs
-from custom_inference._diagnostics import effective_size
-from custom_inference._lda_chain import LdaChain, TokenList, fixed_point, sweep_topics
 from custom_inference.collapsed import collapsed_posterior
+from custom_inference.gibbs._diagnostics import effective_size
+from custom_inference.gibbs._lda import LdaChain, TokenList, fixed_point, sweep_topics
 from custom_inference.posterior import DirichletDraws
 from custom_inference.steps._documents import DocumentRows
 from ppl_models import LDA, Data, LDAIndicator

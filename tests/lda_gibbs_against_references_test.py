@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from scipy.stats import chisquare
 
 import custom_inference as ci
-from custom_inference._lda_chain import LdaChain, TokenList, fixed_point, sweep_topics
+from custom_inference.gibbs._lda import LdaChain, TokenList, fixed_point, sweep_topics
 from custom_inference.steps._documents import DocumentRows
 from ppl_models import LDA, Data, MultinomialPCA
 from tests._corpora import made

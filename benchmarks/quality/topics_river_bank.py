@@ -23,9 +23,9 @@ from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.quality._topic_figures import assignments, save
 from custom_inference import match_components
-from custom_inference._lda_chain import LdaChain, TokenList
 from custom_inference._loop import run_em
 from custom_inference.engines import steps_for
+from custom_inference.gibbs._lda import LdaChain, TokenList
 from custom_inference.steps._documents import DocumentRows
 from ppl_models import LDA, Data, datasets
 

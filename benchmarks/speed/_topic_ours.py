@@ -11,7 +11,7 @@ import custom_inference
 from benchmarks.speed._topic_evaluator import Corpus
 from benchmarks.speed._topic_trace import Trace, recorded, recorded_sweeps
 from custom_inference import CollapsedGibbs, Fit, VariationalEM
-from custom_inference._lda_chain import LdaChain
+from custom_inference.gibbs._lda import LdaChain
 from custom_inference.steps.lda_cvb0 import LdaCvb0
 from custom_inference.steps.lda_map import LdaMap
 from custom_inference.steps.lda_vb import LdaVB

@@ -6,12 +6,11 @@ at once, by the counts that the blocks before them left. Both have the same fixe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.steps._cvb0_kernel import refresh_documents, start_documents
 from custom_inference.steps._documents import Block, DocumentRows
 
 
@@ -36,14 +35,21 @@ def refresh(
     (V,)."""
     share, table = share.clone(memory_format=torch.contiguous_format), (counts + gamma.unsqueeze(-1)).contiguous()
     bound = torch.zeros_like(rows.lengths)
-    run = refresh_documents if share.device.type == "cpu" else refresh_blocks
+    run = _kernel().refresh_documents if share.device.type == "cpu" else refresh_blocks
     return Refreshed(share, run(rows, share, alpha, table, bound, temperature), bound)
 
 
 def start(rows: DocumentRows, topic: Tensor, alpha: Tensor, *, sweeps: int) -> Tensor:
     """Shares (nnz, K) from topics (K, V) alone: the fixed point at these, nearly."""
-    run = start_documents if topic.device.type == "cpu" else start_blocks
+    run = _kernel().start_documents if topic.device.type == "cpu" else start_blocks
     return run(rows, topic.T.contiguous(), alpha, sweeps)
+
+
+def _kernel() -> Any:
+    # Not at the top: numba takes a second to import, and most of the suite does without.
+    from custom_inference.steps import _cvb0_kernel
+
+    return _cvb0_kernel
 
 
 # ----- block by block -------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def gibbs_counts(
     alpha: (K,) or one number; gamma: (V,) or one number: the concentrations of LDA's priors.
     """
     # The compiler is loaded where it is needed, not with the package.
-    from custom_inference._lda_chain import LdaChain, TokenList
+    from custom_inference.gibbs._lda import LdaChain, TokenList
 
     seed = int(torch.randint(2**62, (), generator=generator))
     order = torch.randperm(len(rows), generator=generator)

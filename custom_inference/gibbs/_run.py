@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from custom_inference._chains import Chain, Params, Sampler
 from custom_inference._progress import Progress
 from custom_inference.align import Alignment, match_components
+from custom_inference.gibbs._protocol import Chain, Params, Sampler
 from ppl_models import Model
 
 #: Seconds between looks at the chains' progress.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 Array = NDArray[np.float64]
 
@@ -47,6 +46,8 @@ def _split(draws: Array) -> Array:
 
 
 def _normal_scores(draws: Array) -> Array:
+    from scipy.stats import rankdata  # not at the top: it takes half a second to import
+
     flat = draws.reshape(-1, *draws.shape[2:])
     ranks = rankdata(flat, axis=0)
     return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25))).reshape(draws.shape)

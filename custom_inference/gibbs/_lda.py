@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
-from custom_inference._chains import Chain, Params, Sampler, no_bound
 from custom_inference.engines import Local
+from custom_inference.gibbs._protocol import Chain, Params, Sampler, no_bound
 from custom_inference.posterior import DirichletDraws
 from custom_inference.steps._dirichlet import dirichlet_prior, normalised
 from custom_inference.steps._documents import DocumentRows
@@ -99,7 +99,7 @@ class LdaChain(Chain):
 
     def sweep(self) -> None:
         """A pass over all tokens; other threads may run meanwhile."""
-        from custom_inference import _gibbs_kernels as kernels
+        from custom_inference.gibbs import _lda_kernels as kernels
 
         alpha = np.zeros(self._padded, np.float32)
         alpha[: self.num_topics] = self.alpha.clip(_SMALLEST)
@@ -216,7 +216,7 @@ def sweep_topics(
     passes: int = 1,
 ) -> None:
     """New topics of the tokens, in place, at given topics (K, V)."""
-    from custom_inference import _gibbs_kernels as kernels
+    from custom_inference.gibbs import _lda_kernels as kernels
 
     by_word = np.ascontiguousarray(given.detach().cpu().double().numpy().T)
     for _ in range(passes):

@@ -117,7 +117,7 @@ def left_to_right(
     topic: Tensor, alpha: Tensor, rows: DocumentRows, *, particles: int, sweeps: int, runs: int, seed: int
 ) -> Estimate:
     """Mean over ``runs`` particle filters, whose spread is the standard error. Tokens come in a random order."""
-    from custom_inference._document_kernels import filter_documents
+    from custom_inference.documents._kernels import filter_documents
 
     words, prior = _words_first(topic), alpha.cpu().double().numpy()
     found = []
@@ -136,7 +136,7 @@ def annealed(
     topic: Tensor, alpha: Tensor, rows: DocumentRows, *, temperatures: int, chains: int, seed: int
 ) -> Estimate:
     """``temperatures`` steps from the prior to the posterior, evenly spaced."""
-    from custom_inference._document_kernels import anneal_documents
+    from custom_inference.documents._kernels import anneal_documents
 
     words, prior = _words_first(topic), alpha.cpu().double().numpy()
     ((run_seed, rng),) = _streams(seed, 1)

@@ -11,17 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference._chains import Chain, Params, Sampler, has_sampler, register_sampler, sampler_of
-from custom_inference._diagnostics import effective_size, r_hat
-from custom_inference._gibbs_run import Plan, Record, collect, relabel, run_chains
-from custom_inference._lda_chain import LdaSampler
-from custom_inference._mixture_chain import MixtureSampler
 from custom_inference.align import match_components
 from custom_inference.engines import Local
 from custom_inference.fit import Fit, check_init
-from ppl_models import LDA, Data, MethodError, MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons, Model
-
-__all__ = ["Chain", "CollapsedGibbs", "Sampler", "has_sampler", "register_sampler", "sampler_of"]
+from custom_inference.gibbs._diagnostics import effective_size, r_hat
+from custom_inference.gibbs._protocol import Params, Sampler, sampler_of
+from custom_inference.gibbs._run import Plan, Record, collect, relabel, run_chains
+from ppl_models import Data, MethodError, Model
 
 #: Draws of a site are kept where all of them together have at most so many entries; likewise those of the locals.
 _ENTRIES = 2**23
@@ -29,10 +25,6 @@ _ENTRIES = 2**23
 _SAME = 0.95
 #: Of every component, so many of its strongest features are watched for convergence.
 _WATCHED = 10
-
-register_sampler(LDA, LdaSampler())
-for _mixture in (MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons):
-    register_sampler(_mixture, MixtureSampler())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
-from custom_inference._axes import INK, MUTED, new_figure
 from custom_inference.default import fit as default_fit
-from custom_inference.documents import held_out
+from custom_inference.documents.scores import held_out
 from ppl_models import MODELS, Data, DataWarning, DocumentModel, MethodError, ModelError, as_documents
 from ppl_models._errors import unknown_name
 
@@ -44,21 +42,11 @@ class CrossValidation:
         table = self.table
         return int(table.index[table["perplexity"].to_numpy().argmin()])
 
-    def plot(self, *, title: str | None = None) -> Figure:
+    def plot(self, *, title: str | None = None) -> Any:
         """Perplexity against the number of topics: every fold, and the mean with its standard error."""
-        figure, table = new_figure(6.4, 4.2), self.table
-        axes = figure.subplots()
-        axes.scatter(self.folds["num_topics"], self.folds["perplexity"], s=14, color=MUTED, label="fold", zorder=2)
-        bars = table["error"].fillna(0).to_numpy()
-        mean: dict[str, Any] = {"marker": "o", "markersize": 4, "capsize": 3, "label": "mean and its standard error"}
-        axes.errorbar(table.index.to_numpy(), table["perplexity"].to_numpy(), bars, color=INK, **mean)
-        axes.set_xticks(table.index.to_list())
-        axes.set(xlabel="number of topics", ylabel=f"held-out perplexity ({self.how})")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8)
-        figure.suptitle(title or f"{self.name}: {len(self.folds['fold'].unique())}-fold cross-validation")
-        return figure
+        from custom_inference.documents.plots import plot_cross_validation
+
+        return plot_cross_validation(self, title=title)
 
 
 def cross_validate(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor
 
-from custom_inference._chains import Chain, Params, Sampler, no_bound
 from custom_inference.engines import Local, steps_for
+from custom_inference.gibbs._protocol import Chain, Params, Sampler, no_bound
 from custom_inference.posterior import CodePosterior, DirichletPosterior, GammaPosterior
 from custom_inference.steps._count_rows import CountRows
 from custom_inference.steps._dirichlet import dirichlet_prior
@@ -136,7 +136,7 @@ def _simplices_sweep(chain: MixtureChain):
     rows = _array(size).astype(np.int64)
 
     def sweep() -> None:
-        from custom_inference import _mixture_kernels as kernels
+        from custom_inference.gibbs import _mixture_kernels as kernels
 
         kernels.sweep_simplices(crow, column, count, group, chain.assignment, chain.alpha, prior, mass, rows, table,
                                 totals, chain.share, chain._rng)
@@ -157,7 +157,7 @@ def _rates_sweep(chain: MixtureChain):
     rows = _array(size).astype(np.int64)
 
     def sweep() -> None:
-        from custom_inference import _mixture_kernels as kernels
+        from custom_inference.gibbs import _mixture_kernels as kernels
 
         kernels.sweep_rates(x, seen, chain.assignment, chain.alpha, shape, rate, rows, events, exposure, chain.share,
                             chain._rng)

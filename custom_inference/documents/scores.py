@@ -20,9 +20,9 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from custom_inference import _document_samplers as samplers
 from custom_inference import evaluate
-from custom_inference._fold_in import exact_mixture, fold_in, is_mixture, token_log_probability, topic_prior
+from custom_inference.documents import _samplers as samplers
+from custom_inference.documents._fold_in import exact_mixture, fold_in, is_mixture, token_log_probability, topic_prior
 from custom_inference.engines import bounds_of
 from custom_inference.steps._documents import DocumentRows
 from ppl_models import Data, DataError, DataWarning, DocumentModel, MethodError, _sparse

@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from custom_inference import _axes
-from custom_inference._axes import INK, new_figure
-from custom_inference.topics import proportions, shares, topic_table
+from custom_inference._axes import INK, MUTED, new_figure
+from custom_inference.documents.topics import proportions, shares, topic_table
 
 if TYPE_CHECKING:
+    from custom_inference.documents.cross_validation import CrossValidation
     from custom_inference.fit import Fit
 
 #: Documents up to this many are labelled.
@@ -34,7 +35,7 @@ def plot_topics(
     title = title or f"{type(fit.model).__name__}: top words of {len(names)} topic{'s' * (len(names) > 1)}"
     tall = 0.55 + 0.19 * len(table.loc[names[0]])
     figure = new_figure(max(0.6 + 2.3 * columns, 0.095 * len(title)), 0.7 + rows * tall)
-    widest = float(table["probability"].max())
+    widest = table["probability"].to_numpy().max()
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
     for axes in panels.flat[len(names) :]:
         axes.set_axis_off()
@@ -88,3 +89,20 @@ def plot_documents(
 
 def _label(name: Any) -> str:
     return f"topic {name}" if isinstance(name, int) else str(name)
+
+
+def plot_cross_validation(scores: CrossValidation, *, title: str | None = None) -> Figure:
+    """Perplexity against the number of topics: every fold, and the mean with its standard error."""
+    figure, table = new_figure(6.4, 4.2), scores.table
+    axes = figure.subplots()
+    axes.scatter(scores.folds["num_topics"], scores.folds["perplexity"], s=14, color=MUTED, label="fold", zorder=2)
+    bars = table["error"].fillna(0).to_numpy()
+    mean: dict[str, Any] = {"marker": "o", "markersize": 4, "capsize": 3, "label": "mean and its standard error"}
+    axes.errorbar(table.index.to_numpy(), table["perplexity"].to_numpy(), bars, color=INK, **mean)
+    axes.set_xticks(table.index.to_list())
+    axes.set(xlabel="number of topics", ylabel=f"held-out perplexity ({scores.how})")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    figure.suptitle(title or f"{scores.name}: {len(scores.folds['fold'].unique())}-fold cross-validation")
+    return figure

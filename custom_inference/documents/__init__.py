@@ -1,0 +1,18 @@
+"""What is asked of fits of documents: held-out scores, the number of topics, coherence, tables, figures, exports."""
+
+from custom_inference.documents.coherence import coherence
+from custom_inference.documents.cross_validation import CrossValidation, cross_validate
+from custom_inference.documents.scores import HeldOut, held_out, perplexity, split_tokens
+from custom_inference.documents.topics import to_pyldavis, topic_table
+
+__all__ = [
+    "CrossValidation",
+    "HeldOut",
+    "coherence",
+    "cross_validate",
+    "held_out",
+    "perplexity",
+    "split_tokens",
+    "to_pyldavis",
+    "topic_table",
+]

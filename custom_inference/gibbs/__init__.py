@@ -1,0 +1,13 @@
+"""Collapsed Gibbs sampling: the method, and the samplers that models register with it."""
+
+from custom_inference.gibbs._lda import LdaSampler
+from custom_inference.gibbs._method import CollapsedGibbs
+from custom_inference.gibbs._mixtures import MixtureSampler
+from custom_inference.gibbs._protocol import Chain, Sampler, has_sampler, register_sampler, sampler_of
+from ppl_models import LDA, MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons
+
+register_sampler(LDA, LdaSampler())
+for _mixture in (MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons):
+    register_sampler(_mixture, MixtureSampler())
+
+__all__ = ["Chain", "CollapsedGibbs", "Sampler", "has_sampler", "register_sampler", "sampler_of"]
