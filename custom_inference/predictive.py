@@ -95,7 +95,8 @@ def reconstruction_error(fit: Fit, x: Any = None, *, seed: int = 0) -> float:
     """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
     data = (fit.data if x is None else fit._as_data(x, None)).dense()
     if bool(((data.x != 0) & (data.x != 1)).any()) or isinstance(fit.model, DocumentModel):
-        raise MethodError(f"{type(fit.model).__name__}: the reconstruction error is one of 0/1 data, which these are not")
+        name = type(fit.model).__name__
+        raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
     generator = torch.Generator(device=data.x.device).manual_seed(seed)
     copy = torch.bernoulli(reconstruct(fit, x), generator=generator)
     differs = (copy != data.x).to(copy)

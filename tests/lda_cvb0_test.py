@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from custom_inference import Fit, VariationalEM, compare
 from custom_inference.engines import steps_for
-from custom_inference.steps import _cvb0_sweeps
+from custom_inference.steps import _cvb0_kernel, _cvb0_sweeps
 from custom_inference.steps.lda_cvb0 import LdaCvb0
 from custom_inference.steps.lda_dirichlet import LdaDirichlet
 from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA
@@ -102,7 +102,7 @@ def test_blocks_have_the_fixed_points_of_the_compiled_loops(temperature, monkeyp
     for _ in range(2000):
         step = steps.e_step(params, rows, locals_, temperature=temperature)
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
-    monkeypatch.setattr(_cvb0_sweeps, "refresh_documents", _cvb0_sweeps.refresh_blocks)
+    monkeypatch.setattr(_cvb0_kernel, "refresh_documents", _cvb0_sweeps.refresh_blocks)
     in_blocks = steps.e_step(params, rows, locals_, temperature=temperature)
     assert torch.allclose(in_blocks.locals["share"], locals_["share"], atol=1e-6)
     assert torch.allclose(in_blocks.bound, step.bound, atol=1e-5)
@@ -113,7 +113,7 @@ def test_one_document_in_blocks_is_a_jacobi_pass(monkeypatch):
     x = corpus(3, num_documents=2)[1:]
     _, steps, rows = prepared(x)
     params, locals_ = at_random(rows, 3)
-    monkeypatch.setattr(_cvb0_sweeps, "refresh_documents", _cvb0_sweeps.refresh_blocks)
+    monkeypatch.setattr(_cvb0_kernel, "refresh_documents", _cvb0_sweeps.refresh_blocks)
     found = steps.e_step(params, rows, locals_).locals["share"].numpy()
     share, count = locals_["share"].numpy(), x[0][x[0] > 0]
     document, word = count @ share, count[:, None] * share
@@ -127,7 +127,7 @@ def test_starts_from_topics_in_both_ways():
     topic = torch.tensor(np.random.default_rng(0).dirichlet(np.ones(x.shape[1]), 3))
     alpha = torch.full((3,), 0.3)
     starts = [
-        run(rows, topic.T.contiguous(), alpha, 400) for run in (_cvb0_sweeps.start_documents, _cvb0_sweeps.start_blocks)
+        run(rows, topic.T.contiguous(), alpha, 400) for run in (_cvb0_kernel.start_documents, _cvb0_sweeps.start_blocks)
     ]
     assert torch.allclose(*starts, atol=1e-8)
     share = starts[0].numpy()
