@@ -8,7 +8,7 @@ maximum likelihood, and else gamma_v as printed, which is the mode in the softma
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -41,6 +41,9 @@ class TopicSteps(Steps):
     concentration: tuple[float, ...] = ()
     coefficient: bool = False
 
+    #: How even random starts are: the words of the topics are multiplied by Gamma variables of this shape.
+    noise_shape: ClassVar[int] = 1
+
     def for_model(self, model: Model) -> Self:
         """Raises MethodError where the prior of the topic proportions is not a Dirichlet."""
         alpha = dirichlet_prior(model, "topic_proportion", torch.ones((), dtype=torch.float64))
@@ -61,10 +64,12 @@ class TopicSteps(Steps):
         dirichlet_prior(model, "topic", rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        """The corpus' word frequencies, each multiplied by an exponential variable of mean 1 in every topic."""
+        """The corpus' word frequencies, each multiplied by a Gamma(noise_shape) variable in every topic."""
         frequency = _sparse.column_sums(rows.counts) + 1
-        noise = torch.rand(model.shapes["topic"], generator=generator, dtype=torch.float64).to(frequency)
-        weight = frequency * -torch.log1p(-noise * (1 - 1e-6))
+        weight = torch.zeros(model.shapes["topic"], dtype=torch.float64)
+        for _ in range(self.noise_shape):
+            weight -= torch.log1p(-torch.rand(weight.shape, generator=generator, dtype=weight.dtype) * (1 - 1e-6))
+        weight = frequency * weight.to(frequency)
         return {"topic": weight / weight.sum(-1, keepdim=True)}
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:

@@ -54,6 +54,8 @@ class LdaVB(LdaDirichlet):
 
     bound_name: ClassVar[str] = "vb"
     integrates_globals: ClassVar[bool] = True
+    #: From sharper random topics documents settle in one of them at once, and topics that are two never part.
+    noise_shape: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
         if self.learn not in (None, *LEARNED):
