@@ -60,11 +60,12 @@ def lines(
     *,
     log_x: bool = True,
     dashed: Sequence[str] = (),
+    ticks: Sequence[float] | None = None,
     ceiling: float | None = None,
 ) -> Figure:
     """Panel -> line -> (x, y), one colour a name in all panels.
 
-    dashed: lines that are references. ceiling: nothing is shown above so many times the panel's smallest value.
+    dashed: lines that are references. ticks: marks of x, all that there are. ceiling: nothing is shown above so many times the panel's smallest value.
     """
     figure = Figure(figsize=(4.9 * len(panels), 3.9), dpi=110, layout="constrained")
     names = list(dict.fromkeys(name for found in panels.values() for name in found))
@@ -74,6 +75,9 @@ def lines(
             axes.plot(x, y, color=colour, ls=style, marker="" if name in dashed else "o", ms=3, lw=1.4, label=name)
         if log_x:
             axes.set_xscale("log")
+        if ticks is not None:
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.minorticks_off()
         if ceiling is not None:
             lowest = min(min(y) for _, y in found.values())
             highest = max(max(y) for _, y in found.values())

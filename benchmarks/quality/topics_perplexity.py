@@ -11,18 +11,18 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-import custom_inference
 from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
 from benchmarks.quality._topic_data import Documents, folded_in, newsgroups, nips
 from benchmarks.quality._topic_figures import lines, save
 from benchmarks.speed._topic_evaluator import halved
-from custom_inference import EM, Fit, Search, VariationalEM
+from custom_inference import EM, Fit, Search, VariationalBayes, VariationalEM
 from ppl_models import LDA, PLSA, MixtureOfMultinomials
 
 Array = NDArray[np.float64]
@@ -110,17 +110,23 @@ def plsa(documents: Documents, halves: Halves, size: int, seed: int = 0) -> Scor
     return Scores(*(words_at(x, mix, topic) for x, mix in pairs))
 
 
-def lda(documents: Documents, halves: Halves, size: int, seed: int = 0) -> Scores:
+def lda(documents: Documents, halves: Halves, size: int, seed: int = 0, learn: str | None = None) -> Scores:
     """Variational Bayes; the topics' posterior means plugged in, a lower bound on log p of each document (27.3.3.2)."""
     model = LDA(num_topics=size, vocabulary_size=len(documents.words)).with_concentration(alpha=ALPHA, gamma=GAMMA)
-    fit = custom_inference.fit(model, documents.train, seed=seed, max_iterations=60, tolerance=1e-2, progress=False)
+    method = VariationalEM(guide=VariationalBayes(learn=learn), search=ONE, max_iterations=60, tolerance=1e-2)
+    fit = method.fit(model, documents.train, seed=seed, progress=False)
     mix = fit.transform(halves.observed, bound="dirichlet").numpy()
     rest = words_at(halves.held_out, mix, fit.params["topic"].numpy())
     bounds = [fit.log_likelihood(x, bound="dirichlet").numpy() for x in (halves.whole, documents.train)]
     return Scores(bounds[0], rest, bounds[1])
 
 
-MODELS = {"mixture of unigrams": mixture, "PLSA, folded in": plsa, "LDA": lda}
+MODELS = {
+    "mixture of unigrams": mixture,
+    "PLSA, folded in": plsa,
+    "LDA": lda,
+    "LDA, learned priors": partial(lda, learn="both"),
+}
 
 
 def corpus_table(documents: Documents, sizes: Sequence[int]) -> Table:
@@ -134,7 +140,7 @@ def corpus_table(documents: Documents, sizes: Sequence[int]) -> Table:
             "documents, as their mixes are fitted to the very tokens that are scored; LDA's is an upper bound, from a "
             "lower bound on log p. Completion: of one half of a document's tokens, given the other half: the same task "
             f"for all. {documents.cut}. alpha = {ALPHA}, gamma = {GAMMA} (LDA's; the mixture and the unigram model "
-            "have the same prior of the topics)."
+            "have the same prior of the topics), or learned from the training documents. All fits make one start."
         ),
     )
 
@@ -188,7 +194,7 @@ def main() -> None:
         tables += [corpus_table(documents, sizes)] if part in arguments.parts else kept
     for table in tables:
         table.figures = []
-    figure = lines(panels_of(tables), "number of topics K", "perplexity per document (27.29)", dashed=("unigram",))
+    figure = lines(panels_of(tables), "number of topics K", "perplexity per document (27.29)", dashed=("unigram",), ticks=sizes)
     tables[0].figures = [save(figure, RESULTS, "topics_perplexity")]
     print(write_report("topics_perplexity", "Perplexity against the number of topics", tables, intro=INTRO))
 
