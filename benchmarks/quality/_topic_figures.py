@@ -65,7 +65,8 @@ def lines(
 ) -> Figure:
     """Panel -> line -> (x, y), one colour a name in all panels.
 
-    dashed: lines that are references. ticks: marks of x, all that there are. ceiling: nothing is shown above so many times the panel's smallest value.
+    dashed: lines that are references. ticks: the marks of x. ceiling: nothing is shown above so many times the
+    panel's smallest value.
     """
     figure = Figure(figsize=(4.9 * len(panels), 3.9), dpi=110, layout="constrained")
     names = list(dict.fromkeys(name for found in panels.values() for name in found))

@@ -194,7 +194,8 @@ def main() -> None:
         tables += [corpus_table(documents, sizes)] if part in arguments.parts else kept
     for table in tables:
         table.figures = []
-    figure = lines(panels_of(tables), "number of topics K", "perplexity per document (27.29)", dashed=("unigram",), ticks=sizes)
+    labels = ("number of topics K", "perplexity per document (27.29)")
+    figure = lines(panels_of(tables), *labels, dashed=("unigram",), ticks=sizes)
     tables[0].figures = [save(figure, RESULTS, "topics_perplexity")]
     print(write_report("topics_perplexity", "Perplexity against the number of topics", tables, intro=INTRO))
 
