@@ -77,7 +77,7 @@ def test_marked_blocks_are_up_to_date(marker):
 
 def test_table_of_models_names_every_model_and_method():
     block = readme_results.models_block()
-    assert all(f"`{kind.__name__}`: {kind.summary}" in block for kind in MODELS.values())
+    assert all(f"| `{kind.__name__}` | {kind.summary} |" in block for kind in MODELS.values())
     assert all(f"| `{method}` |" in block for method in METHODS)
 
 
