@@ -113,7 +113,7 @@ def plsa(documents: Documents, halves: Halves, size: int, seed: int = 0) -> Scor
 def lda(documents: Documents, halves: Halves, size: int, seed: int = 0, learn: str | None = None) -> Scores:
     """Variational Bayes; the topics' posterior means plugged in, a lower bound on log p of each document (27.3.3.2)."""
     model = LDA(num_topics=size, vocabulary_size=len(documents.words)).with_concentration(alpha=ALPHA, gamma=GAMMA)
-    method = VariationalEM(guide=VariationalBayes(learn=learn), search=ONE, max_iterations=60, tolerance=1e-2)
+    method = VariationalEM(guide=VariationalBayes(learn=learn), max_iterations=60, tolerance=1e-2)
     fit = method.fit(model, documents.train, seed=seed, progress=False)
     mix = fit.transform(halves.observed, bound="dirichlet").numpy()
     rest = words_at(halves.held_out, mix, fit.params["topic"].numpy())
@@ -140,7 +140,8 @@ def corpus_table(documents: Documents, sizes: Sequence[int]) -> Table:
             "documents, as their mixes are fitted to the very tokens that are scored; LDA's is an upper bound, from a "
             "lower bound on log p. Completion: of one half of a document's tokens, given the other half: the same task "
             f"for all. {documents.cut}. alpha = {ALPHA}, gamma = {GAMMA} (LDA's; the mixture and the unigram model "
-            "have the same prior of the topics), or learned from the training documents. All fits make one start."
+            "have the same prior of the topics), or learned from the training documents. LDA is searched as by "
+            "default, from three starts; the others make one."
         ),
     )
 
