@@ -116,6 +116,12 @@ QUOTES = (
         ("K", "ours", "tomotopy", "ratio"),
     ),
     Quote(
+        "lda_svi",
+        "A pass",
+        "Topics: Pyro's generic SVI on the suite's LDA beside Pyro's own example program, a pass of 2000 documents:",
+        ("method", "s a pass", "times faster", "peak MB", "above imports MB"),
+    ),
+    Quote(
         "citations_entropy",
         "Cross-entropy",
         "Who is cited together at NIPS: nats per test document, as the set of the names it cites:",
