@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from custom_inference.cli import app
 from custom_inference.fit import Fit
-from ppl_models import MODELS
+from ppl_models import MODELS, DocumentModel
 
 
 @pytest.fixture
@@ -41,9 +41,12 @@ def test_fit_writes_and_prints_every_model(file, tmp_path):
     assert fit.transform().shape == (len(fit.data), 2)
     summary = pd.read_csv(out / "summary.csv", index_col=0)
     assert len(summary) == sum(value.numel() for value in fit.globals.values())
-    for kind in ("components", "loading", "source", "elbo"):
+    of_documents = isinstance(fit.model, DocumentModel)
+    for kind in ("topics", "documents", "elbo") if of_documents else ("components", "loading", "source", "elbo"):
         assert (out / f"{kind}.png").stat().st_size > 1000
-    for table, shape in (("loading", fit.data.num_features), ("membership", 2)):
+    # A component of a model of categories is a table: its loadings are those of every feature and category.
+    loadings = fit.params[fit.model.component_site][0].numel()
+    for table, shape in (("loading", loadings), ("membership", 2)):
         assert pd.read_csv(out / f"{table}.csv", index_col=0).shape[1] == shape
 
 

@@ -79,7 +79,7 @@ def quality(corpus: Path, seeds: int) -> Table:
         lines.append([f"SVI(guide={guide!r})", words, *_spread(scores), statistics.median(seconds)])
     note = (
         "Document completion of 500 test documents with one deterministic fold-in, natural logarithm, per token; the "
-        f"default settings of SVI, over {seeds} seeds. Anchors on such a corpus: unigram 1330, true topics 538, "
+        f"default settings of SVI, over {seeds} seeds. Known on such a corpus: unigram 1330, true topics 538, "
         "scikit-learn's batch VB 588-663, ProdLDA in Pyro and NumPyro 1289-1315 by its own decoder, Pyro's example "
         "1566 after 600 s (quoted)."
     )
