@@ -111,5 +111,5 @@ def test_dense_and_sparse_counts_give_one_result(method):
 @pytest.mark.parametrize("guide", ["delta", "normal"])
 def test_automatic_guides_of_continuous_locals_refuse_minibatches(guide):
     model, x = case("tiny alpha")
-    with pytest.raises(MethodError, match="keeps every row's topic_proportion and takes no minibatches; use"):
+    with pytest.raises(MethodError, match="topic_proportion of every row and takes no minibatches; use"):
         ci.SVI(guide=guide, batch_size=2, steps=2).fit(model, x, progress=False)
