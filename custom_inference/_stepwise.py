@@ -123,9 +123,8 @@ def run_stepwise(
         for index in torch.randperm(len(rows), generator=generator).split(batch_size):
             yield rows.select(index)
 
-    online = Stepwise(
-        steps, model, len(rows), params, rates or Rates(), generator, dict(statistics or {}), progress
-    )  # fmt: skip
+    start = dict(statistics or {})
+    online = Stepwise(steps, model, len(rows), params, rates or Rates(), generator, start, progress)
     online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance)
     final = run_em(steps, model, rows, online.params, max_iterations=2, tolerance=tolerance, generator=generator)
     passes = len(online.trace)

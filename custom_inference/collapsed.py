@@ -132,9 +132,7 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
     if not isinstance(model, TopicAdmixture):
         raise MethodError(f"{type(model).__name__} has no tokens with topics; the collapsed posterior is that of LDA")
     rows = DocumentRows.of(model.prepare(x, mask=mask, dtype=torch.float64), coefficient=model.coefficient)
-    repeats = rows.counts.values().long()
-    document = torch.repeat_interleave(torch.arange(len(rows)), rows.counts.crow_indices().diff())
-    document, word = document.repeat_interleave(repeats), rows.counts.col_indices().repeat_interleave(repeats)
+    document, word = rows.tokens()
     _require_few(model.num_topics, len(word))
     like = torch.zeros((), dtype=torch.float64)
     alpha = dirichlet_prior(model, "topic_proportion", like).expand(model.num_topics)

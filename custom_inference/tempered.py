@@ -256,10 +256,5 @@ def split_tokens(
         found = f"no document is long enough to hold {share:g} of its tokens out (the longest: {int(length.max())})"
         raise DataError(found, axis="document", expected="longer documents, or a larger held_out")
     hidden = torch.bincount(cell[chosen], minlength=len(count)).to(counts.values())
-    parts = [_with_values(counts, values) for values in (counts.values() - hidden, hidden)]
+    parts = [_sparse.with_values(counts, values) for values in (counts.values() - hidden, hidden)]
     return DocumentRows(parts[0], rows.coefficient), DocumentRows(parts[1], rows.coefficient)
-
-
-def _with_values(counts: Tensor, values: Tensor) -> Tensor:
-    size = (counts.shape[0], counts.shape[1])
-    return _sparse.tensor(counts.crow_indices(), counts.col_indices(), values, size=size)

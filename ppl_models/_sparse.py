@@ -37,6 +37,11 @@ def tensor(crow: Tensor, column: Tensor, values: Tensor, *, size: tuple[int, int
         return torch.sparse_csr_tensor(crow, column, values, size=size)
 
 
+def with_values(x: Tensor, values: Tensor) -> Tensor:
+    """A CSR tensor with other values at its stored entries."""
+    return tensor(x.crow_indices(), x.col_indices(), values, size=(x.shape[0], x.shape[1]))
+
+
 def from_dense(x: Tensor) -> Tensor:
     """A dense matrix in torch's CSR layout."""
     with warnings.catch_warnings():
@@ -54,9 +59,8 @@ def map_values(x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """A change of every entry that takes 0 to 0, made to the stored ones alone where ``x`` is sparse."""
     if not is_sparse(x):
         return change(x)
-    changed = tensor(x.crow_indices(), x.col_indices(), change(x.values()), size=(x.shape[0], x.shape[1]))
     # Entries that became 0 are not stored.
-    return from_scipy(to_scipy(changed), dtype=x.dtype, device=x.device)
+    return from_scipy(to_scipy(with_values(x, change(x.values()))), dtype=x.dtype, device=x.device)
 
 
 def select_rows(x: Tensor, index: Tensor | slice) -> Tensor:

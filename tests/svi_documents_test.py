@@ -65,7 +65,7 @@ def planted(seed: int, num_documents: int = 300) -> tuple[torch.Tensor, torch.Te
 def at(model, data, weight, topic_weight):
     """The mean field guide at given concentrations of the documents (N, K) and of the topics (K, V)."""
     guide = MeanField().bind(model, data, globals_="dirichlet")
-    guide.globals_guide.topic_concentration = torch.tensor(topic_weight)  # type: ignore[union-attr]
+    guide.globals_guide.topic_concentration = torch.tensor(topic_weight)
     guide.local_parameters = torch.log(torch.tensor(weight))
     return guide
 

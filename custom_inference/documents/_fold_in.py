@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.steps._documents import DocumentRows
-from ppl_models import MethodError, Model, _sparse
+from custom_inference.steps._mixture_rows import MixtureRows
+from ppl_models import MethodError, Model
+from ppl_models.distributions import Tokens
 
 
 def is_mixture(model: Model) -> bool:
@@ -71,11 +73,7 @@ def fold_in(
 
 def token_log_probability(proportion: Tensor, topic: Tensor, rows: DocumentRows) -> Tensor:
     """sum_v n_iv log sum_k theta_ik b_kv, (N,)."""
-    found = torch.zeros(len(rows), dtype=topic.dtype, device=topic.device)
-    for block in rows.blocks:
-        probability = (topic.T[block.word] @ proportion[block.documents].unsqueeze(-1)).squeeze(-1)
-        found[block.documents] = torch.xlogy(block.count.to(topic), probability).sum(-1)
-    return found
+    return Tokens(proportion, topic).log_prob(rows.counts.to(topic.dtype))
 
 
 def exact_mixture(params: dict[str, Tensor], rows: DocumentRows) -> Tensor:
@@ -85,7 +83,6 @@ def exact_mixture(params: dict[str, Tensor], rows: DocumentRows) -> Tensor:
 
 def _log_joint(params: dict[str, Tensor], rows: DocumentRows) -> Tensor:
     """log pi_k + sum_v n_iv log b_kv, (N, K)."""
-    row, word, count = _sparse.triplets(rows.counts)
-    log_topic, like = torch.log(params["topic"]).T, params["topic"]
-    joint = torch.log(params["mixing_proportion"]).repeat(len(rows), 1)
-    return joint.index_add(0, row, count.to(like).unsqueeze(1) * log_topic[word])
+    topic = params["topic"]
+    tokens = MixtureRows(rows.counts.to(topic.dtype), topic.new_zeros(len(rows)))
+    return torch.log(params["mixing_proportion"]) + tokens.table(torch.log(topic))

@@ -55,7 +55,7 @@ def _sweep(seen, z, counts, alpha, mass, length, state):
 
 @njit
 def _filtered(seen, alpha, particles, sweeps, state):
-    """log of an unbiased estimate of p(w_1 .. w_L) by a particle filter; see ``_document_samplers``."""
+    """log of an unbiased estimate of p(w_1 .. w_L) by a particle filter; see ``_samplers``."""
     length, size = seen.shape
     z, counts, mass = np.zeros((particles, length), np.int64), np.zeros((particles, size)), np.zeros(size)
     weight, total = np.full(particles, 1.0 / particles), 0.0

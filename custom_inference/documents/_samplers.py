@@ -163,10 +163,7 @@ def _streams(seed: int, runs: int) -> list[tuple[np.random.Generator, np.random.
 
 def shuffled_tokens(rows: DocumentRows, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The words (T,) of the tokens, document by document, in a random order in each; where each begins, (N + 1,)."""
-    counts = rows.counts.cpu()
-    repeats = counts.values().long().numpy()
-    word = np.repeat(counts.col_indices().numpy(), repeats)
-    row = np.repeat(np.repeat(np.arange(len(rows)), counts.crow_indices().diff().numpy()), repeats)
+    row, word = (part.cpu().numpy() for part in rows.tokens())
     word = word[np.lexsort((rng.random(len(word)), row))]
     start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
     return word.astype(np.int64), start.astype(np.int64)

@@ -22,7 +22,7 @@ from ppl_models._document_model import TopicAdmixture
 
 #: Single precision holds no smaller concentrations in products with others.
 _SMALLEST = 1e-30
-#: Topics are padded to whole blocks of so many: ``_gibbs_kernels.LANES``, without loading the compiler.
+#: Topics are padded to whole blocks of so many: ``_lda_kernels.LANES``, without loading the compiler.
 _LANES = 16
 #: Passes, and draws, of the documents' topics at given globals.
 _LOCAL_WARMUP, _LOCAL_DRAWS = 20, 100

@@ -13,9 +13,9 @@ from torch import Tensor
 from custom_inference.engines import Local, steps_for
 from custom_inference.gibbs._protocol import Chain, Params, Sampler, no_bound
 from custom_inference.posterior import CodePosterior, DirichletPosterior, GammaPosterior
-from custom_inference.steps._count_rows import CountRows
 from custom_inference.steps._dirichlet import dirichlet_prior
 from custom_inference.steps._mixture_families import Family, Rates
+from custom_inference.steps._mixture_rows import MixtureRows
 from custom_inference.steps.mixture_of_counts import CountMixtureExact
 from ppl_models import Data, MethodError, Model, _sparse
 from ppl_models.distributions import Flat
@@ -29,7 +29,7 @@ class MixtureChain(Chain):
         sweep draws each given those before it.
     """
 
-    def __init__(self, model: Model, family: Family, rows: CountRows, seed: int, given: Tensor | None = None):
+    def __init__(self, model: Model, family: Family, rows: MixtureRows, seed: int, given: Tensor | None = None):
         self.model, self.family, self.rows = model, family, rows
         self.alpha = _array(dirichlet_prior(model, "mixing_proportion", rows.like).expand(model.local_shape))
         self._rng = np.array([seed % 2**64], np.uint64)

@@ -119,8 +119,7 @@ class AmortizedGuide(LocalGuide):
 
     def _first_of_sparse(self, rows: Tensor) -> Tensor:
         first: Any = self.encoder[0]
-        crow, column, logs = rows.crow_indices(), rows.col_indices(), torch.log1p(rows.values())
-        inputs = _sparse.tensor(crow, column, logs, size=(len(rows), rows.shape[1]))
+        inputs = _sparse.with_values(rows, torch.log1p(rows.values()))
         return sparse_product(inputs, first.weight.T) + first.bias
 
     def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:

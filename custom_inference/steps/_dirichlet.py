@@ -40,7 +40,7 @@ def dirichlet_concentration(model: Model, site: str, like: Tensor) -> Tensor:
     the edge and has no mode.
     """
     concentration = dirichlet_prior(model, site, like)
-    if bool((concentration < 1).any()):
+    if in_softmax_basis(concentration):
         raise MethodError(
             f"the Dirichlet prior of '{site}' has a concentration below 1, so its density is unbounded at the edge and "
             "has no maximum a posteriori; use NUTS, or concentrations of at least 1"
@@ -102,6 +102,17 @@ def dirichlet_divergence(posterior: Tensor, prior: Tensor, groups: int = 1) -> T
     normaliser = torch.lgamma(group_sums(posterior, groups)) - torch.lgamma(group_sums(prior, groups))
     each = torch.lgamma(prior) - torch.lgamma(posterior) + (posterior - prior) * expected_log(posterior, groups)
     return normaliser.sum(-1) + each.sum(-1)
+
+
+def log_moment(counts: Tensor, concentration: Tensor, groups: int = 1) -> Tensor:
+    """log E[prod_k p_k^{n_k}] under Dirichlet(concentration), groups multiplied, (...) (002, eqs. 27.33 and 27.35)."""
+    total, added = group_sums(concentration, groups), group_sums(counts, groups)
+    return log_rising(counts, concentration) + (torch.lgamma(total) - torch.lgamma(total + added)).sum(-1)
+
+
+def log_rising(counts: Tensor, start: Tensor) -> Tensor:
+    """sum log [Gamma(start + counts) / Gamma(start)] over the last axis."""
+    return (torch.lgamma(start + counts) - torch.lgamma(start)).sum(-1)
 
 
 def _cut(value: Tensor, groups: int) -> Tensor:

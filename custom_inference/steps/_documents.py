@@ -65,6 +65,12 @@ class DocumentRows:
         """Tokens of each document, (N,)."""
         return _sparse.row_sums(self.counts)
 
+    def tokens(self) -> tuple[Tensor, Tensor]:
+        """Document and word (T,) of every token, document by document and in each in the order of the words."""
+        row, column, values = _sparse.triplets(self.counts)
+        repeats = values.long()
+        return row.repeat_interleave(repeats), column.repeat_interleave(repeats)
+
     @cached_property
     def num_tokens(self) -> float:
         return float(self.counts.values().double().sum())

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from custom_inference.posterior import ContinuousPosterior, DirichletPosterior, GammaPosterior
-from custom_inference.steps._count_rows import CountRows
 from custom_inference.steps._dirichlet import (
     dirichlet_divergence,
     dirichlet_prior,
     expected_log,
-    group_sums,
+    log_moment,
     log_prior_density,
     normalised,
     softmax_or_simplex,
@@ -37,6 +36,7 @@ from custom_inference.steps._gamma import (
     gamma_mode,
     gamma_prior,
 )
+from custom_inference.steps._mixture_rows import MixtureRows
 from custom_inference.steps._protocol import Params
 from ppl_models import Data, Model, _sparse
 
@@ -47,7 +47,7 @@ _TELLING = 3000
 
 
 class Natural(NamedTuple):
-    """w (K, F) and r (K, D) of ``CountRows.table``: at given components, or expected under their posterior."""
+    """w (K, F) and r (K, D) of ``MixtureRows.table``: at given components, or expected under their posterior."""
 
     weight: Tensor
     rate: Tensor | None = None
@@ -73,7 +73,7 @@ class Family(abc.ABC):
         """The family of a model."""
 
     @abc.abstractmethod
-    def rows(self, data: Data) -> CountRows:
+    def rows(self, data: Data) -> MixtureRows:
         """The data as counts."""
 
     @abc.abstractmethod
@@ -128,14 +128,14 @@ class Family(abc.ABC):
         """That posterior."""
 
     @abc.abstractmethod
-    def profile(self, rows: CountRows) -> tuple[Tensor, Tensor]:
+    def profile(self, rows: MixtureRows) -> tuple[Tensor, Tensor]:
         """Features (N, F) whose squared distances say how different rows are, and the weights (N,) of the rows."""
 
-    def scaled(self, rows: CountRows) -> Tensor:
+    def scaled(self, rows: MixtureRows) -> Tensor:
         """Counts (N, F), dense, of which every row weighs the same."""
         return _sparse.dense(rows.counts)
 
-    def scaled_mean(self, rows: CountRows) -> Tensor:
+    def scaled_mean(self, rows: MixtureRows) -> Tensor:
         """The mean row (F,) on that scale."""
         return rows.mean
 
@@ -178,9 +178,7 @@ class _Simplices(Family):
     ) -> Tensor:
         every = self._prior(model, counts if own else counts.new_empty(0))
         prior = every[:, columns] if own else every[0, columns]
-        total, added = group_sums(prior, self.groups), group_sums(counts, self.groups)
-        normaliser = torch.lgamma(total) - torch.lgamma(total + added)
-        return (torch.lgamma(prior + counts) - torch.lgamma(prior)).sum(-1) + normaliser.sum(-1)
+        return log_moment(counts, prior, self.groups)
 
     def expected(self, params: Params) -> Natural:
         return Natural(expected_log(params[self.site], self.groups))
@@ -204,19 +202,19 @@ class Topics(_Simplices):
     def of(cls, model: Any) -> Topics:
         return cls(coefficient=model.coefficient)
 
-    def rows(self, data: Data) -> CountRows:
-        return CountRows.of_tokens(data, coefficient=self.coefficient)
+    def rows(self, data: Data) -> MixtureRows:
+        return MixtureRows.of_tokens(data, coefficient=self.coefficient)
 
-    def profile(self, rows: CountRows) -> tuple[Tensor, Tensor]:
+    def profile(self, rows: MixtureRows) -> tuple[Tensor, Tensor]:
         """Square roots of the shares of the words (Hellinger's distance), a document weighing as much as its tokens."""
         length = rows.lengths.clamp(min=1)
         return rows.mapped(lambda row, values: torch.sqrt(values / length[row])), rows.lengths
 
-    def scaled(self, rows: CountRows) -> Tensor:
+    def scaled(self, rows: MixtureRows) -> Tensor:
         """Shares of the words."""
         return _sparse.dense(rows.counts) / rows.lengths.clamp(min=1).unsqueeze(-1)
 
-    def scaled_mean(self, rows: CountRows) -> Tensor:
+    def scaled_mean(self, rows: MixtureRows) -> Tensor:
         return rows.mean / rows.mean.sum().clamp(min=FLOOR)
 
 
@@ -235,10 +233,10 @@ class Responses(_Simplices):
     def _shaped(self, flat: Tensor) -> Tensor:
         return flat.unflatten(-1, (self.groups, self.num_categories))
 
-    def rows(self, data: Data) -> CountRows:
-        return CountRows.of_categories(data, self.num_categories)
+    def rows(self, data: Data) -> MixtureRows:
+        return MixtureRows.of_categories(data, self.num_categories)
 
-    def profile(self, rows: CountRows) -> tuple[Tensor, Tensor]:
+    def profile(self, rows: MixtureRows) -> tuple[Tensor, Tensor]:
         """The indicators themselves: the distance counts the responses that differ."""
         return rows.counts, torch.ones_like(rows.base)
 
@@ -253,8 +251,8 @@ class Rates(Family):
     def of(cls, model: Any) -> Rates:
         return cls()
 
-    def rows(self, data: Data) -> CountRows:
-        return CountRows.of_events(data)
+    def rows(self, data: Data) -> MixtureRows:
+        return MixtureRows.of_events(data)
 
     def _prior(self, model: Model, like: Tensor) -> GammaParameters:
         """The prior's shape and rate, (K, D) each."""
@@ -300,7 +298,7 @@ class Rates(Family):
     def posterior(self, params: Params) -> GammaPosterior:
         return GammaPosterior(params["shape"], params["rate"])
 
-    def profile(self, rows: CountRows) -> tuple[Tensor, Tensor]:
+    def profile(self, rows: MixtureRows) -> tuple[Tensor, Tensor]:
         """Square roots of the counts, which have about the same variance; missing entries at their column's mean."""
         if rows.mask is None:
             return rows.mapped(lambda row, values: torch.sqrt(values)), torch.ones_like(rows.base)

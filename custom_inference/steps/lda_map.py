@@ -35,6 +35,7 @@ from custom_inference.steps._documents import Block, DocumentRows
 from custom_inference.steps._protocol import POINT, EStep, Params
 from custom_inference.steps.lda_topics import FLOOR, TopicSteps, shares_at
 from ppl_models import Model
+from ppl_models._products import entry_products
 
 #: Updates of the proportions of documents that start from equal shares.
 _COLD_SWEEPS = 20
@@ -152,9 +153,4 @@ def _log_likelihood(theta: Tensor, seen: Tensor, block: Block) -> Tensor:
 
 def log_mixture(rows: DocumentRows, proportion: Tensor, topic: Tensor) -> Tensor:
     """log sum_k theta_dk b_kv of every stored cell, (nnz,)."""
-    words = topic.T.contiguous()
-    found = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
-    for block in rows.blocks:
-        theta = proportion[block.documents].unsqueeze(-1)
-        found[block.cells] = (_gathered(words, block) @ theta).squeeze(-1).log()
-    return found[:-1]
+    return entry_products(proportion, topic, rows.counts).log()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from custom_inference.steps._dirichlet import log_moment, log_rising
 from custom_inference.steps._documents import DocumentRows
 from custom_inference.steps._lda_sweeps import Scores, sweep_documents
 from custom_inference.steps.lda_propose import gibbs_counts
@@ -87,15 +88,9 @@ def _cosines(rows: Tensor) -> Tensor:
 def _gains(words: Tensor, documents: Tensor, pair: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
     """What merging each pair (2, P) gains, (P,)."""
     prior = gamma.expand(words.shape[1])
-    alone = _rising(words, gamma) - _rising(words.sum(-1, keepdim=True), prior.sum()) + _rising(documents, alpha)
+    alone = log_moment(words, prior) + log_rising(documents, alpha)
     found = []
     for i, j in zip(*(part.split(max(1, _ENTRIES // sum(words.shape))) for part in pair), strict=True):
-        both = words[i] + words[j]
-        joint = _rising(both, gamma) - _rising(both.sum(-1, keepdim=True), prior.sum())
-        found.append(joint + _rising(documents[i] + documents[j], alpha) - alone[i] - alone[j])
+        joint = log_moment(words[i] + words[j], prior) + log_rising(documents[i] + documents[j], alpha)
+        found.append(joint - alone[i] - alone[j])
     return torch.cat(found) if found else alone[:0]
-
-
-def _rising(counts: Tensor, prior: Tensor) -> Tensor:
-    """sum log [Gamma(prior + counts) / Gamma(prior)] over the last axis."""
-    return (torch.lgamma(prior + counts) - torch.lgamma(prior)).sum(-1)

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.posterior import ContinuousPosterior, DirichletPosterior
-from custom_inference.steps._count_rows import CountRows
 from custom_inference.steps._dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from custom_inference.steps._mixture_families import Family, Rates, Responses, Topics
 from custom_inference.steps._mixture_merge import merge_classes
+from custom_inference.steps._mixture_rows import MixtureRows
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps.mixture_common import OWN, MixtureSteps, distant_rows, equal_shares, same_classes
 from ppl_models import Data, MethodError, Model, _sparse
@@ -57,35 +57,35 @@ class CountMixtureExact(MixtureSteps):
     def site(self) -> str:
         return self.kind.site
 
-    def rows(self, data: Data) -> CountRows:
+    def rows(self, data: Data) -> MixtureRows:
         return self.density.rows(data)
 
-    def check(self, model: Model, rows: CountRows) -> None:
+    def check(self, model: Model, rows: MixtureRows) -> None:
         """Raises MethodError for priors that are not conjugate."""
         super().check(model, rows)
         self.density.check(model, rows.like)
 
-    def table(self, params: Params, rows: CountRows) -> Tensor:
+    def table(self, params: Params, rows: MixtureRows) -> Tensor:
         return rows.table(*self.density.natural(params[self.site]))
 
-    def collect(self, share: Tensor, rows: CountRows) -> dict[str, Tensor]:
+    def collect(self, share: Tensor, rows: MixtureRows) -> dict[str, Tensor]:
         counts, observed = {"counts": rows.collect(share)}, rows.observed(share)
         return counts if observed is None else {**counts, "observed": observed}
 
-    def components(self, model: Model, params: Params, counts: dict[str, Tensor], rows: CountRows) -> Tensor:
+    def components(self, model: Model, params: Params, counts: dict[str, Tensor], rows: MixtureRows) -> Tensor:
         return self.density.mode(model, counts["counts"], _observed(counts))
 
     def component_log_prior(self, model: Model, params: Params) -> Tensor:
         return self.density.log_prior(model, params[self.site])
 
-    def initial(self, model: Model, rows: CountRows, generator: torch.Generator) -> Params:
+    def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> Params:
         """The mean row, every entry of every class scaled at random; equal proportions."""
         num_components, features = model.shapes["mixing_proportion"][0], rows.counts.shape[1]
         concentration = torch.full((num_components, features), _SHAPE, dtype=torch.float64)
         noise = (torch._standard_gamma(concentration, generator=generator) / _SHAPE).to(rows.like)
         return equal_shares(self.site, self.density.estimate(rows.mean * noise, torch.ones_like(noise)))
 
-    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> Params:
         """An over-complete start whose classes are merged, after a few iterations, to as many as wanted."""
         size = model.shapes["mixing_proportion"][0]
         if size == 1:
@@ -108,7 +108,7 @@ class CountMixtureExact(MixtureSteps):
             counts, observed = (torch.stack([v[group].sum(0) for group in groups]) for v in (counts, observed))
         return equal_shares(self.site, self.density.mode(model, counts, observed))
 
-    def _centres(self, rows: CountRows, count: int, generator: torch.Generator) -> Params:
+    def _centres(self, rows: MixtureRows, count: int, generator: torch.Generator) -> Params:
         """Rows far from each other (greedy k-means++) as centres, each pulled to the mean row."""
         profile, weight = self.density.profile(rows)
         distances = _SquaredDistances(profile)
@@ -152,12 +152,12 @@ class CountMixtureVB(CountMixtureExact):
     def local(self) -> CountMixtureExact:
         return self.exact(family=self.family)
 
-    def log_joint(self, params: Params, rows: CountRows, temperature: float = 1.0) -> Tensor:
+    def log_joint(self, params: Params, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
         """E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
         expected = self.density.expected(params)
         return expected_log(params["mixing_proportion"]) + temperature * rows.table(*expected)
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:
+    def m_step(self, model: Model, params: Params, step: EStep, rows: MixtureRows) -> Params:
         counts = step.statistics
         concentration = dirichlet_prior(model, "mixing_proportion", counts["rows"])
         components = self.density.update(model, counts["counts"], _observed(counts))
@@ -168,15 +168,15 @@ class CountMixtureVB(CountMixtureExact):
         apart = dirichlet_divergence(proportion, dirichlet_prior(model, "mixing_proportion", proportion))
         return float(bound.double().sum() - apart - self.density.divergence(model, params))
 
-    def starting(self, model: Model, params: Params, rows: CountRows) -> Params:
+    def starting(self, model: Model, params: Params, rows: MixtureRows) -> Params:
         """The posteriors of the globals after one exact E step at their given values."""
         local = self.local()
         return self.m_step(model, params, local.e_step(params, rows), rows)
 
-    def initial(self, model: Model, rows: CountRows, generator: torch.Generator) -> Params:
+    def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> Params:
         return self.starting(model, super().initial(model, rows, generator), rows)
 
-    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> Params:
         """Where some iterations of the exact steps lead from their start.
 
         The expected logarithms of what a class has not yet seen are so low that variational Bayes moves few rows.

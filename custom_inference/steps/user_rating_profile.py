@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from custom_inference.posterior import DirichletPosterior, LocalPosterior
-from custom_inference.steps._count_rows import CountRows
 from custom_inference.steps._dirichlet import (
     dirichlet_divergence,
     dirichlet_prior,
@@ -26,6 +25,7 @@ from custom_inference.steps._dirichlet import (
 )
 from custom_inference.steps._documents import DocumentRows
 from custom_inference.steps._lda_sweeps import Scores
+from custom_inference.steps._mixture_rows import MixtureRows
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps.lda_dirichlet import LdaDirichlet
 from custom_inference.steps.lda_exact import LdaExact
@@ -56,7 +56,7 @@ class ProfileSteps(TopicSteps):
         return replace(self, concentration=tuple(alpha.flatten().tolist()), **sizes)
 
     def rows(self, data: Data) -> DocumentRows:
-        return DocumentRows(CountRows.of_categories(data, self.num_categories).counts)
+        return DocumentRows(MixtureRows.of_categories(data, self.num_categories).counts)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         """Raises MethodError for priors without closed-form updates."""

@@ -24,7 +24,7 @@ BRIEF = 10.0
 
 
 @dataclass(frozen=True)
-class CountRows:
+class MixtureRows:
     """counts (N, F), dense or CSR, 0 where nothing was observed; base (N,), what does not depend on the class.
 
     mask: (N, D) bool, for densities that entries which were not observed must drop out of; None where all were.
@@ -35,7 +35,7 @@ class CountRows:
     mask: Tensor | None = None
 
     @classmethod
-    def of_tokens(cls, data: Data, *, coefficient: bool) -> CountRows:
+    def of_tokens(cls, data: Data, *, coefficient: bool) -> MixtureRows:
         """Word counts, sparse; masked ones are left out of their documents."""
         x = _without_masked(data)
         counts = x if _sparse.is_sparse(x) else _sparse.from_dense(x)
@@ -43,7 +43,7 @@ class CountRows:
         return cls(counts, base)
 
     @classmethod
-    def of_events(cls, data: Data) -> CountRows:
+    def of_events(cls, data: Data) -> MixtureRows:
         """Counts of events, as they came; base -sum_j log x_nj!."""
         x = _without_masked(data)
         if not _sparse.is_sparse(x):
@@ -52,7 +52,7 @@ class CountRows:
         return cls(x, _zeros(x).index_add(0, row, -torch.lgamma(values + 1)), data.mask)
 
     @classmethod
-    def of_categories(cls, data: Data, num_categories: int) -> CountRows:
+    def of_categories(cls, data: Data, num_categories: int) -> MixtureRows:
         """Indicators (N, R C), sparse: response r is c in column r C + c; responses that are missing have none."""
         x = data.x.long() if data.mask is None else data.x.masked_fill(~data.mask, 0.0).long()
         seen = torch.ones_like(x, dtype=torch.bool) if data.mask is None else data.mask
@@ -69,12 +69,12 @@ class CountRows:
     def __len__(self) -> int:
         return len(self.base)
 
-    def select(self, index: Tensor | slice) -> CountRows:
+    def select(self, index: Tensor | slice) -> MixtureRows:
         mask = None if self.mask is None else self.mask[index]
-        return CountRows(_sparse.select_rows(self.counts, index), self.base[index], mask)
+        return MixtureRows(_sparse.select_rows(self.counts, index), self.base[index], mask)
 
-    def to(self, dtype: torch.dtype) -> CountRows:
-        return self if dtype == self.base.dtype else CountRows(self.counts.to(dtype), self.base.to(dtype), self.mask)
+    def to(self, dtype: torch.dtype) -> MixtureRows:
+        return self if dtype == self.base.dtype else MixtureRows(self.counts.to(dtype), self.base.to(dtype), self.mask)
 
     def table(self, weight: Tensor, rate: Tensor | None = None) -> Tensor:
         """log p(row n | class k), (N, K), from w (K, F) and r (K, D)."""
@@ -97,9 +97,8 @@ class CountRows:
         """The counts with function(row, values) in place of their entries; of sparse ones, of those that are stored."""
         if not _sparse.is_sparse(self.counts):
             return function(torch.arange(len(self), device=self.base.device).unsqueeze(-1), self.counts)
-        row, column, values = _sparse.triplets(self.counts)
-        size = (self.counts.shape[0], self.counts.shape[1])
-        return _sparse.tensor(self.counts.crow_indices(), column, function(row, values), size=size)
+        row, _, values = _sparse.triplets(self.counts)
+        return _sparse.with_values(self.counts, function(row, values))
 
     @cached_property
     def lengths(self) -> Tensor:
