@@ -3,10 +3,12 @@
 from custom_inference.gibbs._lda import LdaSampler
 from custom_inference.gibbs._method import CollapsedGibbs
 from custom_inference.gibbs._mixtures import MixtureSampler
+from custom_inference.gibbs._mmsb import MmsbSampler
 from custom_inference.gibbs._protocol import Chain, Sampler, has_sampler, register_sampler, sampler_of
-from ppl_models import LDA, MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons
+from ppl_models import LDA, MMSB, MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons
 
 register_sampler(LDA, LdaSampler())
+register_sampler(MMSB, MmsbSampler())
 for _mixture in (MixtureOfCategoricals, MixtureOfMultinomials, MixtureOfPoissons):
     register_sampler(_mixture, MixtureSampler())
 

@@ -12,6 +12,7 @@ from custom_inference.posterior.continuous import (
     PointPosterior,
 )
 from custom_inference.posterior.draws import DirichletDraws
+from custom_inference.posterior.joint_dirichlet import JointDirichletMixture
 from custom_inference.posterior.labellings import LabellingPosterior
 
 #: By name: what a saved fit may hold.
@@ -25,6 +26,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         DirichletPosterior,
         GammaPosterior,
         GaussianPosterior,
+        JointDirichletMixture,
         LabellingPosterior,
         PointPosterior,
     )
@@ -40,6 +42,7 @@ __all__ = [
     "DirichletPosterior",
     "GammaPosterior",
     "GaussianPosterior",
+    "JointDirichletMixture",
     "LabellingPosterior",
     "LocalPosterior",
     "PointPosterior",
