@@ -37,215 +37,185 @@ _TRIES = 16
 @njit(inline="always")
 def _uniform(rng):
     """The next number in [0, 1), of 53 bits (SplitMix64; see ``_lda_kernels``)."""
-    rng[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = rng[0]
+    z = rng[0] + np.uint64(0x9E3779B97F4A7C15)
+    rng[0] = z
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
     return np.float64(z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@njit(error_model="numpy")
-def _count(fixed, state, a, b, x, change):
-    """A dyad more or less in a cell of the block matrix."""
-    if not fixed.learns_rate:
-        return
-    cells, rate, prior = state.cells, state.rate, fixed.prior
+@njit(inline="always", error_model="numpy")
+def _count(cells, rate, prior, a, b, x, change, mirrored):
+    """A dyad more or less in a cell of the block matrix, and the cell's f anew."""
     cells[x, a, b] += change
-    total = prior[0, a, b] + prior[1, a, b] + cells[0, a, b] + cells[1, a, b]
-    if not fixed.directed and a != b:
-        cells[x, b, a] = cells[x, a, b]
-    for y in range(2):
-        rate[y, a, b] = (prior[y, a, b] + cells[y, a, b]) / total
-        if not fixed.directed:
-            rate[y, b, a] = rate[y, a, b]
+    linked, empty = prior[1, a, b] + cells[1, a, b], prior[0, a, b] + cells[0, a, b]
+    each = 1.0 / (linked + empty)
+    rate[0, a, b] = empty * each
+    rate[1, a, b] = linked * each
+    if mirrored and a != b:
+        cells[x, b, a] += change
+        rate[0, b, a] = empty * each
+        rate[1, b, a] = linked * each
 
 
-@njit(error_model="numpy")
-def _leave(fixed, state, i, j, x):
-    """The dyad gives up its blocks, or is no background dyad any longer."""
-    blocks = state.member.shape[1]
-    a, b = state.sender[i, j], state.receiver[j, i]
-    if a < blocks:
-        state.member[i, a] -= 1
-        state.member[j, b] -= 1
-        state.taken[i] -= 1
-        state.taken[j] -= 1
-        state.kind[0] -= 1
-        _count(fixed, state, a, b, x, -1)
-    elif a == fixed.background:
-        state.kind[1] -= 1
-    state.sender[i, j] = fixed.none
-    state.receiver[j, i] = fixed.none
-
-
-@njit(error_model="numpy")
-def _take(fixed, state, i, j, x, a, b):
-    """The dyad takes blocks a and b, or becomes a background one."""
-    state.sender[i, j] = a
-    state.receiver[j, i] = b
-    if a == fixed.background:
-        state.kind[1] += 1
-        return
-    state.member[i, a] += 1
-    state.member[j, b] += 1
-    state.taken[i] += 1
-    state.taken[j] += 1
-    state.kind[0] += 1
-    _count(fixed, state, a, b, x, 1)
-
-
-@njit(error_model="numpy")
-def _from_table(fixed, left, right, rate, outside, same, rng):
-    """(a, b) with weight left_a right_b rate_ab, or background with weight ``outside``. same: right_b has one more for
+@njit(inline="always", error_model="numpy")
+def _from_table(left, right, rate, x, outside, same, rows, rng):
+    """(a, b) with weight left_a right_b rate_xab, or (-1, -1) with weight ``outside``. same: right_b has one more for
     b = a."""
-    blocks = left.shape[0]
-    rows, total = np.empty(blocks), outside
+    blocks, total = left.shape[0], outside
     for a in range(blocks):
         row = 0.0
         for b in range(blocks):
-            row += right[b] * rate[a, b]
+            row += right[b] * rate[x, a, b]
         if same:
-            row += rate[a, a]
+            row += rate[x, a, a]
         rows[a] = row * left[a]
         total += rows[a]
     rest = _uniform(rng) * total - outside
-    if rest < 0:
-        return fixed.background, fixed.background
-    row, column = 0, 0
-    for a in range(blocks):  # the last that is possible, should rounding lead past all of them
-        if rows[a] > 0:
-            row = a
-            if rest < rows[a]:
-                break
-            rest -= rows[a]
-    rest /= left[row]
-    for b in range(blocks):
-        part = (right[b] + (same and row == b)) * rate[row, b]
-        if part > 0:
-            column = b
-            if rest < part:
-                break
-            rest -= part
+    row, column = -1, -1
+    if rest >= 0:
+        row, column = 0, 0
+        for a in range(blocks):  # the last that is possible, should rounding lead past all of them
+            if rows[a] > 0:
+                row = a
+                if rest < rows[a]:
+                    break
+                rest -= rows[a]
+        rest /= left[row]
+        for b in range(blocks):
+            part = (right[b] + (same and row == b)) * rate[x, row, b]
+            if part > 0:
+                column = b
+                if rest < part:
+                    break
+                rest -= part
     return row, column
 
 
 @njit(error_model="numpy")
-def _weights(fixed, state, i, values):
-    for k in range(values.shape[0]):
-        values[k] = state.member[i, k] + fixed.alpha[k]
-
-
-@njit(error_model="numpy")
-def _exactly(fixed, state, i, j, x, left, right):
-    """A draw from the full conditional; the dyad has no blocks."""
-    _weights(fixed, state, i, left)
-    _weights(fixed, state, j, right)
-    inside, outside = _prevalence(fixed, state)
-    last = state.taken[j] + fixed.mass + (i == j)
-    outside *= (state.taken[i] + fixed.mass) * last / inside if x == 0 else 0.0
-    return _from_table(fixed, left, right, state.rate[x], outside, i == j, state.rng)
-
-
-@njit(error_model="numpy")
-def _prevalence(fixed, state):
-    """(w_0, w_1)."""
-    if not fixed.learns_background:
-        return fixed.sparsity[0], fixed.sparsity[1]
-    return fixed.sparsity[0] + state.kind[0], fixed.sparsity[1] + state.kind[1]
-
-
-@njit(error_model="numpy")
-def _another(fixed, state, i):
-    """A block of node i: k with probability (c_ik + alpha_k) / (c_i + A)."""
-    blocks, size, rng = state.member.shape[1], state.member.shape[0], state.rng
-    taken = state.taken[i]
-    u = _uniform(rng) * (taken + fixed.mass)
-    if u >= taken:
-        u -= taken
-        k = 0
-        while k < blocks - 1 and u >= fixed.alpha[k]:
-            u -= fixed.alpha[k]
-            k += 1
-        return k
-    u /= taken
-    for _ in range(_LOOKS):
-        slot = int(u * (size * fixed.layers))
-        k = state.sender[i, slot] if slot < size else state.receiver[i, slot - size]
-        if k < blocks:
-            return np.int64(k)
-        u = _uniform(rng)
-    u *= taken
+def _by_counts(member, i, u):
+    """The block of node i at place u of its counts laid end to end."""
     k = 0
-    while k < blocks - 1 and u >= state.member[i, k]:
-        u -= state.member[i, k]
+    while k < member.shape[1] - 1 and u >= member[i, k]:
+        u -= member[i, k]
         k += 1
     return k
 
 
-@njit(error_model="numpy")
-def _propose(fixed, state, i, j):
-    """Blocks from everything but f, for two different nodes, and f."""
-    inside, outside = _prevalence(fixed, state)
-    if outside > 0 and _uniform(state.rng) * (inside + outside) < outside:
-        return fixed.background, fixed.background, 1.0
-    a, b = _another(fixed, state, i), _another(fixed, state, j)
-    return a, b, state.rate[0, a, b]
-
-
-@njit(error_model="numpy")
-def _renew(fixed, state, i, j, x, exact, left, right):
-    """New blocks for a dyad, or its first."""
-    blocks = state.member.shape[1]
-    s, r = np.int64(state.sender[i, j]), np.int64(state.receiver[j, i])
-    fresh = s == fixed.none
-    _leave(fixed, state, i, j, x)
-    if x == 1 or exact or i == j:
-        a, b = _exactly(fixed, state, i, j, x, left, right)
-    elif fresh:
-        f, tries = 0.0, 0
-        a, b = s, r
-        while tries < _TRIES and _uniform(state.rng) >= f:
-            a, b, f = _propose(fixed, state, i, j)
-            tries += 1
-        if tries == _TRIES:
-            a, b = _exactly(fixed, state, i, j, x, left, right)
+@njit(inline="always", error_model="numpy")
+def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
+    """A block of node i: k with probability (c_ik + alpha_k) / (c_i + A)."""
+    size, blocks = member.shape
+    u = _uniform(rng) * (taken[i] + mass)
+    found = -1
+    if u >= taken[i]:
+        u -= taken[i]
+        found = 0
+        while found < blocks - 1 and u >= alpha[found]:
+            u -= alpha[found]
+            found += 1
     else:
-        before = state.rate[0, s, r] if s < blocks else 1.0
-        a, b, f = _propose(fixed, state, i, j)
-        if f < before and _uniform(state.rng) * before >= f:
-            a, b = s, r
-    _take(fixed, state, i, j, x, a, b)
+        u /= taken[i]
+        looks = 0
+        while found < 0 and looks < _LOOKS:
+            slot = int(u * slots)
+            k = np.int64(sender[i, slot]) if slot < size else np.int64(receiver[i, slot - size])
+            if k < blocks:
+                found = k
+            u = _uniform(rng)
+            looks += 1
+        if found < 0:
+            found = _by_counts(member, i, u * taken[i])
+    return found
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sweep(fixed, state, exact):
     """New blocks for every observed dyad, in place. exact: from the table of all pairs everywhere, else only for edges
-    and self loops."""
-    size, blocks = state.member.shape
-    left, right, place = np.empty(blocks), np.empty(blocks), np.empty(TILE, np.int64)
+    and self loops. Written in one piece: what is handed to a function costs more than what most of them do."""
+    start, index, alpha, mass, prior = fixed.start, fixed.index, fixed.alpha, fixed.mass, fixed.prior
+    hidden, none, outer = fixed.hidden, fixed.none, fixed.background
+    change, mirrored = np.int64(fixed.learns_rate), not fixed.directed
+    sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
+    kind, cells, rate, rng = state.kind, state.cells, state.rate, state.rng
+    step = np.int64(fixed.learns_background)
+    size, blocks = member.shape
+    slots = size * fixed.layers
+    left, right, rows = np.empty(blocks), np.empty(blocks), np.empty(blocks)
+    place = np.empty(TILE, np.int64)
     for top in range(0, size, TILE):
         bottom = min(top + TILE, size)
-        place[: bottom - top] = fixed.start[top:bottom]
-        for begin in range(0 if fixed.directed else top, size, TILE):
-            end = min(begin + TILE, size)
+        for i in range(top, bottom):
+            place[i - top] = start[i]
+        for begin in range(top if mirrored else 0, size, TILE):
             for i in range(top, bottom):
-                at, last = place[i - top], fixed.start[i + 1]
-                for j in range(begin if fixed.directed else max(begin, i), end):
+                at, last = place[i - top], start[i + 1]
+                for j in range(max(begin, i) if mirrored else begin, min(begin + TILE, size)):
                     x = 0
-                    if at < last and fixed.index[at] == j:
+                    if at < last and index[at] == j:
                         x = 1
                         at += 1
-                    if state.sender[i, j] != fixed.hidden:
-                        _renew(fixed, state, i, j, x, exact, left, right)
+                    s, r = np.int64(sender[i, j]), np.int64(receiver[j, i])
+                    if s == hidden:
+                        continue
+                    if s < blocks:
+                        member[i, s] -= 1
+                        member[j, r] -= 1
+                        taken[i] -= 1
+                        taken[j] -= 1
+                        kind[0] -= 1
+                        _count(cells, rate, prior, s, r, x, -change, mirrored)
+                    elif s == outer:
+                        kind[1] -= 1
+                    sender[i, j] = none
+                    receiver[j, i] = none
+                    inside = fixed.sparsity[0] + step * kind[0]
+                    outside = fixed.sparsity[1] + step * kind[1] if x == 0 else 0.0
+                    a, b, left_to_do = -1, -1, True
+                    if x == 0 and not exact and i != j:
+                        f = rate[0, s, r] if s < blocks else 1.0
+                        for _ in range(_TRIES if s == none else 1):
+                            new = 1.0
+                            a, b = -1, -1
+                            if outside == 0 or _uniform(rng) * (inside + outside) >= outside:
+                                a = _another(sender, receiver, slots, member, taken, alpha, mass, i, rng)
+                                b = _another(sender, receiver, slots, member, taken, alpha, mass, j, rng)
+                                new = rate[0, a, b]
+                            if new >= f or _uniform(rng) * f < new:
+                                left_to_do = False
+                                break
+                        if left_to_do and s != none:
+                            a, b, left_to_do = (s, r, False) if s < blocks else (-1, -1, False)
+                    if left_to_do:
+                        for k in range(blocks):
+                            left[k] = member[i, k] + alpha[k]
+                            right[k] = member[j, k] + alpha[k]
+                        outside *= (taken[i] + mass) * (taken[j] + mass + (i == j)) / inside
+                        a, b = _from_table(left, right, rate, x, outside, i == j, rows, rng)
+                    if a < 0:
+                        sender[i, j] = outer
+                        receiver[j, i] = outer
+                        kind[1] += 1
+                        continue
+                    sender[i, j] = a
+                    receiver[j, i] = b
+                    member[i, a] += 1
+                    member[j, b] += 1
+                    taken[i] += 1
+                    taken[j] += 1
+                    kind[0] += 1
+                    _count(cells, rate, prior, a, b, x, change, mirrored)
                 place[i - top] = at
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def seat(fixed, state, membership, rate, sparsity):
     """First blocks of every dyad, from p(s, r | x) at given memberships (N, K), f (2, K, K) and rho."""
-    size, blocks = state.member.shape
-    cumulative = np.empty((size, blocks))
+    sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
+    kind, cells, rng, change = state.kind, state.cells, state.rng, np.int64(fixed.learns_rate)
+    size, blocks = member.shape
+    cumulative, rows = np.empty((size, blocks)), np.empty(blocks)
     for i in range(size):
         cumulative[i] = np.cumsum(membership[i])
     for i in range(size):
@@ -255,27 +225,37 @@ def seat(fixed, state, membership, rate, sparsity):
             if at < last and fixed.index[at] == j:
                 x = 1
                 at += 1
-            if state.sender[i, j] == fixed.hidden:
+            if sender[i, j] == fixed.hidden:
                 continue
-            _leave(fixed, state, i, j, x)
-            a, b = _first(fixed, membership, cumulative, rate[x], 0.0 if x == 1 else sparsity, i, j, state.rng)
-            _take(fixed, state, i, j, x, a, b)
+            rho = 0.0 if x == 1 else sparsity
+            a, b, found = -1, -1, False
+            for _ in range(_TRIES):
+                found = rho > 0 and _uniform(rng) < rho
+                if found:
+                    a, b = -1, -1
+                    break
+                a, b = _find(cumulative, i, rng), _find(cumulative, j, rng)
+                found = _uniform(rng) < rate[x, a, b]
+                if found:
+                    break
+            if not found:
+                a, b = _from_table(membership[i], membership[j], rate, x, rho / (1 - rho), False, rows, rng)
+            sender[i, j] = fixed.background if a < 0 else a
+            receiver[j, i] = fixed.background if a < 0 else b
+            if a < 0:
+                kind[1] += 1
+                continue
+            member[i, a] += 1
+            member[j, b] += 1
+            taken[i] += 1
+            taken[j] += 1
+            kind[0] += 1
+            _count(cells, state.rate, fixed.prior, a, b, x, change, not fixed.directed)
 
 
-@njit(error_model="numpy")
-def _first(fixed, membership, cumulative, rate, sparsity, i, j, rng):
-    for _ in range(_TRIES):
-        if sparsity > 0 and _uniform(rng) < sparsity:
-            return fixed.background, fixed.background
-        a, b = _find(cumulative[i], rng), _find(cumulative[j], rng)
-        if _uniform(rng) < rate[a, b]:
-            return a, b
-    return _from_table(fixed, membership[i], membership[j], rate, sparsity / (1 - sparsity), False, rng)
-
-
-@njit(error_model="numpy")
-def _find(cumulative, rng):
-    u, k = _uniform(rng) * cumulative[-1], 0
-    while k < cumulative.shape[0] - 1 and u >= cumulative[k]:
+@njit(inline="always")
+def _find(cumulative, i, rng):
+    u, k = _uniform(rng) * cumulative[i, -1], 0
+    while k < cumulative.shape[1] - 1 and u >= cumulative[i, k]:
         k += 1
     return k
