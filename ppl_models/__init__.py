@@ -15,6 +15,8 @@ from ppl_models._errors import (
     ModelError,
     PPLError,
 )
+from ppl_models._graph import graph
+from ppl_models._graph_data import GraphData, as_graph, largest_component
 from ppl_models._model import Example, Model
 from ppl_models._row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
@@ -62,6 +64,7 @@ __all__ = [
     "DocumentModel",
     "Example",
     "FileFormatError",
+    "GraphData",
     "LDAIndicator",
     "LogisticPCA",
     "MethodError",
@@ -79,10 +82,13 @@ __all__ = [
     "as_binary",
     "as_counts",
     "as_documents",
+    "as_graph",
     "as_matrix",
     "datasets",
     "distributions",
     "documents",
+    "graph",
+    "largest_component",
     "open_blocks",
     "save_blocks",
 ]
