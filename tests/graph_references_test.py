@@ -153,7 +153,7 @@ def test_special_cases():
             {**flat, "weight": np.concatenate([weight, extra], -1)}, edges, np.ones((4, 1)), combine, mask
         )
         assert close(at.log_evidence(), sbm.graph(flat, edges, mask).log_evidence())
-    assert close(covariate_sbm.features([[2.0], [5.0]], [0], [1], "difference"), [[1.0, -3.0]])
+    assert close(covariate_sbm.features([[2.0], [5.0]], [0], [1], "difference"), [[1.0, 3.0]])
     q, priors = rng.integers(0, 2, 4), {"weight": ("normal", 0.0, 2.5)}
     joint = covariate_sbm.log_joint(flat, edges, q, mask, priors, covariates=np.ones((4, 1)))
     density = stats.norm.logpdf(weight, 0, 2.5).sum()

@@ -3,7 +3,7 @@
     x_ij | q_i = a, q_j = b ~ Bernoulli(sigmoid(w_ab' f(c_i, c_j)))      params["weight"]  (K, K, F)
 
 with covariates c (N, P) and f = [1, ...] by ``combine``: "product" c_i * c_j, "concatenate" [c_i, c_j], "difference"
-c_i - c_j; the rest as in ``_graphs``.
+|c_i - c_j|; the rest as in ``_graphs``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def features(covariates: ArrayLike, i: ArrayLike, j: ArrayLike, combine: str = "
     combined = {
         "product": first * second,
         "concatenate": np.concatenate([first, second], axis=1),
-        "difference": first - second,
+        "difference": np.abs(first - second),
     }[combine]
     return np.concatenate([np.ones((len(combined), 1)), combined], axis=1)
 
