@@ -29,13 +29,18 @@ _SCANS, _MOST = 4, 20
 
 
 @njit(error_model="numpy")
-def _merged(graph, state, a, b, c):
-    """What the cells (a, c) and (b, c) gain by becoming one, those of the other direction too."""
-    edges, exposure = state.edges[a, c] + state.edges[b, c], state.exposure[a, c] + state.exposure[b, c]
-    gain = _cell(graph, a, c, edges, exposure) - state.cell[a, c] - state.cell[b, c]
-    if graph.directed:
-        edges, exposure = state.edges[c, a] + state.edges[c, b], state.exposure[c, a] + state.exposure[c, b]
-        gain += _cell(graph, c, a, edges, exposure) - state.cell[c, a] - state.cell[c, b]
+def _rows_gain(graph, state, a, b):
+    """What the cells of blocks a and b with the others gain by becoming one row, and one column."""
+    kind, first, second = graph.kind, graph.first, graph.second
+    edges, exposure, cell, gain = state.edges, state.exposure, state.cell, 0.0
+    for c in range(edges.shape[0]):
+        if c == a or c == b:
+            continue
+        m, t = edges[a, c] + edges[b, c], exposure[a, c] + exposure[b, c]
+        gain += _cell(kind, first[a, c], second[a, c], m, t) - cell[a, c] - cell[b, c]
+        if graph.directed:
+            m, t = edges[c, a] + edges[c, b], exposure[c, a] + exposure[c, b]
+            gain += _cell(kind, first[c, a], second[c, a], m, t) - cell[c, a] - cell[c, b]
     return gain
 
 
@@ -43,17 +48,13 @@ def _merged(graph, state, a, b, c):
 def _merge_gain(graph, state, a, b):
     """What log p(x, z) gains by moving the nodes of b to a, but for the cells of a label that becomes empty."""
     size, alpha = state.size, graph.alpha
+    edges, exposure, cell = state.edges, state.exposure, state.cell
     gain = _log_gamma(size[a] + size[b] + alpha[a]) - _log_gamma(size[a] + alpha[a]) - _log_gamma(size[b] + alpha[b])
-    edges = state.edges[a, a] + state.edges[b, b] + state.edges[a, b]
-    exposure = state.exposure[a, a] + state.exposure[b, b] + state.exposure[a, b]
-    gain -= state.cell[a, a] + state.cell[b, b] + state.cell[a, b]
+    m, t = edges[a, a] + edges[b, b] + edges[a, b], exposure[a, a] + exposure[b, b] + exposure[a, b]
+    gain -= cell[a, a] + cell[b, b] + cell[a, b]
     if graph.directed:
-        edges, exposure = edges + state.edges[b, a], exposure + state.exposure[b, a]
-        gain -= state.cell[b, a]
-    gain += _cell(graph, a, a, edges, exposure)
-    for c in range(size.shape[0]):
-        if c != a and c != b:
-            gain += _merged(graph, state, a, b, c)
+        m, t, gain = m + edges[b, a], t + exposure[b, a], gain - cell[b, a]
+    gain += _cell(graph.kind, graph.first[a, a], graph.second[a, a], m, t) + _rows_gain(graph, state, a, b)
     if graph.kind == 2:
         out, into = state.out_degree, state.in_degree
         gain += _degrees(size[a] + size[b], out[a] + out[b]) - _degrees(size[a], out[a]) - _degrees(size[b], out[b])

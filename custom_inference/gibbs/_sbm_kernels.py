@@ -49,10 +49,9 @@ def _log_gamma(x):
 
 
 @njit(error_model="numpy")
-def _cell(graph, a, b, edges, exposure):
-    """f(m, t)."""
-    first, second = graph.first[a, b], graph.second[a, b]
-    if graph.kind == 0:
+def _cell(kind, first, second, edges, exposure):
+    """f(m, t). Of numbers only: to hand on a graph costs more than the logarithms."""
+    if kind == 0:
         return (
             _log_gamma(first + edges) + _log_gamma(second + exposure - edges) - _log_gamma(first + second + exposure)
         )
@@ -113,26 +112,29 @@ def _diagonal(graph, state, i, r):
 
 
 @njit(error_model="numpy")
-def _shift(graph, state, a, b, edges, exposure):
-    state.edges[a, b] += edges
-    state.exposure[a, b] += exposure
-    state.cell[a, b] = _cell(graph, a, b, state.edges[a, b], state.exposure[a, b])
-
-
-@njit(error_model="numpy")
 def _change(graph, state, i, r, sign):
     """The cells of block r, with the gathered node i or without."""
-    for c in range(state.size.shape[0]):
+    edges, exposure, cell = state.edges, state.exposure, state.cell
+    kind, first, second, directed = graph.kind, graph.first, graph.second, graph.directed
+    out_edges, out_exposure, in_edges, in_exposure = (
+        state.out_edges, state.out_exposure, state.in_edges, state.in_exposure
+    )  # fmt: skip
+    for c in range(edges.shape[0]):
         if c == r:
             continue
-        _shift(graph, state, r, c, sign * state.out_edges[c], sign * state.out_exposure[c])
-        if graph.directed:
-            _shift(graph, state, c, r, sign * state.in_edges[c], sign * state.in_exposure[c])
+        edges[r, c] += sign * out_edges[c]
+        exposure[r, c] += sign * out_exposure[c]
+        cell[r, c] = _cell(kind, first[r, c], second[r, c], edges[r, c], exposure[r, c])
+        if directed:
+            edges[c, r] += sign * in_edges[c]
+            exposure[c, r] += sign * in_exposure[c]
+            cell[c, r] = _cell(kind, first[c, r], second[c, r], edges[c, r], exposure[c, r])
         else:
-            state.edges[c, r], state.exposure[c, r] = state.edges[r, c], state.exposure[r, c]
-            state.cell[c, r] = state.cell[r, c]
-    edges, exposure = _diagonal(graph, state, i, r)
-    _shift(graph, state, r, r, sign * edges, sign * exposure)
+            edges[c, r], exposure[c, r], cell[c, r] = edges[r, c], exposure[r, c], cell[r, c]
+    more, longer = _diagonal(graph, state, i, r)
+    edges[r, r] += sign * more
+    exposure[r, r] += sign * longer
+    cell[r, r] = _cell(kind, first[r, r], second[r, r], edges[r, r], exposure[r, r])
 
 
 @njit(error_model="numpy")
@@ -157,28 +159,29 @@ def enter(graph, state, i, r):
 
 
 @njit(error_model="numpy")
-def _gain(graph, state, a, b, edges, exposure):
-    """df_ab; nothing happens between a node and an empty block."""
-    if edges == 0 and exposure == 0:
-        return 0.0
-    return _cell(graph, a, b, state.edges[a, b] + edges, state.exposure[a, b] + exposure) - state.cell[a, b]
-
-
-@njit(error_model="numpy")
 def join_score(graph, state, i, r):
     """log p(z_i = r | rest, x) + constant, of the withdrawn node i."""
+    kind, first, second, directed = graph.kind, graph.first, graph.second, graph.directed
+    edges, exposure, cell = state.edges, state.exposure, state.cell
+    out_edges, out_exposure, in_edges, in_exposure = (
+        state.out_edges, state.out_exposure, state.in_edges, state.in_exposure
+    )  # fmt: skip
     score = math.log(state.size[r] + graph.alpha[r])
-    for c in range(state.size.shape[0]):
-        if c != r:
-            score += _gain(graph, state, r, c, state.out_edges[c], state.out_exposure[c])
-            if graph.directed:
-                score += _gain(graph, state, c, r, state.in_edges[c], state.in_exposure[c])
-    edges, exposure = _diagonal(graph, state, i, r)
-    score += _gain(graph, state, r, r, edges, exposure)
-    if graph.kind == 2:
+    for c in range(edges.shape[0]):
+        if c == r:
+            continue
+        if out_exposure[c] != 0:  # else the block is empty
+            m, t = edges[r, c] + out_edges[c], exposure[r, c] + out_exposure[c]
+            score += _cell(kind, first[r, c], second[r, c], m, t) - cell[r, c]
+        if directed and in_exposure[c] != 0:
+            m, t = edges[c, r] + in_edges[c], exposure[c, r] + in_exposure[c]
+            score += _cell(kind, first[c, r], second[c, r], m, t) - cell[c, r]
+    more, longer = _diagonal(graph, state, i, r)
+    score += _cell(kind, first[r, r], second[r, r], edges[r, r] + more, exposure[r, r] + longer) - cell[r, r]
+    if kind == 2:
         size, degree = state.size[r], state.out_degree[r]
         score += _degrees(size + 1, degree + graph.out_degree[i]) - _degrees(size, degree)
-        if graph.directed:
+        if directed:
             degree = state.in_degree[r]
             score += _degrees(size + 1, degree + graph.in_degree[i]) - _degrees(size, degree)
     return score
@@ -212,10 +215,10 @@ def place(graph, state, nodes, labels):
 def fill(graph, state):
     """All sums anew from ``state.label``."""
     blocks, label = state.size.shape[0], state.label.copy()
+    state.edges[:], state.exposure[:] = 0.0, 0.0
     for a in range(blocks):
         for b in range(blocks):
-            state.edges[a, b] = state.exposure[a, b] = 0.0
-            state.cell[a, b] = _cell(graph, a, b, 0.0, 0.0)
+            state.cell[a, b] = _cell(graph.kind, graph.first[a, b], graph.second[a, b], 0.0, 0.0)
         state.size[a] = state.out_weight[a] = state.in_weight[a] = 0.0
         state.out_degree[a] = state.in_degree[a] = 0.0
     state.label[:] = -1
