@@ -17,7 +17,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KnownGraph:
-    """edges (E, 2), each once, from 0; groups: kind of grouping -> label of each node; communities (N, C) may overlap."""
+    """edges (E, 2): each once, nodes from 0; groups: their name -> label of each node; communities (N, C): may overlap."""
 
     name: str
     edges: Labels

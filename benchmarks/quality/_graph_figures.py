@@ -36,7 +36,7 @@ def _pie(axes: Axes, centre: Any, shares: Any, radius: float) -> None:
 
 
 def _arrow(axes: Axes, a: Any, b: Any, *, radius: float, colour: str, width: float, bend: float = 0.06) -> None:
-    style = {"arrowstyle": "-|>", "mutation_scale": 7 + 2 * width, "connectionstyle": f"arc3,rad={bend}"}
+    style = {"arrowstyle": "-|>", "mutation_scale": 7 + 3 * width, "connectionstyle": f"arc3,rad={bend}"}
     gap = {"shrinkA": radius, "shrinkB": radius}
     axes.add_patch(FancyArrowPatch(tuple(a), tuple(b), color=colour, lw=width, zorder=1, **style, **gap))
 
@@ -125,12 +125,12 @@ def block_graphs(panels: Mapping[str, tuple[Array, Array, Labels]]) -> Figure:
 
 
 def _abstract(axes: Axes, eta: Array) -> None:
-    """Blocks as dots on a circle, an arrow where edges are likely."""
+    """Blocks as dots on a circle, an arrow where edges are likelier than elsewhere, wider where they are likelier."""
     angle = np.pi / 2 - 2 * np.pi * np.arange(len(eta)) / len(eta)
     place = np.stack([np.cos(angle), np.sin(angle)], 1)
-    for a, b in np.argwhere(eta > eta.min() + 0.5 * np.ptp(eta)):
+    for a, b in np.argwhere(eta > 2 * eta.min()):
         if a != b:
-            _arrow(axes, place[a], place[b], radius=13, colour="black", width=1.2)
+            _arrow(axes, place[a], place[b], radius=13, colour="black", width=0.5 + 2.5 * eta[a, b])
     axes.scatter(*place.T, s=330, color=COLOURS[0], zorder=3)
     for k, at in enumerate(place):
         axes.annotate(str(k + 1), at, ha="center", va="center", color="white", fontsize=10, zorder=4)

@@ -54,8 +54,7 @@ def gibbs_fit(model: Any, data: GraphData, seed: int, **settings: Any) -> Ours:
 
 def found(call: Callable[[], Fit]) -> Ours:
     fit, seconds = cpu_seconds(call)
-    membership = fit.params["membership"] if "membership" in fit.params else fit.posterior.mean
-    mean = membership.numpy(force=True)
+    mean = fit.params.get("membership", fit.posterior.mean).numpy(force=True)
     block = fit.params["block"].numpy(force=True) if "block" in fit.params else mean.argmax(1)
     return Ours(fit, block, mean, seconds)
 

@@ -1,8 +1,8 @@
 """Other programs that find the blocks or communities of graphs, each run in its own process.
 
-None of them is a dependency: a benchmark is told by options where they are, and leaves out those that it is not told of.
-All are given the number of blocks and one thread; a driver that a Python or R must run gets ``edges.csv`` and
-``nodes.csv`` and leaves its result in files beside them.
+None of them is a dependency: a benchmark is told by options where they are, and leaves the others out. All are given the number of blocks and
+one thread; a driver that a Python or R must run gets ``edges.csv`` and ``nodes.csv`` and leaves its result in files
+beside them.
 """
 
 from __future__ import annotations

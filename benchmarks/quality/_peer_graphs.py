@@ -1,8 +1,8 @@
 """Other Python programs that find blocks: python -m benchmarks.quality._peer_graphs PROGRAM IN OUT --num-blocks K.
 
 Run by the Python that has the program (graph-tool or sparsebm, and NumPy). IN is a folder with ``edges.csv`` and
-``nodes.csv`` (``_graph_peers.write_graph``); OUT gets ``membership.csv`` (N, K), ``seconds.csv`` (CPU seconds of the fit
-alone, one thread) and ``version.txt``.
+``nodes.csv`` (``_graph_peers.write_graph``); OUT gets ``membership.csv`` (N, K), ``seconds.csv`` (CPU seconds of the
+fit alone, one thread) and ``version.txt``.
 """
 
 from __future__ import annotations

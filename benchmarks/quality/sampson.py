@@ -1,8 +1,8 @@
 """Sampson's monks: three groups of novices found from who likes whom (002, section 27.5.2 and Fig. 27.22).
 
-    python -m benchmarks.quality.sampson [--data DIR] [--seeds 20] [--quick] [--graph-tool PYTHON --rscript RSCRIPT ...]
+    python -m benchmarks.quality.sampson [--data DIR] [--seeds 20] [--quick] [--graph-tool PYTHON ...]
 
-Writes ``benchmarks/results/sampson.{md,json}`` and a figure. Of 18 novices each named those that he liked best; relation
+Writes ``benchmarks/results/sampson.{md,json}`` and figures. Of 18 novices each named those he liked best; relation
 SAMPLK3 is the third wave of questions (56 choices), liking_any the union of the three (88). ARI: adjusted Rand index of
 the blocks with Sampson's groups, three (Turks, Loyal, Outcasts) or four, where three novices are Waverers: a perfect
 recovery of the three has .76 against the four. AUC: of the probabilities of edges over the 306 dyads fitted to.
