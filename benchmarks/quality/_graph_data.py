@@ -17,7 +17,10 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KnownGraph:
-    """edges (E, 2): each once, nodes from 0; groups: their name -> label of each node; communities (N, C): may overlap."""
+    """edges (E, 2): each once, nodes from 0; groups: their name -> label of each node.
+
+    communities (N, C): sets of nodes that may overlap.
+    """
 
     name: str
     edges: Labels

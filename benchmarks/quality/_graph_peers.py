@@ -1,8 +1,8 @@
 """Other programs that find the blocks or communities of graphs, each run in its own process.
 
-None of them is a dependency: a benchmark is told by options where they are, and leaves the others out. All are given the number of blocks and
-one thread; a driver that a Python or R must run gets ``edges.csv`` and ``nodes.csv`` and leaves its result in files
-beside them.
+None of them is a dependency: a benchmark is told by options where they are, and leaves the others out. All are given
+the number of blocks and one thread; a driver that a Python or R must run gets ``edges.csv`` and ``nodes.csv`` and
+leaves its result in files beside them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _PYTHON, _R, _SVINET = "python", "r", "svinet"
 PROGRAMS = {
     "graph-tool": _PYTHON,
     "graph-tool, degree-corrected": _PYTHON,
+    "graph-tool, sweeps": _PYTHON,
     "sparsebm, 20 starts": _PYTHON,
     "R lda": _R,
     "R blockmodels": _R,
@@ -38,7 +39,8 @@ PROGRAMS = {
 class Found(NamedTuple):
     """membership (N, K): of one block where they are not mixed; probability (K, K) where the program says it.
 
-    seconds: CPU seconds of the user and the system; user: of the user alone, where both are known.
+    seconds: CPU seconds of the user and the system; user: of the user alone, where both are known. passes: over the
+    graph, where they are counted.
     """
 
     membership: Array
@@ -47,6 +49,7 @@ class Found(NamedTuple):
     probability: Array | None = None
     user: float | None = None
     communities: NDArray[np.bool_] | None = None
+    passes: int = 0
 
     @property
     def block(self) -> NDArray[np.int64]:
@@ -151,7 +154,8 @@ def _svinet(program: Path, graph: KnownGraph, size: int, seed: int, folder: Path
     communities = as_sets([[int(node) for node in line.split()] for line in lines], graph.num_nodes)
     seconds = user + after.ru_stime - before.ru_stime
     mean = gamma / gamma.sum(1, keepdims=True)
-    return Found(mean, seconds, "0.9", user=user, communities=communities)
+    passes = 1 + int(np.loadtxt(written / "max.txt")[0])
+    return Found(mean, seconds, "0.9", user=user, communities=communities, passes=passes)
 
 
 def as_sets(nodes: Sequence[Sequence[int]], num_nodes: int) -> NDArray[np.bool_]:

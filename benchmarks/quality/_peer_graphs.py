@@ -32,10 +32,27 @@ def _graph_tool(edges: Any, nodes: int, directed: bool, size: int, seed: int, *,
     graph.add_edge_list(edges)
     begin = time.process_time()
     settings = {"B_min": size, "B_max": size}
-    state = inference.minimize_blockmodel_dl(
-        graph, state_args={"deg_corr": corrected}, multilevel_mcmc_args=settings
-    )
+    state = inference.minimize_blockmodel_dl(graph, state_args={"deg_corr": corrected}, multilevel_mcmc_args=settings)
     seconds = time.process_time() - begin
+    block = np.unique(np.asarray(state.get_blocks().a), return_inverse=True)[1]
+    return np.eye(size)[block], seconds, __version__.split(" ")[0]
+
+
+def _sweeps(edges: Any, nodes: int, directed: bool, size: int, seed: int, *, sweeps: int = 20) -> Found:
+    """One-node moves of its Markov chain from random blocks, with the number of blocks held; seconds: of one sweep."""
+    import graph_tool.inference as inference  # pyright: ignore[reportMissingImports]
+    from graph_tool import Graph, __version__, openmp_set_num_threads, seed_rng  # pyright: ignore
+
+    openmp_set_num_threads(1)
+    seed_rng(seed + 1)
+    graph = Graph(directed=directed)
+    graph.add_vertex(nodes)
+    graph.add_edge_list(edges)
+    start = np.random.default_rng(seed).integers(0, size, nodes)
+    state = inference.BlockState(graph, b=graph.new_vertex_property("int", vals=start), deg_corr=False)
+    begin = time.process_time()
+    state.mcmc_sweep(niter=sweeps, d=0)  # d = 0: no new blocks
+    seconds = (time.process_time() - begin) / sweeps
     block = np.unique(np.asarray(state.get_blocks().a), return_inverse=True)[1]
     return np.eye(size)[block], seconds, __version__.split(" ")[0]
 
@@ -57,6 +74,7 @@ def _sparsebm(edges: Any, nodes: int, directed: bool, size: int, seed: int) -> F
 PROGRAMS: dict[str, Callable[..., Found]] = {
     "graph-tool": lambda *given: _graph_tool(*given, corrected=False),
     "graph-tool, degree-corrected": lambda *given: _graph_tool(*given, corrected=True),
+    "graph-tool, sweeps": _sweeps,
     "sparsebm, 20 starts": _sparsebm,
 }
 
