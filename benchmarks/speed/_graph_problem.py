@@ -14,7 +14,7 @@ from custom_inference import CollapsedGibbs, VariationalEM
 
 
 def planted(num_nodes: int, degree: float, num_blocks: int, seed: int, *, within: float = 0.8) -> KnownGraph:
-    """About ``num_nodes * degree / 2`` undirected edges, this share of them within equal blocks, the others anywhere."""
+    """About ``num_nodes * degree / 2`` undirected edges, a share of them within equal blocks, the others anywhere."""
     rng = np.random.default_rng(seed)
     block = rng.permutation(np.arange(num_nodes) % num_blocks)
     number = round(num_nodes * degree / 2)

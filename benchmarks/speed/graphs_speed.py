@@ -1,6 +1,6 @@
 """What fits of graphs cost by nodes, edges and blocks, and beside other programs.
 
-    python -m benchmarks.speed.graphs_speed [--parts sweeps memory peers] [--quick] [--graph-tool PYTHON --svinet PROGRAM]
+    python -m benchmarks.speed.graphs_speed [--parts sweeps memory peers] [--quick] [--graph-tool PYTHON ...]
 
 Writes ``benchmarks/results/graphs_speed.{md,json}`` and a figure; parts that are not run keep their tables. All times
 are CPU seconds of one thread. Undirected graphs with equal planted blocks, four of five edges within the blocks.
