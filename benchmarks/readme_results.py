@@ -130,7 +130,7 @@ QUOTES = (
     Quote(
         "sampson",
         "This project, third wave",
-        "Graphs: three groups among Sampson's 18 monks from who likes whom, third wave of questions (ARI with the three "
+        "Graphs: three groups among Sampson's 18 monks from who likes whom, third wave (ARI with the three "
         "groups, AUC of the choices; waverers, others: entropy of the memberships, nats):",
         ("method", "ARI 1.00", "ARI, three groups", "AUC", "waverers", "others", "CPU s"),
     ),
