@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from custom_inference.engines import Local, LocalSolver, steps_for
-from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture
+from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture, LabellingPosterior
 from ppl_models import MODELS, Data, FileFormatError, Model, ModelError, _sparse
 from ppl_models.distributions import Flat
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from custom_inference.fit import Fit
 
 FORMAT = "ppl-models fit 1"
+#: Draws of labelings are kept up to so many entries.
+_LABELS = 2**24
 
 
 def _prior_to_json(prior: Any) -> dict[str, Any]:
@@ -107,6 +109,8 @@ def _stores_local(fit: Fit) -> bool:
     if isinstance(posterior, CodePosterior) and posterior.shared:
         classes = len(posterior.codes) <= posterior.codes.shape[1]  # a table of no more entries than the means
         return classes and fit.bound_name != "evidence"
+    if isinstance(posterior, LabellingPosterior):
+        return posterior.labels.numel() <= _LABELS and fit.bound_name != "evidence"
     return not isinstance(posterior, DirichletMixture)
 
 
@@ -163,7 +167,7 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     if meta["model"] not in MODELS:
         raise FileFormatError(f"model {meta['model']!r} is not known here; known: {', '.join(MODELS)}")
     params = _group(tensors, "params/")
-    dtype = next(iter(params.values())).dtype
+    dtype = next(value.dtype for value in params.values() if value.is_floating_point())
     priors = {site: _prior_from_json(entry, dtype) for site, entry in meta["priors"].items()}
     model: Model = MODELS[meta["model"]](**meta["settings"], priors=priors)
     posteriors = meta.get("global", {})
