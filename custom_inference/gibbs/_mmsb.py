@@ -23,11 +23,11 @@ from torch import Tensor
 from custom_inference.engines import Local
 from custom_inference.gibbs._lda import _dirichlet, _log_moment, _vector, fixed_point
 from custom_inference.gibbs._mmsb_state import beta_weights, empty_state, fixed_of, given, rates
-from custom_inference.gibbs._protocol import Chain, Params, Sampler
+from custom_inference.gibbs._protocol import Chain, Params, Sampler, no_bound
 from custom_inference.posterior import JointDirichletMixture
 from custom_inference.steps._dirichlet import dirichlet_prior
 from custom_inference.steps._graph_rows import GraphRows
-from ppl_models import MMSB, Data, Model
+from ppl_models import MMSB, Data, Model, _sparse
 
 #: Up to so many blocks every dyad is drawn from the table of all pairs.
 EXACT_UP_TO = 6
@@ -121,6 +121,10 @@ class MmsbChain(Chain):
         """alpha + c_i, (N, K)."""
         return torch.as_tensor(self.member + self.fixed.alpha)
 
+    def profile(self) -> Tensor:
+        """Columns of the memberships, (K, N): where edges are few, those of eta tell blocks apart less well."""
+        return self.means()["membership"].T
+
     def indicators(self) -> Tensor:
         """s and r of all dyads, in the model's order, (2, E); -1 where hidden, or background."""
         i, j = (part.numpy() for part in self.model.dyads(torch.arange(self.model.num_dyads())))
@@ -154,8 +158,8 @@ class MmsbSampler(Sampler):
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         """An equal mixture of what the draws say of all memberships together."""
-        like = data.x.new_zeros(())
-        return Local(JointDirichletMixture.of_draws(locals_.to(like)), torch.full((1,), torch.nan).to(like))
+        like = data.x.values() if _sparse.is_sparse(data.x) else data.x
+        return Local(JointDirichletMixture.of_draws(locals_.to(like)), no_bound(1, like))
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Gibbs sampling of the dyads' blocks at given globals, the memberships integrated out (no bound)."""
