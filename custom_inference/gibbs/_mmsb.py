@@ -31,6 +31,10 @@ from ppl_models import MMSB, Data, Model, _sparse
 
 #: Up to so many blocks every dyad is drawn from the table of all pairs.
 EXACT_UP_TO = 6
+#: Visits to dyads that a sweep makes at least.
+VISITS = 2**13
+#: The share of its block in a node's first membership.
+_LOYAL = 0.8
 #: Sweeps, and draws, at given globals.
 _LOCAL_WARMUP, _LOCAL_DRAWS, _LOCAL_THIN = 50, 200, 2
 
@@ -41,13 +45,24 @@ class MmsbChain(Chain):
     start: values of the globals, and of the memberships, that the first blocks are drawn at; without memberships, or
     without any, the first sweep draws each dyad's given those before it.
     exact: whether all dyads are drawn from the table of their full conditional; by default where K is small.
+    passes: how often a sweep visits every dyad; by default so often that it makes ``VISITS`` visits: small graphs need
+        many (R's lda: 5000 for Sampson's monks), which take no time.
     """
 
     def __init__(
-        self, model: MMSB, rows: GraphRows, seed: int, start: Params | None = None, *, exact: bool | None = None
+        self,
+        model: MMSB,
+        rows: GraphRows,
+        seed: int,
+        start: Params | None = None,
+        *,
+        exact: bool | None = None,
+        passes: int | None = None,
     ):
         self.model, self.rows = model, rows
         self.exact = model.num_blocks <= EXACT_UP_TO if exact is None else exact
+        dyads = model.num_dyads(len(rows))
+        self.passes = max(1, -(-VISITS // max(dyads, 1))) if passes is None else passes
         alpha = _vector(dirichlet_prior(model, "membership", rows.like), model.num_blocks)
         self.fixed = fixed_of(model, rows, alpha)
         self.state = empty_state(self.fixed, rows, seed)
@@ -64,10 +79,10 @@ class MmsbChain(Chain):
         kernels.seat(self.fixed, self.state, share, rates(_numpy(start["edge_probability"])), min(rho, 1 - 1e-9))
 
     def sweep(self) -> None:
-        """New blocks for every dyad; other threads may run meanwhile."""
+        """New blocks for every dyad, ``passes`` times; other threads may run meanwhile."""
         from custom_inference.gibbs import _mmsb_kernels as kernels
 
-        kernels.sweep(self.fixed, self.state, self.exact)
+        kernels.sweeps(self.fixed, self.state, self.exact, self.passes)
 
     def give(self, probability: NDArray[np.float64], sparsity: float | None) -> None:
         """Hold eta (K, K), and rho, at these values from now on."""
@@ -156,6 +171,16 @@ class MmsbSampler(Sampler):
         assert isinstance(model, MMSB)
         return MmsbChain(model, GraphRows.of(model, data), seed, start)
 
+    def propose(self, model: Model, data: Data, seed: int) -> Params:
+        """Memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its own."""
+        # Steps import what is compiled: only where it is needed.
+        from custom_inference.steps._sbm_partitions import propose_partition
+
+        assert isinstance(model, MMSB)
+        rows, size = GraphRows.of(model, data), model.num_blocks
+        label = propose_partition(rows, size, "bernoulli", seed, 0)
+        return start_at(model, rows, label)
+
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         """An equal mixture of what the draws say of all memberships together."""
         like = data.x.values() if _sparse.is_sparse(data.x) else data.x
@@ -175,6 +200,19 @@ class MmsbSampler(Sampler):
                 chain.sweep()
             draws.append(chain.locals())
         return self.local_of_draws(model, data, torch.stack(draws))
+
+
+def start_at(model: MMSB, rows: GraphRows, label: NDArray[np.int64]) -> Params:
+    """Memberships mostly of the blocks of a partition, and what its edges and dyads say of eta, off 0 and 1."""
+    size = model.num_blocks
+    own = np.eye(size)[label]
+    seen = own.sum(0)[:, None] * own.sum(0) - own.T @ (rows.hidden_out.matrix @ own)
+    seen = seen if model.self_loops else seen - np.diag(own.sum(0))
+    eta = (own.T @ (rows.outgoing.matrix @ own) + 0.5) / (seen + 1.0)
+    return {
+        "edge_probability": torch.as_tensor(eta),
+        "membership": torch.as_tensor(_LOYAL * own + (1 - _LOYAL) / size),
+    }
 
 
 def _numpy(value: Tensor) -> NDArray[np.float64]:

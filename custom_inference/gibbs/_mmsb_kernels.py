@@ -210,6 +210,13 @@ def sweep(fixed, state, exact):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def sweeps(fixed, state, exact, passes):
+    """Several sweeps."""
+    for _ in range(passes):
+        sweep(fixed, state, exact)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def seat(fixed, state, membership, rate, sparsity):
     """First blocks of every dyad, from p(s, r | x) at given memberships (N, K), f (2, K, K) and rho."""
     sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
