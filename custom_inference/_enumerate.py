@@ -24,6 +24,10 @@ def _sample_sites(trace: Any) -> dict[str, dict[str, Any]]:
     }
 
 
+def _plates(site: dict[str, Any]) -> list[Any]:
+    return [frame for frame in site["cond_indep_stack"] if frame.vectorized]
+
+
 def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     """How many batch dimensions the program's plates take; refuses programs whose enumeration would be wrong.
 
@@ -36,7 +40,7 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
         sites = _sample_sites(poutine.trace(conditioned).get_trace(data.x, mask=data.mask))
     depth = 1
     for name, site in sites.items():
-        plates = [frame for frame in site["cond_indep_stack"] if frame.vectorized]
+        plates = _plates(site)
         depth = max([depth] + [-frame.dim for frame in plates])
         if site["is_observed"]:
             continue
@@ -60,7 +64,8 @@ def enumerated_log_joint(
     """Values of the local sites per configuration c, and log p(x_n, c | params), (N, C).
 
     Works on any program with one row plate called "data" whose unobserved sites have finite support, by Pyro's
-    own parallel enumeration; costs C times one evaluation of the program.
+    own parallel enumeration; costs C times one evaluation of the program. Latents outside that plate (the blocks of a
+    graph's nodes) meet in all of its members, which are then one observation: N = 1.
     """
     depth = plate_nesting(model, params, data)
     conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
@@ -70,18 +75,19 @@ def enumerated_log_joint(
         trace.compute_log_prob(site_filter=lambda name, site: name not in params)
     total = torch.zeros((), dtype=data.x.dtype, device=data.x.device)
     values: dict[str, Tensor] = {}
-    for name, site in _sample_sites(trace).items():
-        if name in params:
-            continue
+    sites = {name: site for name, site in _sample_sites(trace).items() if name not in params}
+    joint = any(not site["is_observed"] and not _plates(site) for site in sites.values())
+    for name, site in sites.items():
         term = site["log_prob"]
-        inner = [f.dim for f in site["cond_indep_stack"] if f.vectorized and f.name != ROW_PLATE]
+        inner = [f.dim for f in _plates(site) if joint or f.name != ROW_PLATE]
         if inner:  # observations inside further plates are independent given the codes: add them up
             term = term.sum(inner, keepdim=True)
         total = total + term
         if not site["is_observed"]:
             values[name] = site["value"]
     batch = total.shape[:-1]
-    table = total.expand(*batch, len(data)).reshape(-1, len(data)).T
+    rows = max(f.size for site in sites.values() for f in _plates(site) if f.name == ROW_PLATE) if not joint else 1
+    table = total.expand(*batch, rows).reshape(-1, rows).T
     return {name: _per_configuration(value, batch) for name, value in values.items()}, table
 
 

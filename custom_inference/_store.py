@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from custom_inference.engines import Local, LocalSolver, steps_for
-from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture
+from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture, LabellingPosterior
 from ppl_models import MODELS, Data, FileFormatError, GraphData, Model, ModelError, _sparse
 from ppl_models.distributions import Flat
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from custom_inference.fit import Fit
 
 FORMAT = "ppl-models fit 1"
+#: Draws of labelings are kept up to so many entries.
+_LABELS = 2**24
 
 
 def _prior_to_json(prior: Any) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def _tensors(fit: Fit) -> dict[str, Tensor]:
     for site, posterior in fit.global_posterior.items():
         tensors |= {f"global/{site}/{name}": part for name, part in _parts(posterior).items()}
     tensors |= {"elbo": fit.elbo} | _data_tensors(fit.data.x)
-    if fit.data.mask is not None:
+    if fit.data.mask is not None and not isinstance(fit.data, GraphData):
         tensors["data/mask"] = fit.data.mask
     if isinstance(fit.data, GraphData) and fit.data.hidden is not None:
         tensors["data/hidden"] = fit.data.hidden
@@ -101,13 +103,13 @@ def _data_x(tensors: dict[str, Tensor]) -> Tensor:
     return _sparse.tensor(crow, column, values, size=(int(size[0]), int(size[1])))
 
 
-def _graph_settings(data: Data) -> dict[str, bool] | None:
+def _graph_settings(data: Data) -> dict[str, Any] | None:
     if not isinstance(data, GraphData):
         return None
     return {"directed": data.directed, "self_loops": data.self_loops}
 
 
-def _data(tensors: dict[str, Tensor], coords: dict[str, Any], graph: dict[str, bool] | None) -> Data:
+def _data(tensors: dict[str, Tensor], coords: dict[str, Any], graph: dict[str, Any] | None) -> Data:
     """graph: the settings of a graph, None for rows."""
     if graph is None:
         return Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=coords)
@@ -123,6 +125,8 @@ def _stores_local(fit: Fit) -> bool:
     if isinstance(posterior, CodePosterior) and posterior.shared:
         classes = len(posterior.codes) <= posterior.codes.shape[1]  # a table of no more entries than the means
         return classes and fit.bound_name != "evidence"
+    if isinstance(posterior, LabellingPosterior):
+        return posterior.labels.numel() <= _LABELS and fit.bound_name != "evidence"
     return not isinstance(posterior, DirichletMixture)
 
 
@@ -180,7 +184,7 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     if meta["model"] not in MODELS:
         raise FileFormatError(f"model {meta['model']!r} is not known here; known: {', '.join(MODELS)}")
     params = _group(tensors, "params/")
-    dtype = next(iter(params.values())).dtype
+    dtype = next(value.dtype for value in params.values() if value.is_floating_point())
     priors = {site: _prior_from_json(entry, dtype) for site, entry in meta["priors"].items()}
     model: Model = MODELS[meta["model"]](**meta["settings"], priors=priors)
     posteriors = meta.get("global", {})

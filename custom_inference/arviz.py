@@ -108,7 +108,8 @@ def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[A
         kind = "approximate posterior" if fit.global_posterior else "point estimate"
         if num_rows:
             # Of these rows alone: drawing all of many rows takes memory.
-            values[site] = fit.posterior.rows(slice(0, num_rows)).sample(num_draws, seed=fit.seed)[None]
+            drawn = fit.posterior.rows(slice(0, num_rows)).sample(num_draws, seed=fit.seed)
+            values[site] = fit.model.local_value(drawn)[None]
     else:
         values, kind = {s: v for s, v in fit.draws.items() if s != site}, "draws"
         if site in fit.draws:
@@ -162,12 +163,12 @@ def _scores_are_cheap(fit: Fit) -> bool:
 def _locals_of_draws(fit: Fit, num_rows: int) -> Array:
     """One draw of the locals given each draw of the globals, (chain, draw, row, component)."""
     (chains, length), each = _draws_of(fit)
-    rows = fit.data.rows(slice(0, num_rows))
+    rows = fit.data if fit.model.is_graph else fit.data.rows(slice(0, num_rows))
     drawn = [
-        solve_local(fit.model, params, rows, seed=fit.seed).posterior.sample(1, seed=fit.seed + i)[0]
+        solve_local(fit.model, params, rows, seed=fit.seed).posterior.sample(1, seed=fit.seed + i)[0, :num_rows]
         for i, params in enumerate(each)
     ]
-    stacked = torch.stack(drawn)
+    stacked = fit.model.local_value(torch.stack(drawn))
     return _numpy(stacked.reshape(chains, length, *stacked.shape[1:]))
 
 

@@ -18,21 +18,21 @@ from ppl_models._row_blocks import RowBlocks
 EXACT_EM_UP_TO = 10
 #: Families for continuous locals, the first that a model has being its default: scores are integrated out (logistic
 #: PCA), memberships estimated as points, as their paper does and as phantoms need (aspect Bernoulli).
-PREFERRED = ("vb", "gaussian", "map")
+PREFERRED = ("vb", "gaussian", "map", "mean_field")
 
 
 def default_method(model: Model, data: Data | None) -> Any:
     """The best-known method for a model and a size.
 
     Binary codes: exact EM where enumeration is cheap, the family for large codes beyond. Choices of a class: exact EM.
-    Continuous locals: the family that ``PREFERRED`` names. All with search; AutoDelta with the codes summed out for
-    models without closed-form steps.
+    Continuous locals, and the blocks of a graph's nodes: the family that ``PREFERRED`` names. All with search;
+    AutoDelta with the codes summed out for models without closed-form steps.
     """
     del data  # no default depends on the data so far
     engines = engines_of(model)
     if not engines:
         return SVI(guide="delta")
-    if model.has_continuous_locals:
+    if model.has_continuous_locals or model.is_graph:
         return VariationalEM(guide=next(name for name in (*PREFERRED, *engines) if name in engines))
     if model.code_bits is None or model.code_bits <= EXACT_EM_UP_TO:
         return EM()

@@ -16,7 +16,13 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference._enumerate import enumerated_log_joint
-from custom_inference.posterior import CodePosterior, ContinuousPosterior, LocalPosterior, PointPosterior
+from custom_inference.posterior import (
+    CodePosterior,
+    ContinuousPosterior,
+    LabellingPosterior,
+    LocalPosterior,
+    PointPosterior,
+)
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
 from custom_inference.steps._table import ENGINES
@@ -118,6 +124,9 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
     """
     values, table = enumerated_log_joint(model, params, data.dense())
     codes = torch.cat([value.reshape(len(value), -1) for value in values.values()], -1)
+    if model.is_graph:
+        log_weight, blocks = torch.log_softmax(table[0], -1), torch.tensor(model.local_shape[0])
+        return Local(LabellingPosterior(codes.long(), log_weight, blocks), table.logsumexp(-1))
     return Local(CodePosterior(codes.to(table), torch.log_softmax(table, -1)), table.logsumexp(-1))
 
 
@@ -146,13 +155,16 @@ def solve_local(
 
 
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
-    """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; x dense."""
+    """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; of a graph (1,)."""
     with pyro.get_param_store().scope():
         program = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
         trace.compute_log_prob()
     nodes: Any = trace.nodes
-    return nodes[model.local_site]["log_prob"] + nodes[model.observed_site]["log_prob"]
+    parts = [nodes[site]["log_prob"] for site in (model.local_site, model.observed_site)]
+    if model.is_graph:
+        return sum((part.sum() for part in parts), torch.zeros(())).unsqueeze(0)
+    return parts[0] + parts[1]
 
 
 def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
@@ -162,10 +174,13 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
     """
     with torch.no_grad():
         if isinstance(posterior, PointPosterior):
-            return torch.full_like(posterior.value[:, 0], torch.nan)
+            return torch.full_like(posterior.value[: 1 if model.is_graph else None, 0], torch.nan)
         if isinstance(posterior, ContinuousPosterior):
             draws = posterior.sample(_elbo_draws(data, posterior))
-            gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
+            log_q = [posterior.log_prob(one) for one in draws]
+            if model.is_graph:
+                log_q = [one.sum().unsqueeze(0) for one in log_q]
+            gains = [row_log_joint(model, params, data, one) - q for one, q in zip(draws, log_q, strict=True)]
             return torch.stack(gains).mean(0)
         if "mean_field" in engines_of(model):
             steps = steps_for(model, "mean_field")

@@ -22,7 +22,8 @@ class Fit:
 
     model: the model that was fitted (its number of components may be smaller than a start's: see ``details``).
     params: global site -> tensor: the point estimate, or the posterior mean where ``draws`` holds a posterior.
-        Methods that estimate the locals as points (an aspect model's memberships) report these here too, (N, ...).
+        Methods that estimate the locals as points (an aspect model's memberships) report these here too, (N, ...);
+        fits of graphs always: the most probable ``block`` of each node (N,), the mean ``membership`` (N, K).
     elbo: (T,) objective per iteration: the bound summed over the rows plus the log prior of the globals.
     bound_name: what the objective bounds with: "evidence" (exact), "factorized", "mean_field", "truncated", ...;
         "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
@@ -59,6 +60,9 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.model = self.model.summed_out
+        site = self.model.local_site
+        if self.model.is_graph and self.local is not None and site not in self.params:
+            self.params[site] = self.model.local_value(self.local.posterior.mean)
 
     # ----- local latents ----------------------------------------------------------------------------------
 
@@ -88,7 +92,7 @@ class Fit:
         return list(zip(axes, shape, strict=True))
 
     def _as_data(self, x: Any, mask: Any) -> Data:
-        like = next(iter(self.params.values()))
+        like = next(iter(self.globals.values()))
         return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device)
 
     def _solve(self, data: Data, bound: str | None) -> Local:

@@ -29,9 +29,9 @@ def sample_rows(model: Model, params: Mapping[str, Tensor], num_rows: int, *, se
     with isolated(seed), default_dtype(like.dtype):
         program = pyro.condition(model, data=dict(params))
         trace = poutine.trace(program).get_trace(num_rows=num_rows)
-    sites = (model.local_site, model.observed_site)
     nodes: Any = trace.nodes
-    return {site: nodes[site]["value"] for site in sites}
+    local, x = (nodes[site]["value"] for site in (model.local_site, model.observed_site))
+    return {model.local_site: local, model.observed_site: model.as_data(x)}
 
 
 def observed_site(
@@ -42,7 +42,7 @@ def observed_site(
     like: the data that the locals belong to, whose lengths and the like the program is given.
     """
     with isolated(seed), default_dtype(local.dtype):
-        program = pyro.condition(model, data={**params, model.local_site: local})
+        program = pyro.condition(model, data={**params, model.local_site: model.local_value(local)})
         trace = poutine.trace(program).get_trace(num_rows=len(local), **({} if like is None else model.given(like)))
     return trace.nodes[model.observed_site]
 
@@ -51,21 +51,24 @@ def feature_mean(
     model: Model, params: Mapping[str, Tensor], local: Tensor, *, like: Data | None = None
 ) -> Tensor:
     """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
-    return observed_site(model, params, local, like=like)["fn"].mean
+    return model.as_data(observed_site(model, params, local, like=like)["fn"].mean)
 
 
 def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
-    """log p(x_n | local latents, params), (N,), of the observed entries; in blocks of rows."""
-    found = []
-    for start in range(0, len(data), _BLOCK_ROWS):
-        block = slice(start, start + _BLOCK_ROWS)
-        part = model.as_read(data.rows(block))
-        with isolated(0), default_dtype(local.dtype):
-            program = pyro.condition(model, data={**params, model.local_site: local[block]})
-            trace = poutine.trace(program).get_trace(part.x, mask=part.mask)
-        site: Any = trace.nodes[model.observed_site]
-        found.append(site["fn"].log_prob(part.x))
-    return torch.cat(found)
+    """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; of a graph (1,)."""
+    if model.is_graph:
+        return _observed_log_prob(model, params, data, local).sum().unsqueeze(0)
+    blocks = [slice(start, start + _BLOCK_ROWS) for start in range(0, len(data), _BLOCK_ROWS)]
+    return torch.cat([_observed_log_prob(model, params, data.rows(block), local[block]) for block in blocks])
+
+
+def _observed_log_prob(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
+    data = model.as_read(data)
+    with isolated(0), default_dtype(local.dtype):
+        program = pyro.condition(model, data={**params, model.local_site: model.local_value(local)})
+        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+    site: Any = trace.nodes[model.observed_site]
+    return site["fn"].log_prob(site["value"])
 
 
 def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> Tensor:
@@ -75,7 +78,7 @@ def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> 
     copies = [
         observed_site(fit.model, fit.globals, one, seed=seed + i, **given)["value"] for i, one in enumerate(source)
     ]
-    return torch.stack(copies)
+    return fit.model.as_data(torch.stack(copies))
 
 
 def reconstruct(fit: Fit, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:

@@ -17,9 +17,11 @@ from ppl_models._errors import (
 )
 from ppl_models._graph import graph
 from ppl_models._graph_data import GraphData, as_graph, largest_component
+from ppl_models._graph_model import GraphModel
 from ppl_models._model import Example, Model
 from ppl_models._row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
+from ppl_models.covariate_sbm import CovariateSBM
 from ppl_models.cvq import CVQ
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA
@@ -27,14 +29,18 @@ from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
 from ppl_models.mixture_of_categoricals import MixtureOfCategoricals
 from ppl_models.mixture_of_multinomials import MixtureOfMultinomialCounts, MixtureOfMultinomials
 from ppl_models.mixture_of_poissons import MixtureOfPoissons
+from ppl_models.mmsb import MMSB, MMSBIndicator
 from ppl_models.noca import NOCA
 from ppl_models.plsa import PLSA
+from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM
 from ppl_models.user_rating_profile import UserRatingProfile
 
 #: Every model of the suite by name: the command line and the conformance tests read this.
 MODELS: dict[str, type[Model]] = {
     "aspect_bernoulli": AspectBernoulli,
+    "covariate_sbm": CovariateSBM,
     "cvq": CVQ,
+    "degree_corrected_sbm": DegreeCorrectedSBM,
     "lda": LDA,
     "logistic_pca": LogisticPCA,
     "mixture_of_bernoullis": MixtureOfBernoullis,
@@ -42,31 +48,41 @@ MODELS: dict[str, type[Model]] = {
     "mixture_of_multinomial_counts": MixtureOfMultinomialCounts,
     "mixture_of_multinomials": MixtureOfMultinomials,
     "mixture_of_poissons": MixtureOfPoissons,
+    "mmsb": MMSB,
     "multinomial_pca": MultinomialPCA,
     "noca": NOCA,
     "plsa": PLSA,
+    "poisson_sbm": PoissonSBM,
+    "sbm": SBM,
     "user_rating_profile": UserRatingProfile,
 }
 
 __all__ = [
     "CVQ",
     "LDA",
+    "MMSB",
     "MODELS",
     "NOCA",
     "PLSA",
+    "SBM",
     "AspectBernoulli",
     "AspectBernoulliIndicator",
+    "BlockModel",
     "CapacityError",
     "ComponentModel",
+    "CovariateSBM",
     "Data",
     "DataError",
     "DataWarning",
+    "DegreeCorrectedSBM",
     "DocumentModel",
     "Example",
     "FileFormatError",
     "GraphData",
+    "GraphModel",
     "LDAIndicator",
     "LogisticPCA",
+    "MMSBIndicator",
     "MethodError",
     "MixtureOfBernoullis",
     "MixtureOfCategoricals",
@@ -77,6 +93,7 @@ __all__ = [
     "ModelError",
     "MultinomialPCA",
     "PPLError",
+    "PoissonSBM",
     "RowBlocks",
     "UserRatingProfile",
     "as_binary",

@@ -112,8 +112,23 @@ class GraphData(Data):
 
         Raises CapacityError where that takes more than ``max_bytes``, by default half of the free memory.
         """
+        self._check_room(self.x.values().element_size() + (self.hidden is not None), max_bytes)
+        return Data(x=self.x.to_dense(), mask=self.observed_mask(), coords=dict(self.coords))
+
+    def observed_mask(self, *, max_bytes: float | None = None) -> Tensor | None:
+        """(N, N) bool, True where observed and on the diagonal; None where no dyad is hidden. Raises CapacityError."""
+        if self.hidden is None:
+            return None
+        self._check_room(1, max_bytes)
+        mask = torch.ones(len(self), len(self), dtype=torch.bool, device=self.x.device)
+        mask[self.hidden[0], self.hidden[1]] = False
+        if not self.directed:
+            mask[self.hidden[1], self.hidden[0]] = False
+        return mask
+
+    def _check_room(self, bytes_a_dyad: int, max_bytes: float | None) -> None:
         size = len(self)
-        needed = size * size * (self.x.values().element_size() + (self.hidden is not None))
+        needed = size * size * bytes_a_dyad
         allowed = max_bytes if max_bytes is not None else 0.5 * psutil.virtual_memory().available
         if needed > allowed:
             message = (
@@ -121,13 +136,6 @@ class GraphData(Data):
                 f"{allowed / 2**30:.3g} GiB are allowed; methods that read edges need no dense matrix"
             )
             raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
-        mask = None
-        if self.hidden is not None:
-            mask = torch.ones(size, size, dtype=torch.bool, device=self.x.device)
-            mask[self.hidden[0], self.hidden[1]] = False
-            if not self.directed:
-                mask[self.hidden[1], self.hidden[0]] = False
-        return Data(x=self.x.to_dense(), mask=mask, coords=dict(self.coords))
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
         hidden = None if self.hidden is None else self.hidden.to(device=device)

@@ -47,6 +47,8 @@ class Model(abc.ABC):
     feature_axis: ClassVar[str] = "feature"
     #: Whether the program takes a sparse x (torch's CSR layout) as it is.
     reads_sparse: ClassVar[bool] = False
+    #: Whether x is the adjacency matrix of a graph: one observation, whose rows (nodes) are not independent.
+    is_graph: ClassVar[bool] = False
     #: The (K, D) global site whose rows are the components: what is aligned, drawn and reported.
     component_site: ClassVar[str] = "loading"
     #: A (D,) global that is drawn beside the components (a leak, a bias), if there is one.
@@ -163,6 +165,14 @@ class Model(abc.ABC):
         """Validate further data for a model that was fitted to ``like``; by default as :meth:`prepare` does."""
         del like
         return self.prepare(data, mask=mask, dtype=dtype, device=device)
+
+    def as_data(self, value: Tensor) -> Tensor:
+        """Values (or means) of the program's observed site as data hold them; by default as they are."""
+        return value
+
+    def local_value(self, local: Tensor) -> Tensor:
+        """Values of the local site from what posteriors give, (..., N, K) (one-hot rows, ...); by default these."""
+        return local
 
     def given(self, data: Data) -> dict[str, Any]:
         """What the program conditions on beside the locals (lengths, ...), as its arguments; by default nothing."""

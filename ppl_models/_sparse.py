@@ -106,3 +106,16 @@ def triplets(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Row, column and value of every stored entry of a CSR tensor, in row order."""
     row = torch.repeat_interleave(torch.arange(x.shape[0], device=x.device), x.crow_indices().diff())
     return row, x.col_indices(), x.values()
+
+
+def entries(x: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """x at the places (row, column) (E,); of a CSR tensor with sorted columns, 0 where nothing is stored."""
+    if not is_sparse(x):
+        return x[row, column]
+    width = x.shape[1]
+    stored_row, stored_column, values = triplets(x)
+    keys, wanted = stored_row * width + stored_column, row * width + column
+    place = torch.searchsorted(keys, wanted).clamp(max=max(len(keys) - 1, 0))
+    if not len(keys):
+        return values.new_zeros(row.shape)
+    return torch.where(keys[place] == wanted, values[place], torch.zeros((), dtype=values.dtype, device=values.device))

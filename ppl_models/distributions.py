@@ -10,9 +10,22 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models._errors import CapacityError
+from ppl_models._labelings import Labelling, Symmetric, all_labelings
 from ppl_models._tokens import Tokens
 
-__all__ = ["MAX_ENUMERABLE_BITS", "BernoulliVector", "Flat", "NoisyOr", "Tokens", "all_codes", "log1mexp", "theta_of"]
+__all__ = [
+    "MAX_ENUMERABLE_BITS",
+    "BernoulliVector",
+    "Flat",
+    "Labelling",
+    "NoisyOr",
+    "Symmetric",
+    "Tokens",
+    "all_codes",
+    "all_labelings",
+    "log1mexp",
+    "theta_of",
+]
 
 #: Enumerating a code of more bits than this would need gigabytes before any data are seen.
 MAX_ENUMERABLE_BITS = 22

@@ -12,6 +12,7 @@ from custom_inference.posterior.continuous import (
     PointPosterior,
 )
 from custom_inference.posterior.draws import DirichletDraws
+from custom_inference.posterior.labellings import LabellingPosterior
 
 #: By name: what a saved fit may hold.
 POSTERIORS: dict[str, type[LocalPosterior]] = {
@@ -24,6 +25,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         DirichletPosterior,
         GammaPosterior,
         GaussianPosterior,
+        LabellingPosterior,
         PointPosterior,
     )
 }
@@ -38,6 +40,7 @@ __all__ = [
     "DirichletPosterior",
     "GammaPosterior",
     "GaussianPosterior",
+    "LabellingPosterior",
     "LocalPosterior",
     "PointPosterior",
     "kullback_leibler",

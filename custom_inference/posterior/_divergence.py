@@ -7,6 +7,7 @@ from torch import Tensor
 
 from custom_inference.posterior._protocol import LocalPosterior
 from custom_inference.posterior.continuous import ContinuousPosterior, PointPosterior
+from custom_inference.posterior.labellings import LabellingPosterior, joint_divergence
 
 #: Draws for the divergence of continuous posteriors.
 DRAWS = 1000
@@ -16,13 +17,16 @@ def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> 
     """KL(q || p) of each row, (N,).
 
     Over finite latents the exact sum over all values in both tables; over continuous ones the mean of
-    log q - log p over ``DRAWS`` draws from q, an estimate. Infinite for a point: it has no density.
+    log q - log p over ``DRAWS`` draws from q, an estimate. Infinite for a point: it has no density. Of labelings of a
+    graph's nodes (1,), the divergence of the joint distributions.
     """
     if isinstance(q, PointPosterior):
         return torch.full_like(q.value[:, 0], torch.inf)
     if isinstance(q, ContinuousPosterior):
         draws = q.sample(DRAWS, seed=seed)
         return torch.stack([q.log_prob(one) - p.log_prob(one) for one in draws]).mean(0)
+    if isinstance(q, LabellingPosterior) or isinstance(p, LabellingPosterior):
+        return joint_divergence(q, p)
     (_, log_q), (_, log_p) = q.table(), p.table()
     weight = log_q.exp()
     difference = torch.where(weight > 0, log_q - log_p, torch.zeros_like(log_q))

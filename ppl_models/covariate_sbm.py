@@ -1,0 +1,129 @@
+"""Stochastic block model with features of the nodes.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.5.1. Nodes i, j with features x_i, x_j:
+
+    p(x_ij = 1 | q_i = a, q_j = b, x_i, x_j, w) = sigmoid(w_ab' f(x_i, x_j))                           (eq. 27.76)
+
+The source writes Ber(r | w' f), which is no probability as it stands; here w' f is its logit. f combines the features
+of the two nodes; it starts with a constant 1, so that without features this is :class:`SBM` with eta = sigmoid(w_ab0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models._data import Data
+from ppl_models._errors import ModelError, unknown_name
+from ppl_models._graph_data import GraphData
+from ppl_models._model import Example
+from ppl_models.sbm import BlockModel, _example
+
+_COMBINATIONS = ("product", "difference", "concatenate")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CovariateSBM(BlockModel):
+    """Stochastic block model whose edges depend on the blocks and on features of the nodes (002, eq. 27.76).
+
+    covariates: (N, P) features of the nodes, part of the model as a design matrix is: of a regression on them.
+    combine: f(x_i, x_j) is 1 followed by "product" x_i * x_j, "difference" |x_i - x_j|, or "concatenate" [x_i, x_j]
+        (directed graphs only: an undirected dyad has no first node).
+
+    Sites
+    -----
+    block_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    weight: w (K, K, F); Normal(0, 2.5) by default. Symmetric in the blocks where the model is undirected.
+    block: q (N,), local, whole numbers from 0.
+    x: the dyads, observed, 0 or 1.
+
+    Raises
+    ------
+    ModelError: covariates that are no finite (N, P) matrix; an unknown combination, or one that needs directed dyads.
+    """
+
+    num_nodes: int = 0
+    covariates: Any = None
+    combine: str = "product"
+
+    summary: ClassVar[str] = "stochastic block model whose edges depend on features of the nodes too"
+    component_meaning: ClassVar[str] = "weight"
+    pair_sites: ClassVar[tuple[str, ...]] = ("weight",)
+    component_site: ClassVar[str] = "weight"
+
+    def __post_init__(self) -> None:
+        if self.covariates is None:
+            raise ModelError("no covariates; expected features of the nodes, (N, P); without any there is SBM")
+        features = torch.as_tensor(self.covariates, dtype=torch.get_default_dtype())
+        if features.ndim != 2 or 0 in features.shape or not bool(torch.isfinite(features).all()):
+            raise ModelError(f"covariates of shape {tuple(features.shape)}, expected a finite (N, P) matrix")
+        if self.num_nodes not in (0, len(features)):
+            raise ModelError(f"num_nodes = {self.num_nodes}, but covariates of {len(features)} nodes")
+        if self.combine not in _COMBINATIONS:
+            raise ModelError(unknown_name("combination of covariates", self.combine, _COMBINATIONS))
+        if self.combine == "concatenate" and not self.directed:
+            raise ModelError('combine = "concatenate" is for directed graphs; an undirected dyad has no first node')
+        object.__setattr__(self, "covariates", features)
+        object.__setattr__(self, "num_nodes", len(features))
+        super().__post_init__()
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        if isinstance(data, GraphData):
+            settings = {"directed": data.directed, **settings}
+        return cls(num_blocks=num_components, **settings)
+
+    def settings(self) -> dict[str, Any]:
+        """The dataclass fields other than ``priors``; the covariates as nested lists."""
+        return {**super().settings(), "covariates": self.covariates.tolist()}
+
+    @property
+    def num_weights(self) -> int:
+        """F: entries of f(x_i, x_j)."""
+        return 1 + self.covariates.shape[1] * (2 if self.combine == "concatenate" else 1)
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "weight": dist.Normal(0.0, 2.5)}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**super().shapes, "weight": (self.num_blocks, self.num_blocks, self.num_weights)}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, "weight": ("component", "to_component", "covariate")}
+
+    def combined(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:
+        """f(x_i, x_j) of dyads (E,), (E, F)."""
+        features = self.covariates if like is None else self.covariates.to(like)
+        first, second = features[i], features[j]
+        one = torch.ones_like(first[..., :1])
+        if self.combine == "product":
+            return torch.cat([one, first * second], -1)
+        if self.combine == "difference":
+            return torch.cat([one, (first - second).abs()], -1)
+        return torch.cat([one, first, second], -1)
+
+    def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
+        weight = site["weight"]
+        return dist.Bernoulli(logits=(weight[first, second] * self.combined(i, j, like=weight)).sum(-1))
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two blocks, undirected; edges within blocks, and between nodes of like sign of the one feature."""
+        rng = np.random.default_rng(15)
+        feature, block = rng.standard_normal((22, 1)), np.repeat([0, 1], 11)
+        weight = np.array([[[0.8, 1.0], [-2.0, 0.5]], [[-2.0, 0.5], [0.5, -0.8]]])
+        model = cls(num_blocks=2, covariates=feature, directed=False)
+        i, j = np.triu_indices(22, 1)
+        logit = (weight[block[i], block[j]] * model.combined(torch.as_tensor(i), torch.as_tensor(j)).numpy()).sum(-1)
+        upper = np.zeros((22, 22))
+        upper[i, j] = rng.random(len(i)) < 1 / (1 + np.exp(-logit))
+        truth = {"block_proportion": np.array([0.5, 0.5]), "weight": weight, "block": block}
+        return _example(model, upper + upper.T, truth)

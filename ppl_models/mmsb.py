@@ -1,0 +1,158 @@
+"""Mixed-membership stochastic block model: every node has its own mix of blocks, and takes one for each dyad.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.5.2 (Airoldi, Blei, Fienberg & Xing,
+*Mixed membership stochastic blockmodels*, JMLR 9, 2008). Nodes i, j, blocks a, b:
+
+    pi_i ~ Dirichlet(alpha)                                            the membership of a node
+    q_{i->j} ~ Cat(pi_i),  q_{i<-j} ~ Cat(pi_j)                        the blocks that i and j take for (i, j) (27.77)
+    p(x_ij = 1 | q_{i->j} = a, q_{i<-j} = b) = eta_ab                                                  (eq. 27.78)
+    p(x_ij = r | ...) = rho delta_0(r) + (1 - rho) Ber(r | eta_ab)     zeros that say nothing          (eq. 27.79)
+
+Summing the two indicators out leaves p(x_ij = 1 | pi_i, pi_j) = (1 - rho) sum_ab pi_ia eta_ab pi_jb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models import _sparse
+from ppl_models._errors import ModelError
+from ppl_models._graph_data import GraphData
+from ppl_models._graph_model import GraphModel
+from ppl_models._model import Example, require_simplex, require_unit_interval
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MMSB(GraphModel):
+    """Mixed-membership stochastic block model.
+
+    Sites
+    -----
+    edge_probability: eta (K, K); Beta(1, 1) by default. Symmetric where the model is undirected.
+    membership: pi (N, K), local, on the simplex; Dirichlet(.1, ..., .1) by default.
+    sparsity: rho (), the probability that a zero comes from the background and says nothing of the nodes (eq. 27.79). A
+        site only where ``sparsity`` is None, with a Beta(1, 1) prior; otherwise the number given, 0 by default. rho
+        and eta are confounded, p(x = 1) = (1 - rho) eta: a learned rho needs an informative prior of either.
+    x: the dyads, observed, 0 or 1; the blocks that nodes take for them are summed out (:class:`MMSBIndicator`
+        keeps them).
+
+    Raises
+    ------
+    ModelError: as :class:`SBM`; a sparsity outside [0, 1).
+    """
+
+    sparsity: float | None = 0.0
+
+    local_site: ClassVar[str] = "membership"
+    local_meaning: ClassVar[str] = "membership"
+    summary: ClassVar[str] = "mixed-membership stochastic block model: a node's block varies from dyad to dyad"
+    component_meaning: ClassVar[str] = "P(edge)"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rho = self.sparsity
+        if rho is not None and (isinstance(rho, bool) or not isinstance(rho, int | float) or not 0 <= rho < 1):
+            raise ModelError(f"sparsity = {rho!r}, expected a number in [0, 1), or None to learn it")
+        require_unit_interval(self, "edge_probability", *(["sparsity"] if rho is None else []))
+        require_simplex(self, "membership")
+
+    def default_priors(self) -> dict[str, Any]:
+        priors: dict[str, Any] = {"edge_probability": dist.Beta(1.0, 1.0)}
+        if self.sparsity is None:
+            priors["sparsity"] = dist.Beta(1.0, 1.0)
+        return {**priors, "membership": dist.Dirichlet(torch.full((self.num_blocks,), 0.1))}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {"edge_probability": (self.num_blocks, self.num_blocks)}
+        return shapes if self.sparsity is not None else {**shapes, "sparsity": ()}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        dims: dict[str, tuple[str, ...]] = {
+            "edge_probability": ("component", "to_component"),
+            "membership": ("node", "component"),
+            "x": ("node", "to_node"),
+        }
+        return dims if self.sparsity is not None else {**dims, "sparsity": ()}
+
+    def with_concentration(self, alpha: float | Tensor) -> Self:
+        """The same model with a Dirichlet(alpha) prior of the memberships: one number, or (K,)."""
+        concentration = torch.as_tensor(alpha, dtype=torch.get_default_dtype()).expand(self.num_blocks)
+        return self.with_priors(membership=dist.Dirichlet(concentration.clone()))
+
+    def rho(self, site: Mapping[str, Tensor]) -> Tensor | float:
+        """The sparsity: the site's value, or the setting."""
+        return site["sparsity"] if self.sparsity is None else self.sparsity
+
+    def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Tensor:
+        with pyro.plate("nodes", num_nodes, dim=-1):
+            return pyro.sample("membership", self.prior("membership", like=site["edge_probability"]))
+
+    def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Any:
+        mixed = (local[i] @ site["edge_probability"] * local[j]).sum(-1)
+        # Sums of products of probabilities may exceed 1 by rounding.
+        return dist.Bernoulli(((1 - self.rho(site)) * mixed).clamp(max=1.0))
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"share": self.prominence(params)}
+
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The mean membership (K,) where ``params`` holds them, else the prior's."""
+        if "membership" in params:
+            return params["membership"].mean(0)
+        return self.prior("membership", like=params["edge_probability"]).mean
+
+    def num_parameters(self, num_rows: int) -> int:
+        """Those of the globals, and K - 1 for every node whose membership is estimated as a point."""
+        return super().num_parameters(0) + (self.num_blocks - 1) * num_rows
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two communities and some nodes between them, directed, twenty nodes."""
+        rng = np.random.default_rng(14)
+        membership = np.repeat([[0.95, 0.05], [0.05, 0.95], [0.5, 0.5]], [8, 8, 4], axis=0)
+        probability = np.array([[0.85, 0.05], [0.15, 0.75]])
+        x = (rng.random((20, 20)) < membership @ probability @ membership.T) & ~np.eye(20, dtype=bool)
+        dtype = torch.get_default_dtype()
+        sparse = _sparse.from_dense(torch.as_tensor(x.astype(np.float64)).to(dtype))
+        truth = {"edge_probability": probability, "membership": membership}
+        return Example(
+            model=cls(num_blocks=2, num_nodes=20),
+            data=GraphData(x=sparse, directed=True),
+            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MMSBIndicator(MMSB):
+    """The same model with the blocks that nodes take for a dyad kept as sites, for enumeration and for sampling.
+
+    sender, receiver: q_{i->j} and q_{i<-j} of every dyad (E,) (eq. 27.77), marked for parallel enumeration: dyads are
+    independent given the memberships. Summed out they leave :class:`MMSB`.
+    """
+
+    summary: ClassVar[str] = "mixed-membership stochastic block model with the blocks taken for every dyad kept"
+
+    @property
+    def summed_out(self) -> MMSB:
+        """:class:`MMSB` with the same priors: what fits hold."""
+        return MMSB(**self.settings(), priors=self.priors)
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, "sender": ("dyad",), "receiver": ("dyad",)}
+
+    def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Any:
+        infer: Any = {"enumerate": "parallel"}
+        sender = pyro.sample("sender", dist.Categorical(local[i]), infer=infer)
+        receiver = pyro.sample("receiver", dist.Categorical(local[j]), infer=infer)
+        return dist.Bernoulli((1 - self.rho(site)) * site["edge_probability"][sender, receiver])

@@ -1,0 +1,244 @@
+"""Stochastic block models: every node has one block, and edges depend on the blocks of their ends.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.5.1. Nodes i, j, blocks a, b:
+
+    q_i ~ Categorical(pi)                                              the block of a node
+    p(x_ij = r | q_i = a, q_j = b, eta) = Ber(r | eta_ab)                                              (eq. 27.75)
+
+With counts of edges x_ij ~ Poisson(eta_ab). Real graphs have nodes of very different degrees within one block; the
+degree-corrected model gives every node a propensity theta_i of its own (Karrer & Newman, *Stochastic blockmodels and
+community structure in networks*, Phys. Rev. E 83, 2011):
+
+    x_ij ~ Poisson(theta_i theta_j eta_ab)         directed: theta_i of sending, theta_j of receiving
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models import _sparse
+from ppl_models._graph_data import GraphData
+from ppl_models._graph_model import GraphModel
+from ppl_models._labelings import Labelling
+from ppl_models._model import Example, require_positive, require_simplex, require_unit_interval
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BlockModel(GraphModel):
+    """Nodes that belong to one of K blocks each."""
+
+    local_site: ClassVar[str] = "block"
+    local_meaning: ClassVar[str] = "P(block | graph)"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_simplex(self, "block_proportion")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {"block_proportion": dist.Dirichlet(torch.ones(self.num_blocks))}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"block_proportion": (self.num_blocks,)}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {"block_proportion": ("component",), "block": ("node",), "x": ("node", "to_node")}
+
+    def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Tensor:
+        """The blocks of the nodes (N,) as one event; enumerated ones have axes in front."""
+        return pyro.sample("block", Labelling(site["block_proportion"].unsqueeze(-2).expand(num_nodes, -1)))
+
+    def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Any:
+        return self.edges_between(site, _of_nodes(local, i), _of_nodes(local, j), i, j)
+
+    def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
+        """p(x_ij | q_i, q_j) at the blocks (..., E) of the nodes i and j (E,)."""
+        raise NotImplementedError
+
+    def local_value(self, local: Tensor) -> Tensor:
+        """The blocks (..., N) of one-hot rows (..., N, K)."""
+        return local.argmax(-1)
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"proportion": params["block_proportion"]}
+
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The share of the nodes that each block draws, (K,)."""
+        return params["block_proportion"]
+
+    def num_parameters(self, num_rows: int) -> int:
+        """The entries of the globals, one less for the simplex; the nodes' blocks do not count."""
+        del num_rows
+        return super().num_parameters(0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SBM(BlockModel):
+    """Stochastic block model of a graph with or without an edge at every dyad (002, eq. 27.75).
+
+    Sites
+    -----
+    block_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    edge_probability: eta (K, K), P(edge from a node of block a to one of block b); Beta(1, 1) by default. Symmetric
+        where the model is undirected.
+    block: q (N,), local, whole numbers from 0.
+    x: the dyads, observed, 0 or 1.
+    """
+
+    summary: ClassVar[str] = "stochastic block model: edges depend on the blocks of their ends"
+    component_meaning: ClassVar[str] = "P(edge)"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_unit_interval(self, "edge_probability")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "edge_probability": dist.Beta(1.0, 1.0)}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**super().shapes, "edge_probability": (self.num_blocks, self.num_blocks)}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, "edge_probability": ("component", "to_component")}
+
+    def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
+        return dist.Bernoulli(site["edge_probability"][first, second])
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three blocks of a directed ring, twenty-four nodes."""
+        probability = np.array([[0.1, 0.8, 0.05], [0.05, 0.15, 0.7], [0.75, 0.05, 0.1]])
+        block = np.repeat([0, 1, 2], [10, 8, 6])
+        rng = np.random.default_rng(11)
+        x = (rng.random((24, 24)) < probability[block][:, block]) & ~np.eye(24, dtype=bool)
+        truth = {"block_proportion": np.array([10, 8, 6]) / 24, "edge_probability": probability, "block": block}
+        return _example(cls(num_blocks=3, num_nodes=24), x, truth)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PoissonSBM(BlockModel):
+    """Stochastic block model of a graph whose dyads hold counts: x_ij ~ Poisson(eta_ab).
+
+    Sites
+    -----
+    block_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    edge_rate: eta (K, K), expected edges from a node of block a to one of block b; Gamma(1, 1) by default. Symmetric
+        where the model is undirected.
+    block: q (N,), local, whole numbers from 0.
+    x: the dyads, observed, counts.
+    """
+
+    summary: ClassVar[str] = "stochastic block model of counts of edges: Poisson rates depend on the blocks"
+    component_meaning: ClassVar[str] = "expected edges"
+    edge_kind: ClassVar[str] = "counts"
+    pair_sites: ClassVar[tuple[str, ...]] = ("edge_rate",)
+    component_site: ClassVar[str] = "edge_rate"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "edge_rate")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "edge_rate": dist.Gamma(1.0, 1.0)}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**super().shapes, "edge_rate": (self.num_blocks, self.num_blocks)}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, "edge_rate": ("component", "to_component")}
+
+    def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
+        return dist.Poisson(site["edge_rate"][first, second])
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two communities of an undirected graph with several edges a dyad, twenty-two nodes."""
+        rate = np.array([[1.5, 0.2], [0.2, 0.9]])
+        block = np.repeat([0, 1], [12, 10])
+        upper = np.triu(np.random.default_rng(12).poisson(rate[block][:, block]), 1)
+        truth = {"block_proportion": np.array([12, 10]) / 22, "edge_rate": rate, "block": block}
+        return _example(cls(num_blocks=2, num_nodes=22, directed=False), upper + upper.T, truth)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DegreeCorrectedSBM(PoissonSBM):
+    """Degree-corrected stochastic block model: x_ij ~ Poisson(theta_i theta_j eta_ab).
+
+    Sites
+    -----
+    block_proportion, edge_rate, block, x: as of :class:`PoissonSBM`; 0/1 graphs are counts too.
+    propensity: theta (N,), how often a node takes part in edges, relative to others of its block; Gamma(1, 1) by
+        default, which fixes the scale. Directed graphs have ``out_propensity`` and ``in_propensity`` instead.
+    """
+
+    summary: ClassVar[str] = "degree-corrected stochastic block model: every node has a propensity of its own"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, *self.propensity_sites)
+
+    @property
+    def propensity_sites(self) -> tuple[str, str]:
+        """Of the first and of the second node of a dyad."""
+        return ("out_propensity", "in_propensity") if self.directed else ("propensity", "propensity")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), **{site: dist.Gamma(1.0, 1.0) for site in self.propensity_sites}}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**super().shapes, **{site: (self.num_nodes,) for site in self.propensity_sites}}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {**super().dims, **{site: ("node",) for site in self.propensity_sites}}
+
+    def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
+        send, receive = self.propensity_sites
+        return dist.Poisson(site["edge_rate"][first, second] * site[send][i] * site[receive][j])
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two communities with nodes of very different degrees, undirected, twenty-four nodes."""
+        rng = np.random.default_rng(13)
+        rate, propensity = np.array([[0.9, 0.08], [0.08, 1.1]]), rng.gamma(2.0, 0.5, 24)
+        block = np.repeat([0, 1], 12)
+        mean = propensity[:, None] * propensity * rate[block][:, block]
+        upper = np.triu(rng.poisson(mean), 1)
+        truth = {
+            "block_proportion": np.array([0.5, 0.5]),
+            "edge_rate": rate,
+            "propensity": propensity,
+            "block": block,
+        }
+        return _example(cls(num_blocks=2, num_nodes=24, directed=False), upper + upper.T, truth)
+
+
+def _of_nodes(block: Tensor, index: Tensor) -> Tensor:
+    """The blocks (..., E) of the nodes in ``index``: an enumerated labelling has a last batch axis for the plate."""
+    taken = block[..., index]
+    return taken.squeeze(-2) if block.ndim > 1 else taken
+
+
+def _example(model: GraphModel, x: np.ndarray, truth: dict[str, np.ndarray]) -> Example:
+    dtype = torch.get_default_dtype()
+    sparse = _sparse.from_dense(torch.as_tensor(x.astype(np.float64)).to(dtype))
+    values = {site: torch.as_tensor(v) for site, v in truth.items()}
+    return Example(
+        model=model,
+        data=GraphData(x=sparse, directed=model.directed),
+        truth={site: v.to(dtype) if v.is_floating_point() else v for site, v in values.items()},
+    )
