@@ -103,6 +103,12 @@ def local_of_labels(model: GraphModel, labels: Tensor, data: Data) -> Tensor:
     return soft_labels(labels, model.num_blocks).to(like)
 
 
+def random_locals(model: GraphModel, data: Data, number: int) -> list[Tensor]:
+    """Values of the local site at random partitions."""
+    labels = torch.randint(model.num_blocks, (number, len(data)), device=data.x.device)
+    return [local_of_labels(model, one, data) for one in labels]
+
+
 def soft_labels(labels: Tensor, num_blocks: int) -> Tensor:
     """(N, K) with most of every row at its label."""
     one_hot = torch.nn.functional.one_hot(labels, num_blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from custom_inference._capacity import require_labelings
 from custom_inference._dyads import DyadSample
-from custom_inference._graph_starts import graph_start
+from custom_inference._graph_starts import graph_start, random_locals
 from custom_inference._isolation import default_dtype, isolated
 from custom_inference._progress import Progress
 from custom_inference._row_adam import RowAdam
@@ -43,6 +43,8 @@ _RATES = {"_concentration": 4.0, "local_parameters": 8.0}
 #: A step sees at most about so many (dyad, block of one end, block of the other) terms of a graph by default; of
 #: memberships (dyad, block) terms. And no fewer dyads than the second number.
 _DYAD_TERMS, _FEWEST_DYADS = 2**21, 2**12
+#: Starts of a graph's nodes at given globals beside the matched partition, and steps by which they are judged.
+_RANDOM_STARTS, _BRIEF_STEPS = 5, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,6 +325,20 @@ class SVI:
         draws = align_draws(draws, model.dims, site=model.component_site)
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
+    def _best_start(self, model: GraphModel, program: Any, params: dict[str, Tensor], data: Data) -> Any:
+        """A guide of the nodes at given globals: of a matched partition and of random starts the best after a while.
+
+        Whatever the globals are, most starts end in local optima.
+        """
+        brief, found = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate), []
+        for local in (None, *random_locals(model, data, _RANDOM_STARTS)):
+            given = params if local is None else {**params, model.local_site: local}
+            guide = self._guide(model, data, given, None)
+            with pyro.get_param_store().scope():  # parameters of all guides have the same names
+                trace, _ = brief._optimise(model, program, guide, data, False)
+            found.append((sum(trace[-10:]), len(found), guide))
+        return max(found)[2]
+
     # ----- locals at given globals ------------------------------------------------------------------------
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
@@ -334,8 +350,9 @@ class SVI:
             raise MethodError("a custom Pyro guide has no posterior at given globals")
         params = off_the_edges(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
-            guide = self._guide(model, data, params, None)
             program = pyro.condition(model, data=params)
+            guide = self._best_start(model, program, params, data) if isinstance(model, GraphModel) else None
+            guide = guide or self._guide(model, data, params, None)
             self._optimise(model, program, guide, data, False)
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))

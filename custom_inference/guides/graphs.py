@@ -33,7 +33,8 @@ class GraphGuide(LocalGuide):
 
     def __init__(self, model: GraphModel, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
         known = init if isinstance(globals_, str) else globals_
-        super().__init__(model, data, globals_, init)
+        fixed = globals_ if isinstance(globals_, str) else {site: globals_[site] for site in model.global_sites}
+        super().__init__(model, data, fixed, init)
         local = None if known is None else known.get(model.local_site)
         if local is None:
             seed = int(torch.randint(2**31, ()))
