@@ -1,7 +1,8 @@
 """Where generic methods start on graphs: a partition of the nodes, and values of the globals that go with it.
 
 From equal blocks there is no way out (every gradient is the same), and from random ones most ends are bad: generic
-methods start, as the closed-form steps do, from a partition that the graph's spectrum suggests.
+methods start, as the closed-form steps do, from a partition
+of high integrated likelihood, whatever the globals are.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference._dyads import sampled_log_joint
+from custom_inference.steps._graph_rows import GraphRows
+from custom_inference.steps._sbm_partitions import propose_partition
 from ppl_models import Data, GraphModel, _sparse
 
 #: How much of a node's membership is in its own block at the start; the rest is spread evenly.
@@ -28,21 +30,17 @@ _JUDGED = 2**18
 
 
 def graph_start(model: GraphModel, data: Data, seed: int) -> dict[str, Tensor]:
-    """Globals and the local site: from a spectral partition, and densities between its parts."""
+    """Globals and the local site: a partition, and the densities between its parts."""
     labels = partition(model, data, seed)
     return {**globals_of(model, data, labels), model.local_site: local_of_labels(model, labels, data)}
 
 
 def partition(model: GraphModel, data: Data, seed: int) -> Tensor:
-    """(N,) blocks, by k-means of the leading singular vectors of the regularised adjacency (Qin & Rohe 2013)."""
-    from sklearn.cluster import KMeans
-
-    found = _singular_vectors(_adjacency(data), model.num_blocks, seed)
-    if model.edge_kind == "counts":  # degrees differ within blocks: directions say more than lengths
-        norm = np.linalg.norm(found, axis=1, keepdims=True)
-        found = found / np.where(norm > 0, norm, 1.0)
-    clusters = min(model.num_blocks, len(np.unique(found, axis=0)))
-    label = KMeans(clusters, n_init=5, random_state=seed % 2**31).fit_predict(found)
+    """(N,) blocks of high integrated likelihood, as the closed-form steps start from."""
+    likelihood = "poisson" if model.edge_kind == "counts" else "bernoulli"
+    if any(site.endswith("propensity") for site in model.shapes):
+        likelihood = "degree_corrected"
+    label = propose_partition(GraphRows.of(model, data), model.num_blocks, likelihood, seed, attempt=0)
     return torch.as_tensor(label, dtype=torch.long, device=data.x.device)
 
 
@@ -50,21 +48,6 @@ def _adjacency(data: Data) -> scipy.sparse.csr_matrix:
     """The observed edges."""
     x = data.x if data.mask is None else data.x * data.mask
     return _sparse.to_scipy(x if _sparse.is_sparse(x) else _sparse.from_dense(x)).astype(np.float64)
-
-
-def _singular_vectors(adjacency: scipy.sparse.csr_matrix, blocks: int, seed: int) -> NDArray[np.float64]:
-    from scipy.sparse.linalg import svds
-
-    size = adjacency.shape[0]
-    sent, received = (np.asarray(adjacency.sum(axis)).ravel() for axis in (1, 0))
-    tau = max(float(sent.mean()), 1e-12)
-    scaled = scipy.sparse.diags(1 / np.sqrt(sent + tau)) @ adjacency @ scipy.sparse.diags(1 / np.sqrt(received + tau))
-    if size <= max(400, 3 * blocks):
-        u, _, vh = np.linalg.svd(scaled.toarray())
-        u, vh = u[:, :blocks], vh[:blocks]
-    else:
-        u, _, vh = svds(scaled, blocks, v0=np.random.default_rng(seed).random(size))
-    return np.hstack([u, vh.T])
 
 
 def globals_of(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tensor]:

@@ -36,7 +36,7 @@ def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> 
 def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     """A random start for the globals: the engine's own where the model has one, else a draw from the prior.
 
-    Of graphs the densities between the parts of a spectral partition.
+    Of graphs the densities between the parts of a good partition.
     """
     generator = torch.Generator().manual_seed(seed)
     if isinstance(model, GraphModel):
