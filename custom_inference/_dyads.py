@@ -124,9 +124,12 @@ def expected_log_likelihood(model: GraphModel, trace: Any, probs: Tensor) -> Ten
     The trace's scales apply: of minibatches it is an unbiased estimate.
     """
     i, j = model.dyads(trace.nodes[_PLATE]["value"], len(probs))
+    log_p = trace.nodes[model.observed_site]["log_prob"]
     # Dyad by dyad, the K^2 terms are weighted by the one end and then by the other.
-    by_first = torch.einsum("abe,ea->eb", trace.nodes[model.observed_site]["log_prob"], probs[i])
-    return (by_first * probs[j]).sum()
+    each = (torch.einsum("abe,ea->eb", log_p, probs[i]) * probs[j]).sum(-1)
+    if model.self_loops:  # both ends are one node: the K terms of equal blocks
+        each = torch.where(i == j, (log_p.diagonal(dim1=0, dim2=1) * probs[i]).sum(-1), each)
+    return each.sum()
 
 
 def _hidden(model: GraphModel, data: Data) -> Tensor | None:
