@@ -138,7 +138,8 @@ class MmsbChain(Chain):
 
     def profile(self) -> Tensor:
         """Columns of the memberships, (K, N): where edges are few, those of eta tell blocks apart less well."""
-        return self.means()["membership"].T
+        member = self.member + self.fixed.alpha
+        return torch.as_tensor((member / member.sum(1, keepdims=True)).T)
 
     def indicators(self) -> Tensor:
         """s and r of all dyads, in the model's order, (2, E); -1 where hidden, or background."""

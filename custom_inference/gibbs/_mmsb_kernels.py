@@ -1,4 +1,4 @@
-"""Compiled Gibbs sweeps over the blocks that nodes take in a graph. Import inside functions only: it loads the compiler.
+"""Compiled Gibbs sweeps over the blocks that nodes take. Import inside functions only: it loads the compiler.
 
 With memberships, block matrix and sparsity integrated out, and dyad (i, j) itself not counted, the blocks (s, r) that i
 and j take for it have the full conditional (002, eqs. 27.77-27.79)
@@ -8,7 +8,7 @@ and j take for it have the full conditional (002, eqs. 27.77-27.79)
 
 with c_ia how often node i takes block a, f_ab(1) = (m_ab + g_ab) / (m_ab + e_ab + g_ab + h_ab) from m_ab edges and e_ab
 other dyads under a Beta(g, h) prior, f_ab(0) = 1 - f_ab(1), and w = (1 - rho, rho), or w_0 = d + dyads with blocks, w_1
-= c + background ones under rho ~ Beta(c, d). A background dyad takes no blocks and has no part in c, m and e. For a self
+= c + background ones under rho ~ Beta(c, d). A background dyad takes no blocks and has no part in c, m and e. Of a self
 loop both blocks are of one node: c_ib of the second factor counts the first, s = b.
 
 Edges, and all dyads where K is small, are drawn from this table: K^2 operations. Of the other dyads without an edge, by
