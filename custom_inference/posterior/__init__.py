@@ -4,12 +4,15 @@ from custom_inference.posterior._divergence import kullback_leibler
 from custom_inference.posterior._protocol import LocalPosterior
 from custom_inference.posterior.codes import BernoulliPosterior, CodePosterior
 from custom_inference.posterior.continuous import (
+    BetaPosterior,
     ContinuousPosterior,
     DirichletMixture,
     DirichletPosterior,
     GammaPosterior,
     GaussianPosterior,
     PointPosterior,
+    SymmetricBetaPosterior,
+    SymmetricGammaPosterior,
 )
 from custom_inference.posterior.draws import DirichletDraws
 from custom_inference.posterior.labellings import LabellingPosterior
@@ -19,6 +22,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
     kind.__name__: kind
     for kind in (
         BernoulliPosterior,
+        BetaPosterior,
         CodePosterior,
         DirichletDraws,
         DirichletMixture,
@@ -27,12 +31,15 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         GaussianPosterior,
         LabellingPosterior,
         PointPosterior,
+        SymmetricBetaPosterior,
+        SymmetricGammaPosterior,
     )
 }
 
 __all__ = [
     "POSTERIORS",
     "BernoulliPosterior",
+    "BetaPosterior",
     "CodePosterior",
     "ContinuousPosterior",
     "DirichletDraws",
@@ -43,5 +50,7 @@ __all__ = [
     "LabellingPosterior",
     "LocalPosterior",
     "PointPosterior",
+    "SymmetricBetaPosterior",
+    "SymmetricGammaPosterior",
     "kullback_leibler",
 ]
