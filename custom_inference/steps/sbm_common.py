@@ -1,0 +1,143 @@
+"""Variational inference for the blocks of a graph's nodes: what point estimates and posteriors of globals share.
+
+q(z) = prod_i Cat(phi_i) (Daudin, Picard & Robin, *A mixture model for random graphs*, Statistics and Computing 18,
+2008). With E the expectation over the globals (their values, at points), m and n of ``_sbm_rows``, A and B of
+``_sbm_families``,
+
+    log p(x) >= sum_ab [m_ab A_ab + n_ab B_ab] + sum_i d_i E[log theta_i] - sum log x_ij!
+                + sum_ia phi_ia E[log pi_a] - sum_ia phi_ia log phi_ia - KL(globals),
+
+the sum over a <= b if undirected. The shares phi are part of the steps' parameters, so that a start is a division of
+the nodes: the values of the globals alone do not say which of many optima is meant.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.special import xlogy
+from torch import Tensor
+
+from custom_inference.posterior import CodePosterior
+from custom_inference.steps._dirichlet import dirichlet_prior
+from custom_inference.steps._protocol import EStep, Params, Steps
+from custom_inference.steps._sbm_families import Family, family_of
+from custom_inference.steps._sbm_nodes import Alike, NodeTerms, nodes_of
+from custom_inference.steps._sbm_rows import Counts, Floats, SbmRows
+from custom_inference.steps._sbm_start import cold_start, propose_labels
+from ppl_models import Data, MethodError, Model
+
+#: The name under which the shares are kept among the parameters and the locals.
+SHARE = "responsibility"
+#: Sweeps over the nodes in one E step, and the change of a share below which it ends.
+SWEEPS, _STILL = 5, 1e-10
+#: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
+_SAME = 0.97
+
+
+@dataclass(frozen=True, kw_only=True)
+class SbmSteps(Steps):
+    """The E step over the nodes. model: set by :meth:`for_model`."""
+
+    model: Any = None
+    additive: ClassVar[bool] = False
+
+    def for_model(self, model: Model) -> Self:
+        return replace(self, model=model)
+
+    @property
+    def family(self) -> Family:
+        if self.model is None:
+            raise MethodError(f"{type(self).__name__} belongs to one model: use steps_for(model, name) or for_model")
+        return family_of(self.model)
+
+    @property
+    def nodes(self) -> Alike:
+        return nodes_of(self.model, integrated=self.integrates_globals)
+
+    @abc.abstractmethod
+    def expected(self, params: Params, rows: SbmRows) -> Expected:
+        """The expectations that an E step needs."""
+
+    @abc.abstractmethod
+    def from_shares(self, model: Model, share: Tensor, rows: SbmRows) -> Params:
+        """Parameters that suit a division of the nodes, (N, K)."""
+
+    def rows(self, data: Data) -> SbmRows:
+        return SbmRows.of(self.family.model, data)
+
+    def check(self, model: Model, rows: SbmRows) -> None:
+        """Raises MethodError for priors that are not conjugate."""
+        dirichlet_prior(model, "block_proportion", rows.like)
+        self.family.prior()
+        self.nodes.check()
+
+    # ----- the E step -------------------------------------------------------------------------------------
+
+    def e_step(
+        self,
+        params: Params,
+        rows: SbmRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        """Sweeps over the nodes, from where the parameters' shares are; without any, from the best of some starts."""
+        at = self.expected(params, rows)
+        known = locals_ if locals_ else params
+        if SHARE in known:
+            share = known[SHARE].double().numpy().copy()
+        else:
+            share = cold_start(at, rows, self.model, self.family.kind, generator)
+        sweep(at, rows, share, SWEEPS, temperature)
+        counts = rows.counts(share, at.nodes.weights)
+        bound = bound_at(at, rows, share, counts, self.family.kind, temperature)
+        statistics = {name: torch.as_tensor(value) for name, value in counts._asdict().items()}
+        like = rows.like
+        return EStep(statistics, {SHARE: torch.as_tensor(share).to(like)}, torch.tensor([bound]).double())
+
+    def bound(self, params: Params, rows: SbmRows, share: Tensor) -> Tensor:
+        """The bound at any shares (N, K), (1,)."""
+        at, found = self.expected(params, rows), share.detach().double().numpy()
+        counts = rows.counts(found, at.nodes.weights)
+        return torch.tensor([bound_at(at, rows, found, counts, self.family.kind)], dtype=torch.float64)
+
+    def posterior(self, params: Params, rows: SbmRows, step: EStep) -> CodePosterior:
+        """The K one-hot codes and the probability of each for every node."""
+        share = step.locals[SHARE]
+        return CodePosterior(torch.eye(share.shape[1]).to(share), torch.log(share.clamp(min=_tiny(share))))
+
+    # ----- starts -----------------------------------------------------------------------------------------
+
+    def initial(self, model: Model, rows: SbmRows, generator: torch.Generator) -> Params:
+        """Every node in a random block."""
+        blocks = self.family.shape[0]
+        label = torch.randint(blocks, (len(rows),), generator=generator)
+        return self.from_shares(model, torch.nn.functional.one_hot(label, blocks).double(), rows)
+
+    def propose(self, model: Model, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
+        """A division of the nodes of high integrated likelihood."""
+        blocks = self.family.shape[0]
+        seed = int(torch.randint(2**31, (), generator=generator))
+        label = torch.as_tensor(propose_labels(rows, blocks, self.family.kind, seed, attempt))
+        return self.from_shares(model, torch.nn.functional.one_hot(label, blocks).double(), rows)
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Six starts, on all nodes; one where there is nothing to divide."""
+        return (1 if self.family.shape[0] == 1 else 6), num_rows
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Nearly all nodes are in blocks that correspond."""
+        one, other = (torch.nn.functional.one_hot(p[SHARE].argmax(-1), p[SHARE].shape[1]) for p in (first, second))
+        both = (one.T @ other).numpy()
+        return bool(both[linear_sum_assignment(-both)].sum() >= _SAME * both.sum())
+
+
+def _tiny(share: Tensor) -> float:
+    return torch.finfo(share.dtype).tiny
