@@ -1,6 +1,6 @@
 """What tells the likelihoods of block models apart: the entries of the block matrix, with their conjugate priors.
 
-Given the blocks a, b of its ends, and w = w_i w'_j, the log-likelihood of a dyad is x A_ab + w B_ab + terms of the nodes:
+Given the blocks a, b of its ends, with w = w_i w'_j, the log-likelihood of a dyad is x A_ab + w B_ab + terms of nodes:
 
     Bernoulli(eta)          A = log eta - log(1 - eta)    B = log(1 - eta)
     Poisson(w eta)          A = log eta                   B = -eta               (and x log w - log x!)
@@ -39,7 +39,7 @@ from custom_inference.steps._gamma import (
     gamma_mode,
     gamma_prior,
 )
-from ppl_models import Model, SBM
+from ppl_models import SBM, Model
 from ppl_models._model import is_flat
 
 #: Probabilities and rates are kept this far from 0 (probabilities from 1 too).
@@ -175,8 +175,7 @@ class Counted(Family):
 
     def update(self, edges: Tensor, exposure: Tensor) -> Pair:
         shape, rate = self.prior()
-        # A flat prior has no rate: as much as a millionth of a dyad keeps the posterior of an empty pair proper.
-        return shape + edges, (rate + exposure).clamp(min=1e-6)
+        return shape + edges, rate + exposure
 
     def expected(self, parameters: Pair) -> Pair:
         shape, rate = parameters

@@ -27,7 +27,7 @@ from custom_inference.posterior import ContinuousPosterior, GammaPosterior
 from custom_inference.steps._gamma import expected_log_gamma, gamma_divergence, gamma_log_density, gamma_prior
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._sbm_rows import Floats, SbmRows, Weights
-from ppl_models import DegreeCorrectedSBM, Model
+from ppl_models import DegreeCorrectedSBM, MethodError, Model
 
 #: Propensities are kept this far from 0.
 FLOOR = 1e-10
@@ -46,6 +46,11 @@ class NodeTerms(NamedTuple):
 
 class Alike:
     """Nodes of one block are alike."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their parameters."""
+        return ()
 
     def check(self) -> None:
         """Nothing to refuse."""
@@ -90,9 +95,17 @@ class Propensities(Alike):
     def sites(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.model.propensity_sites))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        if not self.integrated:
+            return self.sites
+        return tuple(f"{site}_{part}" for site in self.sites for part in ("shape", "rate"))
+
     def check(self) -> None:
-        """Raises MethodError for priors that are not conjugate."""
+        """Raises MethodError for priors that are not conjugate, and for improper ones of posteriors."""
         for site in self.sites:
+            if self.integrated and not bool((self._prior(site)[1] > 0).all()):
+                raise MethodError(f"the prior of '{site}' is improper, so nothing bounds log p(x); use a Gamma")
             self._prior(site)
 
     def _prior(self, site: str) -> tuple[Tensor, Tensor]:

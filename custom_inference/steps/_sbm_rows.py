@@ -71,7 +71,7 @@ class SbmRows(GraphRows):
     @cached_property
     def loops(self) -> Floats:
         """x_ii, (N,); 0 where the model has no self loops."""
-        diagonal = self.outgoing.matrix.diagonal()
+        diagonal = np.asarray(self.outgoing.matrix.diagonal(), dtype=np.float64)
         return diagonal if self.self_loops else np.zeros_like(diagonal)
 
     @cached_property

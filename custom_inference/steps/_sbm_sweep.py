@@ -1,8 +1,8 @@
 """Shares of the nodes' blocks at given expectations over the globals: coordinate ascent, the bound, cold starts.
 
 The bound is that of ``sbm_common``. At given globals too it has many optima; where nothing tells which, sweeps start
-from several divisions of the nodes, each found without the globals, its blocks then named by them: a division with edges
-m, exposures n and sizes s has its blocks called sigma(a) where that is best,
+from several divisions of the nodes, each found without the globals, its blocks then named by them: in a division with
+edges m, exposures n and sizes s block a is called sigma(a), where that is best,
 
     sum_ab [m_ab A_(sigma(a) sigma(b)) + n_ab B_(sigma(a) sigma(b))] + sum_a s_a log pi_sigma(a).
 """

@@ -31,12 +31,15 @@ from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.steps.sbm_mean_field import SbmMeanField
+from custom_inference.steps.sbm_vb import SbmVB
 from custom_inference.steps.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from ppl_models import (
     CVQ,
     LDA,
     NOCA,
     PLSA,
+    SBM,
     AspectBernoulli,
     LogisticPCA,
     MixtureOfBernoullis,
@@ -44,6 +47,7 @@ from ppl_models import (
     MixtureOfMultinomials,
     MixtureOfPoissons,
     Model,
+    PoissonSBM,
     UserRatingProfile,
 )
 
@@ -63,6 +67,8 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
         "factorized": NocaFactorized,
         "mean_field": NocaMeanField,
     },
+    PoissonSBM: {"mean_field": SbmMeanField, "vb": SbmVB},
+    SBM: {"mean_field": SbmMeanField, "vb": SbmVB},
     UserRatingProfile: {
         "evidence": ProfileExact,
         "dirichlet": ProfileDirichlet,

@@ -17,25 +17,25 @@ import abc
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
-from scipy.special import xlogy
 from torch import Tensor
 
 from custom_inference.posterior import CodePosterior
 from custom_inference.steps._dirichlet import dirichlet_prior
 from custom_inference.steps._protocol import EStep, Params, Steps
 from custom_inference.steps._sbm_families import Family, family_of
-from custom_inference.steps._sbm_nodes import Alike, NodeTerms, nodes_of
+from custom_inference.steps._sbm_nodes import Alike, nodes_of
 from custom_inference.steps._sbm_rows import Counts, Floats, SbmRows
-from custom_inference.steps._sbm_start import cold_start, propose_labels
-from ppl_models import Data, MethodError, Model
+from custom_inference.steps._sbm_sweep import Expected, bound_at, cold_start, propose_labels, sweep
+from ppl_models import Data, DegreeCorrectedSBM, MethodError, Model
 
 #: The name under which the shares are kept among the parameters and the locals.
 SHARE = "responsibility"
-#: Sweeps over the nodes in one E step, and the change of a share below which it ends.
-SWEEPS, _STILL = 5, 1e-10
+#: Sweeps over the nodes in one E step, at most.
+SWEEPS = 5
+#: Updates of propensities before a start's first E step.
+_FIRST = 5
 #: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
 _SAME = 0.97
 
@@ -60,13 +60,27 @@ class SbmSteps(Steps):
     def nodes(self) -> Alike:
         return nodes_of(self.model, integrated=self.integrates_globals)
 
+    @property
+    def likelihood(self) -> str:
+        """Its name among those that divisions of the nodes are scored by."""
+        return "degree_corrected" if isinstance(self.model, DegreeCorrectedSBM) else self.family.kind
+
     @abc.abstractmethod
     def expected(self, params: Params, rows: SbmRows) -> Expected:
         """The expectations that an E step needs."""
 
     @abc.abstractmethod
-    def from_shares(self, model: Model, share: Tensor, rows: SbmRows) -> Params:
-        """Parameters that suit a division of the nodes, (N, K)."""
+    def best(self, model: Model, nodes: Params, counts: Counts) -> Params:
+        """Parameters of proportions and block matrix at their best; those of the propensities are taken over."""
+
+    @abc.abstractmethod
+    def block_means(self, params: Params) -> Floats:
+        """E[eta], (K, K)."""
+
+    @property
+    @abc.abstractmethod
+    def power(self) -> Tensor:
+        """The power of eta that the prior brings to the objective in which scales are chosen, (K, K)."""
 
     def rows(self, data: Data) -> SbmRows:
         return SbmRows.of(self.family.model, data)
@@ -94,24 +108,64 @@ class SbmSteps(Steps):
         if SHARE in known:
             share = known[SHARE].double().numpy().copy()
         else:
-            share = cold_start(at, rows, self.model, self.family.kind, generator)
+            share = cold_start(at, rows, generator)
         sweep(at, rows, share, SWEEPS, temperature)
         counts = rows.counts(share, at.nodes.weights)
-        bound = bound_at(at, rows, share, counts, self.family.kind, temperature)
+        bound = bound_at(at, rows, share, counts, temperature)
         statistics = {name: torch.as_tensor(value) for name, value in counts._asdict().items()}
-        like = rows.like
-        return EStep(statistics, {SHARE: torch.as_tensor(share).to(like)}, torch.tensor([bound]).double())
+        found = {SHARE: torch.as_tensor(share).to(rows.like)}
+        return EStep(statistics, found, torch.tensor([bound], dtype=torch.float64))
 
     def bound(self, params: Params, rows: SbmRows, share: Tensor) -> Tensor:
         """The bound at any shares (N, K), (1,)."""
         at, found = self.expected(params, rows), share.detach().double().numpy()
         counts = rows.counts(found, at.nodes.weights)
-        return torch.tensor([bound_at(at, rows, found, counts, self.family.kind)], dtype=torch.float64)
+        return torch.tensor([bound_at(at, rows, found, counts)], dtype=torch.float64)
 
     def posterior(self, params: Params, rows: SbmRows, step: EStep) -> CodePosterior:
         """The K one-hot codes and the probability of each for every node."""
         share = step.locals[SHARE]
         return CodePosterior(torch.eye(share.shape[1]).to(share), torch.log(share.clamp(min=_tiny(share))))
+
+    # ----- the M step -------------------------------------------------------------------------------------
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: SbmRows) -> Params:
+        """Proportions and block matrix; then propensities, and the other two again."""
+        share = step.locals[SHARE]
+        found = share.double().numpy()
+        counts = Counts(*(step.statistics[name].numpy() for name in Counts._fields))
+        best = self.best(model, params, counts)
+        nodes = self.nodes.update(best, rows, found, self.block_means(best))
+        if nodes:
+            best = self._rescaled(model, self._refitted(model, nodes, found, rows), found, rows)
+        return self._cast(best, share, rows)
+
+    def from_shares(self, model: Model, share: Tensor, rows: SbmRows) -> Params:
+        """Parameters that suit a division of the nodes, (N, K)."""
+        found = share.double().numpy()
+        nodes = self.nodes.start(rows, found)
+        params = self._refitted(model, nodes, found, rows)
+        for _ in range(_FIRST if nodes else 0):
+            nodes = self.nodes.update(params, rows, found, self.block_means(params))
+            params = self._rescaled(model, self._refitted(model, nodes, found, rows), found, rows)
+        return self._cast(params, share, rows)
+
+    def _refitted(self, model: Model, nodes: Params, share: Floats, rows: SbmRows) -> Params:
+        return self.best(model, nodes, rows.counts(share, self.nodes.terms(nodes, rows).weights))
+
+    def _rescaled(self, model: Model, params: Params, share: Floats, rows: SbmRows) -> Params:
+        """The same in another scale of the propensities, where that is better."""
+        once = torch.ones(self.family.shape) if rows.directed else torch.ones(self.family.shape).triu()
+        prior = (once * self.power).numpy(), (once * self.family.prior()[1]).numpy()
+        nodes = self.nodes.rescaled(params, rows, share, self.block_means(params), prior)
+        if nodes is None:
+            return params
+        other = self._refitted(model, nodes, share, rows)
+        values = [self.objective(model, p, self.bound(p, rows, torch.as_tensor(share))) for p in (params, other)]
+        return other if values[1] > values[0] else params
+
+    def _cast(self, params: Params, share: Tensor, rows: SbmRows) -> Params:
+        return {name: value.to(rows.like) for name, value in {**params, SHARE: share}.items()}
 
     # ----- starts -----------------------------------------------------------------------------------------
 
@@ -125,7 +179,7 @@ class SbmSteps(Steps):
         """A division of the nodes of high integrated likelihood."""
         blocks = self.family.shape[0]
         seed = int(torch.randint(2**31, (), generator=generator))
-        label = torch.as_tensor(propose_labels(rows, blocks, self.family.kind, seed, attempt))
+        label = torch.as_tensor(propose_labels(rows, blocks, self.likelihood, seed, attempt))
         return self.from_shares(model, torch.nn.functional.one_hot(label, blocks).double(), rows)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from custom_inference.posterior import ContinuousPosterior, DirichletPosterior
 from custom_inference.steps._dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
-from custom_inference.steps._protocol import EStep, Params
+from custom_inference.steps._protocol import Params
 from custom_inference.steps._sbm_families import Pair
-from custom_inference.steps._sbm_rows import Floats, SbmRows
-from custom_inference.steps.sbm_common import SHARE, Expected, SbmSteps
+from custom_inference.steps._sbm_rows import Counts, Floats, SbmRows
+from custom_inference.steps._sbm_sweep import Expected
+from custom_inference.steps.sbm_common import SHARE, SbmSteps
 from custom_inference.steps.sbm_mean_field import SbmMeanField
 from ppl_models import MethodError, Model
 
@@ -45,57 +45,27 @@ class SbmVB(SbmSteps):
     def expected(self, params: Params, rows: SbmRows) -> Expected:
         lift, base = self.family.expected(self._pair(params))
         log = expected_log(params["block_proportion"].double())
-        return Expected(log.numpy(), lift.numpy(), base.numpy(), self.nodes.terms(params, rows))
+        return Expected(log.numpy(), lift.numpy(), base.numpy(), self.nodes.terms(params, rows), self.likelihood)
 
     def _pair(self, params: Params) -> Pair:
         return params[f"{self.family.site}_first"].double(), params[f"{self.family.site}_second"].double()
 
-    def _mean(self, params: Params) -> Floats:
+    def block_means(self, params: Params) -> Floats:
         return self.family.posterior(self._pair(params)).mean.numpy()
 
-    def from_shares(self, model: Model, share: Tensor, rows: SbmRows) -> Params:
-        found = share.double().numpy()
-        nodes = self.nodes.start(rows, found)
-        params = self._best(model, nodes, found, rows)
-        for _ in range(5 if nodes else 0):
-            nodes = self.nodes.update(nodes, rows, found, self._mean(params))
-            params = self._best(model, nodes, found, rows)
-        return self._cast(params, share, rows)
+    @property
+    def power(self) -> Tensor:
+        return self.family.prior()[0]
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: SbmRows) -> Params:
-        share = step.locals[SHARE].double().numpy()
-        best = self._best(model, params, share, rows)
-        nodes = self.nodes.update(best, rows, share, self._mean(best))
-        if nodes:
-            best = self._rescaled(model, self._best(model, nodes, share, rows), share, rows)
-        return self._cast(best, step.locals[SHARE], rows)
-
-    def _best(self, model: Model, nodes: Params, share: Floats, rows: SbmRows) -> Params:
-        """Posteriors of proportions and block matrix at their best, given the shares and the nodes' posteriors."""
-        counts = rows.counts(share, self.nodes.terms(nodes, rows).weights)
+    def best(self, model: Model, nodes: Params, counts: Counts) -> Params:
         size = torch.as_tensor(counts.size)
         first, second = self.family.update(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure))
-        kept = {name: value for name, value in nodes.items() if "propensity" in name}
         return {
-            **kept,
+            **{name: nodes[name] for name in self.nodes.names},
             "block_proportion": size + dirichlet_prior(model, "block_proportion", size),
             f"{self.family.site}_first": first,
             f"{self.family.site}_second": second,
         }
-
-    def _rescaled(self, model: Model, params: Params, share: Floats, rows: SbmRows) -> Params:
-        """The same in another scale of the propensities, where that is better."""
-        power, rate = (part.numpy() for part in self.family.prior())
-        upper = np.ones_like(power) if rows.directed else np.triu(np.ones_like(power))
-        nodes = self.nodes.rescaled(params, rows, share, self._mean(params), (upper * power, upper * rate))
-        if nodes is None:
-            return params
-        other = self._best(model, nodes, share, rows)
-        values = [self.objective(model, p, self.bound(p, rows, torch.as_tensor(share))) for p in (params, other)]
-        return other if values[1] > values[0] else params
-
-    def _cast(self, params: Params, share: Tensor, rows: SbmRows) -> Params:
-        return {name: value.to(rows.like) for name, value in {**params, SHARE: share}.items()}
 
     def objective(self, model: Model, params: Params, bound: Tensor) -> float:
         proportion = params["block_proportion"].double()
