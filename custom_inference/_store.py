@@ -18,7 +18,7 @@ from torch import Tensor
 
 from custom_inference.engines import Local, LocalSolver, steps_for
 from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture, LabellingPosterior
-from ppl_models import MODELS, Data, FileFormatError, Model, ModelError, _sparse
+from ppl_models import MODELS, Data, FileFormatError, GraphData, Model, ModelError, _sparse
 from ppl_models.distributions import Flat
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ def _tensors(fit: Fit) -> dict[str, Tensor]:
     for site, posterior in fit.global_posterior.items():
         tensors |= {f"global/{site}/{name}": part for name, part in _parts(posterior).items()}
     tensors |= {"elbo": fit.elbo} | _data_tensors(fit.data.x)
-    if fit.data.mask is not None:
+    if fit.data.mask is not None and not isinstance(fit.data, GraphData):
         tensors["data/mask"] = fit.data.mask
+    if isinstance(fit.data, GraphData) and fit.data.hidden is not None:
+        tensors["data/hidden"] = fit.data.hidden
     if _stores_local(fit):
         assert fit.local is not None
         posterior = fit.local.posterior
@@ -101,6 +103,19 @@ def _data_x(tensors: dict[str, Tensor]) -> Tensor:
     return _sparse.tensor(crow, column, values, size=(int(size[0]), int(size[1])))
 
 
+def _graph_settings(data: Data) -> dict[str, Any] | None:
+    if not isinstance(data, GraphData):
+        return None
+    return {"directed": data.directed, "self_loops": data.self_loops}
+
+
+def _data(tensors: dict[str, Tensor], coords: dict[str, Any], graph: dict[str, Any] | None) -> Data:
+    """graph: the settings of a graph, None for rows."""
+    if graph is None:
+        return Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=coords)
+    return GraphData(x=_data_x(tensors), hidden=tensors.get("data/hidden"), coords=coords, **graph)
+
+
 def _stores_local(fit: Fit) -> bool:
     """An exact posterior over all codes is large and cheap to compute again; any other posterior is kept."""
     if fit.local is None:
@@ -124,6 +139,7 @@ def save(fit: Fit, path: Path) -> Path:
         "settings": fit.model.settings(),
         "priors": {site: _prior_to_json(prior) for site, prior in fit.model.priors.items()},
         "coords": fit.data.coords,
+        "graph": _graph_settings(fit.data),
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
         "solver": fit.solver.steps.bound_name if fit.solver else None,
@@ -181,7 +197,7 @@ def _rebuild(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         "model": model,
         "params": params,
         "elbo": tensors["elbo"],
-        "data": Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=meta["coords"]),
+        "data": _data(tensors, meta["coords"], meta.get("graph")),
         "local": local,
         "solver": LocalSolver(steps=steps_for(model, meta["solver"], **settings)) if meta["solver"] else None,
         "global_posterior": {s: POSTERIORS[kind](**_group(tensors, f"global/{s}/")) for s, kind in posteriors.items()},

@@ -15,7 +15,8 @@ from ppl_models._errors import (
     ModelError,
     PPLError,
 )
-from ppl_models._graph_data import GraphData
+from ppl_models._graph import graph
+from ppl_models._graph_data import GraphData, as_graph, largest_component
 from ppl_models._graph_model import GraphModel
 from ppl_models._model import Example, Model
 from ppl_models._row_blocks import RowBlocks, open_blocks, save_blocks
@@ -98,10 +99,13 @@ __all__ = [
     "as_binary",
     "as_counts",
     "as_documents",
+    "as_graph",
     "as_matrix",
     "datasets",
     "distributions",
     "documents",
+    "graph",
+    "largest_component",
     "open_blocks",
     "save_blocks",
 ]

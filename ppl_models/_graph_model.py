@@ -180,11 +180,10 @@ class GraphModel(Model):
         )
 
     def as_read(self, data: Data) -> Data:
-        """Sparse where every dyad was observed, else dense with a mask: what the program takes."""
-        if not isinstance(data, GraphData) or data.hidden is None or not data.is_sparse:
+        """The graph with a dense mask where dyads are hidden: what the program takes beside a sparse x."""
+        if not isinstance(data, GraphData) or data.hidden is None or data.mask is not None:
             return data
-        dense = data.dense()
-        return replace(data, x=dense.x, mask=dense.mask)
+        return replace(data, mask=data.observed_mask())
 
     def check_for_fitting(self, data: Data) -> None:
         if not isinstance(data, GraphData):

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ppl_models import Data, DataError, GraphModel, MethodError, _sparse
+from ppl_models import Data, DataError, GraphData, GraphModel, MethodError, _sparse
 
 
 class Neighbours(NamedTuple):
@@ -55,17 +55,14 @@ class GraphRows:
     @classmethod
     def of(cls, model: GraphModel, data: Data) -> GraphRows:
         """The arrays of a graph; edges are those of positive value."""
-        from ppl_models import GraphData
-
         if not isinstance(data, GraphData):
             raise DataError("not a graph", site=model.observed_site, expected="what ppl_models.graph returns")
-        x = data.x if _sparse.is_sparse(data.x) else _sparse.from_dense(data.x)
-        edges = _sparse.to_scipy(x).astype(np.float64)
+        edges = scipy.sparse.csr_matrix(_sparse.to_scipy(data.x), dtype=np.float64)
         hidden = _pairs(data.hidden, len(data), symmetric=not model.directed)
         outgoing, hidden_out = Neighbours.of(edges), Neighbours.of(hidden)
         incoming = Neighbours.of(scipy.sparse.csr_matrix(edges.T)) if model.directed else outgoing
         hidden_in = Neighbours.of(scipy.sparse.csr_matrix(hidden.T)) if model.directed else hidden_out
-        like = data.x.new_zeros(()) if not _sparse.is_sparse(data.x) else data.x.values().new_zeros(())
+        like = data.x.values().new_zeros(())
         return cls(outgoing, incoming, hidden_out, hidden_in, model.directed, model.self_loops, like)
 
     def __len__(self) -> int:
