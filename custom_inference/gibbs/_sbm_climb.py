@@ -34,7 +34,7 @@ def _rows_gain(graph, state, a, b):
     kind, first, second = graph.kind, graph.first, graph.second
     edges, exposure, cell, gain = state.edges, state.exposure, state.cell, 0.0
     for c in range(edges.shape[0]):
-        if c == a or c == b:
+        if c == a or c == b:  # noqa: SIM109 - compiled to two comparisons
             continue
         m, t = edges[a, c] + edges[b, c], exposure[a, c] + exposure[b, c]
         gain += _cell(kind, first[a, c], second[a, c], m, t) - cell[a, c] - cell[b, c]

@@ -52,9 +52,7 @@ def _log_gamma(x):
 def _cell(kind, first, second, edges, exposure):
     """f(m, t). Of numbers only: to hand on a graph costs more than the logarithms."""
     if kind == 0:
-        return (
-            _log_gamma(first + edges) + _log_gamma(second + exposure - edges) - _log_gamma(first + second + exposure)
-        )
+        return _log_gamma(first + edges) + _log_gamma(second + exposure - edges) - _log_gamma(first + second + exposure)
     return _log_gamma(first + edges) - (first + edges) * math.log(second + exposure)
 
 

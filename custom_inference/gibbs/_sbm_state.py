@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from custom_inference.steps._graph_rows import GraphRows, Neighbours
+
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
@@ -94,63 +96,42 @@ class State(NamedTuple):
         vectors = [np.zeros(blocks) for _ in range(5)]
         matrices = [np.zeros((blocks, blocks)) for _ in range(3)]
         work = [np.zeros(blocks) for _ in range(6)]
-        return cls(label, *vectors, *matrices, *work, np.array([seed % 2**64], np.uint64))
+        return cls._make([label, *vectors, *matrices, *work, np.array([seed % 2**64], np.uint64)])
 
 
-def neighbours(size: int, source: Any, target: Any, count: Any | None = None) -> tuple[Whole, Whole, Floats]:
-    """Lists (start (N + 1,), node (E,), count (E,)) of pairs (E,) by their first node; self loops are left out."""
-    source, target = np.asarray(source, np.int64), np.asarray(target, np.int64)
-    value = np.ones(len(source)) if count is None else np.asarray(count, np.float64)
-    others = source != target
-    source, target, value = source[others], target[others], value[others]
-    order = np.lexsort((target, source))
-    start = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=size))]).astype(np.int64)
-    return start, target[order], value[order]
-
-
-def make_graph(
-    size: int,
-    edges: Any,
-    count: Any | None,
-    hidden: Any | None,
-    *,
-    directed: bool,
-    self_loops: bool,
-    kind: int,
-    alpha: Any,
-    first: Any,
-    second: Any,
-    weights: tuple[Any, Any] | None = None,
+def graph_of(
+    rows: GraphRows, *, kind: int, alpha: Any, first: Any, second: Any, weights: tuple[Any, Any] | None = None
 ) -> Graph:
-    """Node lists from edges (2, E), each undirected pair once, with counts (E,), and hidden dyads (2, M).
+    """The lists of a graph with priors. alpha (K,); first, second: (K, K) or one number.
 
-    alpha (K,); first, second: (K, K) or one number. weights: propensities (out, in), each (N,).
+    weights: propensities (out, in), each (N,).
     """
-    source, target = np.asarray(edges, np.int64).reshape(2, -1)
-    value = np.ones(len(source)) if count is None else np.asarray(count, np.float64)
-    unseen = np.zeros((2, 0), np.int64) if hidden is None else np.asarray(hidden, np.int64).reshape(2, -1)
-    loop, alpha = source == target, np.ascontiguousarray(alpha, np.float64)
-    # Without edges, bincount answers in whole numbers.
-    own, outgoing, incoming = (
-        np.bincount(node, weight, size).astype(np.float64)
-        for node, weight in ((source[loop], value[loop]), (source, value), (target, value))
-    )
-    own_exposure = np.full(size, float(self_loops))
-    own_exposure[unseen[0][unseen[0] == unseen[1]]] = 0
+    size, alpha = len(rows), np.array(alpha, np.float64)
+    (out, own), (into, _) = (_without_loops(lists) for lists in (rows.outgoing, rows.incoming))
+    (hidden_out, hidden_own), (hidden_in, _) = (_without_loops(lists) for lists in (rows.hidden_out, rows.hidden_in))
+    own_exposure = float(rows.self_loops) - hidden_own
     if kind == DEGREES:  # propensities on simplices: sum_ij theta_i theta_j = 1, with every i = j in it
-        own_exposure = np.full(size, 1.0 if directed else 0.5)
-    if directed:
-        lists = *neighbours(size, source, target, value), *neighbours(size, target, source, value)
-        hiding = *neighbours(size, *unseen)[:2], *neighbours(size, *unseen[::-1])[:2]
-    else:
-        both, twice = (np.concatenate([pair, pair[::-1]], 1) for pair in (np.stack([source, target]), unseen))
-        found = neighbours(size, *both, np.concatenate([value, value]))
-        lists, hiding = (*found, *found), neighbours(size, *twice)[:2] * 2
-        outgoing = incoming = outgoing + incoming
-    out_weight, in_weight = (np.ones(size), np.ones(size)) if weights is None else weights
+        own_exposure = np.full(size, 1.0 if rows.directed else 0.5)
+    degree = [_sums(lists) for lists in (rows.outgoing, rows.incoming)]
+    degree = degree if rows.directed else [degree[0] + own] * 2  # both ends of an undirected loop are the node's
+    weight = [np.array(w, np.float64) for w in ((np.ones(size), np.ones(size)) if weights is None else weights)]
     square = (len(alpha), len(alpha))
     priors = [np.array(np.broadcast_to(v, square), np.float64, order="C") for v in (first, second)]
-    return Graph(
-        *lists, *hiding, own, own_exposure, np.asarray(out_weight, np.float64), np.asarray(in_weight, np.float64),
-        outgoing, incoming, alpha, *priors, directed, kind,
-    )  # fmt: skip
+    lists = [*out, *into, *hidden_out[:2], *hidden_in[:2]]
+    return Graph._make([*lists, own, own_exposure, *weight, *degree, alpha, *priors, rows.directed, kind])
+
+
+def _sums(lists: Neighbours) -> Floats:
+    source = np.repeat(np.arange(len(lists.start) - 1), np.diff(lists.start))
+    return np.bincount(source, lists.value, len(lists.start) - 1).astype(np.float64)
+
+
+def _without_loops(lists: Neighbours) -> tuple[tuple[Whole, Whole, Floats], Floats]:
+    """The lists (start, node, value) of the other nodes, and the loops' values (N,)."""
+    size = len(lists.start) - 1
+    source = np.repeat(np.arange(size), np.diff(lists.start))
+    loop = source == lists.index
+    own = np.bincount(source[loop], lists.value[loop], size).astype(np.float64)
+    start = np.concatenate([[0], np.cumsum(np.bincount(source[~loop], minlength=size))])
+    kept = start.astype(np.int64), lists.index[~loop].astype(np.int64), lists.value[~loop].astype(np.float64)
+    return kept, own

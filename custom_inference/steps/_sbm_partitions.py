@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from custom_inference.gibbs._sbm_state import BERNOULLI, DEGREES, POISSON, Graph, State
+from custom_inference.gibbs._sbm_state import BERNOULLI, DEGREES, POISSON, Graph, State, graph_of
+from custom_inference.steps._graph_rows import GraphRows
 
 Labels = NDArray[np.int64]
 
@@ -36,22 +37,15 @@ _WARM, _CLIMB = 4, 50
 _DENSE = 400
 
 
-def propose_partition(rows: Any, num_blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
+def propose_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
     """A partition (N,) of high integrated likelihood log p(x, z) under flat priors.
 
-    rows: a ``Graph`` with any priors, or a graph's rows. likelihood: "bernoulli", "poisson" or "degree_corrected".
-    attempt: counts the proposals of one search; each begins in another way.
+    likelihood: "bernoulli", "poisson" or "degree_corrected". attempt: counts the proposals of one search; each begins
+    in another way.
     """
-    graph = with_flat_priors(rows, num_blocks, KINDS[likelihood])
+    kind, ones = KINDS[likelihood], np.ones((num_blocks, num_blocks))
+    graph = graph_of(rows, kind=kind, alpha=np.ones(num_blocks), first=ones, second=ones)
     return search_partition(graph, seed, attempt)[0]
-
-
-def with_flat_priors(rows: Any, num_blocks: int, kind: int) -> Graph:
-    """The graph under Dirichlet(1) and Beta(1, 1) or Gamma(1, 1) priors."""
-    graph = rows if isinstance(rows, Graph) else rows.graph()
-    ones = np.ones((num_blocks, num_blocks))
-    own = np.full(graph.num_nodes, 1.0 if graph.directed else 0.5) if kind == DEGREES else graph.own_exposure
-    return graph._replace(alpha=np.ones(num_blocks), first=ones, second=ones.copy(), kind=kind, own_exposure=own)
 
 
 def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels, float]:
@@ -138,7 +132,8 @@ def spectral_partition(graph: Graph, blocks: int, generator: np.random.Generator
         found = found / np.where(norm > 0, norm, 1.0)
     distinct = len(np.unique(found, axis=0))
     random = int(generator.integers(2**31))
-    return KMeans(min(blocks, distinct), n_init=5, random_state=random).fit_predict(found).astype(np.int64)
+    means: Any = KMeans(min(blocks, distinct), n_init=5, random_state=random)  # pyright: ignore[reportArgumentType]
+    return means.fit_predict(found).astype(np.int64)
 
 
 def _singular_vectors(graph: Graph, blocks: int, generator: np.random.Generator) -> NDArray[np.float64]:
@@ -150,10 +145,11 @@ def _singular_vectors(graph: Graph, blocks: int, generator: np.random.Generator)
     adjacency = csr_matrix((graph.out_count, graph.out_node, graph.out_start), (size, size))
     tau = max(graph.out_degree.mean(), 1e-12)
     left, right = (diags_array(1 / np.sqrt(degree + tau)) for degree in (graph.out_degree, graph.in_degree))
-    scaled = left @ adjacency @ right
+    scaled: Any = left @ adjacency @ right
     if size <= max(_DENSE, 3 * blocks):
         u, _, vh = np.linalg.svd(scaled.toarray())
-        u, vh = u[:, :blocks], vh[:blocks]
+        both = [u[:, :blocks], vh[:blocks].T]
     else:
-        u, _, vh = svds(scaled, blocks, v0=generator.random(size))
-    return np.hstack([u, vh.T]) if graph.directed else u
+        found: Any = svds(scaled, blocks, v0=generator.random(size))
+        both = [found[0], found[2].T]
+    return np.hstack(both) if graph.directed else both[0]
