@@ -12,6 +12,7 @@ from scipy.special import gammaln, xlogy
 Array = NDArray[np.float64]
 Params = Mapping[str, Array]
 #: ("beta", a, b), ("normal", mean, sd), ("lognormal", mean of log, sd of log), ("inverse_gamma", shape, scale),
+#: ("gamma", shape, rate),
 #: ("dirichlet", concentration), or a bare (a, b) for Beta.
 Prior = Sequence
 
@@ -34,6 +35,7 @@ def log_density(value: ArrayLike, prior: Prior) -> float:
         "normal": lambda m, s: stats.norm.logpdf(value, m, s),
         "lognormal": lambda m, s: stats.lognorm.logpdf(value, s=s, scale=np.exp(m)),
         "inverse_gamma": lambda a, b: stats.invgamma.logpdf(value, a, scale=b),
+        "gamma": lambda a, b: stats.gamma.logpdf(value, a, scale=1.0 / np.asarray(b, dtype=np.float64)),
     }
     return float(densities[name](*arguments).sum())
 

@@ -1,0 +1,130 @@
+"""Brute-force references for the stochastic block model of counts (Karrer & Newman 2011, eq. 1, without its degrees).
+
+    x_ij | q_i = a, q_j = b ~ Poisson(lambda_ab)         params["edge_rate"]  (K, K), symmetric if undirected
+
+and the rest as in ``_graphs``. Rates have priors Gamma(shape, rate). No project code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+from scipy.special import gammaln, logsumexp, xlogy
+
+from tests.references import _graphs
+from tests.references._graphs import Labelled, Labels
+from tests.references._shared import Array, Params, Prior
+
+
+def graph(params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, directed=True, self_loops=False) -> Labelled:
+    """The graph at given globals: evidence, posterior of the labelings, mean field."""
+    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
+    each = stats.poisson.logpmf(values[:, None, None], np.asarray(params["edge_rate"], dtype=np.float64))
+    return Labelled(_graphs.log_proportion(params), each, i, j, len(np.asarray(x)))
+
+
+def log_joint(
+    params: Params,
+    x: ArrayLike,
+    block: ArrayLike,
+    mask: ArrayLike | None = None,
+    priors: Mapping[str, Prior] | None = None,
+    *,
+    directed: bool = True,
+    self_loops: bool = False,
+) -> float:
+    """log p(globals) + sum_i log pi_{q_i} + sum_ij log p(x_ij | q_i, q_j); a site that ``priors`` leaves out adds 0."""
+    at = graph(params, x, mask, directed=directed, self_loops=self_loops)
+    return float(at.log_joint(block)) + _graphs.log_priors(params, priors, directed=directed)
+
+
+# ----- globals integrated out -----------------------------------------------------------------------------------------
+
+
+def gamma_ratio(events: ArrayLike, exposure: ArrayLike, prior: tuple[float, float]) -> Array:
+    """log int lambda^events e^(-lambda exposure) Gamma(lambda | shape, rate) dlambda, elementwise."""
+    events, exposure = np.asarray(events, dtype=np.float64), np.asarray(exposure, dtype=np.float64)
+    shape, rate = prior
+    before = shape * np.log(rate) - gammaln(shape)
+    return before + gammaln(shape + events) - (shape + events) * np.log(rate + exposure)
+
+
+def log_joint_integrated(
+    q: ArrayLike, x: ArrayLike, num_blocks: int, alpha: ArrayLike = 1.0, prior: tuple[float, float] = (1.0, 1.0),
+    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False, propensity=None,
+) -> float:  # fmt: skip
+    """log p(x, q | alpha, shape, rate) of one labeling (N,), pi and lambda integrated out; ``propensity`` = (out, in),
+    (N,) each, makes the means theta_i theta'_j lambda_ab."""
+    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
+    phi = np.eye(num_blocks)[np.asarray(q, dtype=int)]
+    scale = np.ones_like(values) if propensity is None else np.asarray(propensity[0])[i] * np.asarray(propensity[1])[j]
+    events = _graphs.block_sums(phi, values, i, j, directed=directed)
+    exposure = _graphs.block_sums(phi, scale, i, j, directed=directed)
+    free = _graphs.free_entries(num_blocks, directed=directed)
+    edges = gamma_ratio(events, exposure, prior)[free].sum() + (xlogy(values, scale) - gammaln(values + 1)).sum()
+    return float(_graphs.log_label_prior(q, num_blocks, alpha)) + float(edges)
+
+
+def table_integrated(x: ArrayLike, num_blocks: int, *arguments, **keywords) -> tuple[Labels, Array]:
+    """All labelings (M, N) and log p(x, q) (M,), globals integrated out."""
+    every = _graphs.labelings(num_blocks, len(np.asarray(x)))
+    return every, np.array([log_joint_integrated(q, x, num_blocks, *arguments, **keywords) for q in every])
+
+
+def log_evidence_integrated(x: ArrayLike, num_blocks: int, *arguments, **keywords) -> float:
+    """log p(x | alpha, shape, rate): everything latent summed or integrated out."""
+    return float(logsumexp(table_integrated(x, num_blocks, *arguments, **keywords)[1]))
+
+
+# ----- variational Bayes: q(q) q(pi) q(lambda) ------------------------------------------------------------------------
+
+
+def vb_terms(
+    x: ArrayLike, phi: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, alpha: ArrayLike = 1.0,
+    prior: tuple[float, float] = (1.0, 1.0), mask: ArrayLike | None = None,
+    *, directed: bool = True, self_loops: bool = False,
+) -> dict[str, float]:  # fmt: skip
+    """Every term of E[log p(x, q, pi, lambda)] - E[log q(q, pi, lambda)] for any phi (N, K), pi ~ Dirichlet(weight) and
+    lambda_ab ~ Gamma(shape_ab, rate_ab) (K, K). Signs included: the bound on log p(x) is the sum."""
+    at = vb_graph(x, weight, shape, rate, mask, directed=directed, self_loops=self_loops)
+    phi = np.asarray(phi, dtype=np.float64)
+    free = _graphs.free_entries(phi.shape[1], directed=directed)
+    return {
+        "labels": float((phi * at.log_pi).sum()),
+        "edges": float((_graphs.pair_shares(phi, at.i, at.j) * at.table).sum()),
+        "entropy of labels": -float(xlogy(phi, phi).sum()),
+        "proportions": -float(_graphs.dirichlet_divergence(weight, alpha)),
+        "edge rates": -float(_graphs.gamma_divergence(shape, rate, prior)[free].sum()),
+    }
+
+
+def vb_bound(*arguments, **keywords) -> float:
+    """The sum of ``vb_terms``: at most log p(x | alpha, shape, rate)."""
+    return sum(vb_terms(*arguments, **keywords).values())
+
+
+def vb_globals(
+    x: ArrayLike, phi: ArrayLike, alpha: ArrayLike = 1.0, prior: tuple[float, float] = (1.0, 1.0),
+    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """(weight, shape, rate) that maximise ``vb_bound`` at phi: prior plus expected counts."""
+    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
+    phi = np.asarray(phi, dtype=np.float64)
+    events = _graphs.block_sums(phi, values, i, j, directed=directed)
+    pairs = _graphs.block_sums(phi, np.ones_like(values), i, j, directed=directed)
+    return np.asarray(alpha) + phi.sum(0), prior[0] + events, prior[1] + pairs
+
+
+def vb_graph(
+    x: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, mask: ArrayLike | None = None,
+    *, directed: bool = True, self_loops: bool = False,
+) -> Labelled:  # fmt: skip
+    """The graph at E[log pi], E[lambda], E[log lambda]: its mean field optima are those of ``vb_bound`` over phi."""
+    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
+    values = values[:, None, None]
+    shape, rate = np.asarray(shape, dtype=np.float64), np.asarray(rate, dtype=np.float64)
+    each = values * _graphs.expected_log_gamma(shape, rate) - shape / rate - gammaln(values + 1)
+    return Labelled(_graphs.expected_log_dirichlet(weight), each, i, j, len(np.asarray(x)))
