@@ -15,6 +15,7 @@ E[theta_i^2] = E[theta_i]^2 (1 + 1 / (a + d_i)), shapes being kept at a + d_i).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,6 +45,17 @@ class NodeTerms(NamedTuple):
     log_power: float
 
 
+class Meetings(NamedTuple):
+    """What a node's dyads expose it to, at E[eta], by propensities 1 of its own.
+
+    partners: of means (N,) of the others' propensities, the sum over its dyads with others, (N,); whether it is the
+        first of them. own: that of its self loop, (N,).
+    """
+
+    partners: Callable[[Floats, bool], Floats]
+    own: Floats
+
+
 class Alike:
     """Nodes of one block are alike."""
 
@@ -64,9 +76,9 @@ class Alike:
         del rows, share
         return {}
 
-    def update(self, params: Params, rows: SbmRows, share: Floats, matrix: Floats) -> Params:
-        """Better parameters given the shares and E[eta] (K, K)."""
-        del params, rows, share, matrix
+    def update(self, params: Params, rows: SbmRows, meetings: Meetings) -> Params:
+        """Better parameters."""
+        del params, rows, meetings
         return {}
 
     def rescaled(self, params: Params, rows: SbmRows, share: Floats, matrix: Floats, prior: Any) -> Params | None:
@@ -167,19 +179,18 @@ class Propensities(Alike):
 
     # ----- updates ----------------------------------------------------------------------------------------
 
-    def update(self, params: Params, rows: SbmRows, share: Floats, matrix: Floats) -> Params:
+    def update(self, params: Params, rows: SbmRows, meetings: Meetings) -> Params:
         means = dict(self._means(params))
-        own = rows.loop_seen * (share @ np.diag(matrix))
         numerator = {site: self._power(site) + degree for site, degree in self._degrees(rows).items()}
         rates = {site: self._prior(site)[1].numpy() for site in self.sites}
         if not self.model.directed:
-            site, spread = self.sites[0], self._spread(rows)
+            site, own = self.sites[0], meetings.own * self._spread(rows)
             for _ in range(_PASSES):
-                means[site] = _undirected(rows, share, matrix, means[site], numerator[site], rates[site], own * spread)
+                exposure = meetings.partners(means[site], True)
+                means[site] = _undirected(means[site], exposure, own, numerator[site], rates[site])
             return self._from_means(means, rows)
         for site, other, outgoing in zip(self.sites, self.sites[::-1], (True, False), strict=True):
-            partners = rows.partners(share, matrix, means[other], outgoing=outgoing)
-            exposure = rates[site] + partners + own * means[other]
+            exposure = rates[site] + meetings.partners(means[other], outgoing) + meetings.own * means[other]
             means[site] = np.maximum(numerator[site] / np.maximum(exposure, FLOOR), FLOOR)
         return self._from_means(means, rows)
 
@@ -223,11 +234,9 @@ def _log(value: Tensor) -> Tensor:
     return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny))
 
 
-def _undirected(
-    rows: SbmRows, share: Floats, matrix: Floats, mean: Floats, numerator: Floats, rate: Floats, own: Floats
-) -> Floats:
-    """One update of all nodes; see the module."""
-    square = rows.partners(share, matrix, mean) / mean + 2 * own
+def _undirected(mean: Floats, exposure: Floats, own: Floats, numerator: Floats, rate: Floats) -> Floats:
+    """One update of all nodes, whose exposure is to the others' means; see the module."""
+    square = exposure / mean + 2 * own
     # The positive root of square t^2 + rate t = numerator, written so that square = 0 is no special case.
     root = rate + np.sqrt(rate**2 + 4 * np.maximum(square, 0) * numerator)
     return np.maximum(2 * numerator / np.maximum(root, FLOOR), FLOOR)

@@ -101,6 +101,13 @@ class SbmRows(GraphRows):
         return out + loops, into + loops
 
     @cached_property
+    def dense(self) -> tuple[Floats, Floats]:
+        """x, and 1 at the observed dyads, (N, N), of small graphs; every dyad once, 0 elsewhere."""
+        x = self.edges.toarray() + np.diag(self.loops)
+        seen = 1.0 - np.eye(len(self)) - self.hidden[0].toarray() + np.diag(self.loop_seen)
+        return (x, seen) if self.directed else (np.triu(x), np.triu(seen))
+
+    @cached_property
     def log_factorials(self) -> float:
         """sum over dyads of log x_ij!."""
         each = float(gammaln(self.edges.data + 1).sum())

@@ -31,6 +31,7 @@ from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.steps.sbm_exact import SbmExact
 from custom_inference.steps.sbm_mean_field import SbmMeanField
 from custom_inference.steps.sbm_vb import SbmVB
 from custom_inference.steps.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
@@ -67,8 +68,8 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
         "factorized": NocaFactorized,
         "mean_field": NocaMeanField,
     },
-    PoissonSBM: {"mean_field": SbmMeanField, "vb": SbmVB},
-    SBM: {"mean_field": SbmMeanField, "vb": SbmVB},
+    PoissonSBM: {"evidence": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
+    SBM: {"evidence": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
     UserRatingProfile: {
         "evidence": ProfileExact,
         "dirichlet": ProfileDirichlet,

@@ -25,7 +25,7 @@ from custom_inference.posterior import CodePosterior
 from custom_inference.steps._dirichlet import dirichlet_prior
 from custom_inference.steps._protocol import EStep, Params, Steps
 from custom_inference.steps._sbm_families import Family, family_of
-from custom_inference.steps._sbm_nodes import Alike, nodes_of
+from custom_inference.steps._sbm_nodes import Alike, Meetings, nodes_of
 from custom_inference.steps._sbm_rows import Counts, Floats, SbmRows
 from custom_inference.steps._sbm_sweep import Expected, bound_at, cold_start, propose_labels, sweep
 from ppl_models import Data, DegreeCorrectedSBM, MethodError, Model
@@ -135,7 +135,7 @@ class SbmSteps(Steps):
         found = share.double().numpy()
         counts = Counts(*(step.statistics[name].numpy() for name in Counts._fields))
         best = self.best(model, params, counts)
-        nodes = self.nodes.update(best, rows, found, self.block_means(best))
+        nodes = self.nodes.update(best, rows, self._meetings_of(found, rows, best))
         if nodes:
             best = self._rescaled(model, self._refitted(model, nodes, found, rows), found, rows)
         return self._cast(best, share, rows)
@@ -146,9 +146,17 @@ class SbmSteps(Steps):
         nodes = self.nodes.start(rows, found)
         params = self._refitted(model, nodes, found, rows)
         for _ in range(_FIRST if nodes else 0):
-            nodes = self.nodes.update(params, rows, found, self.block_means(params))
+            nodes = self.nodes.update(params, rows, self._meetings_of(found, rows, params))
             params = self._rescaled(model, self._refitted(model, nodes, found, rows), found, rows)
         return self._cast(params, share, rows)
+
+    def _meetings_of(self, share: Floats, rows: SbmRows, params: Params) -> Meetings:
+        matrix = self.block_means(params)
+
+        def partners(mean: Floats, outgoing: bool) -> Floats:
+            return rows.partners(share, matrix, mean, outgoing=outgoing)
+
+        return Meetings(partners, rows.loop_seen * (share @ matrix.diagonal()))
 
     def _refitted(self, model: Model, nodes: Params, share: Floats, rows: SbmRows) -> Params:
         return self.best(model, nodes, rows.counts(share, self.nodes.terms(nodes, rows).weights))
