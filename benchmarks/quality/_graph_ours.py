@@ -1,0 +1,77 @@
+"""This project's fits of graphs with known groups: what they found, how sure they are, and what they took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import custom_inference
+from benchmarks.quality._common import cpu_seconds
+from benchmarks.quality._graph_data import Array, KnownGraph, Labels
+from custom_inference import CollapsedGibbs, Fit
+from ppl_models import MMSB, SBM, DegreeCorrectedSBM, GraphData, PoissonSBM, graph
+
+MODELS: dict[str, type] = {
+    "SBM": SBM,
+    "Poisson SBM": PoissonSBM,
+    "degree-corrected SBM": DegreeCorrectedSBM,
+    "MMSB": MMSB,
+}
+
+
+class Ours(NamedTuple):
+    """A fit, the block of each node, its memberships (N, K), and CPU seconds."""
+
+    fit: Fit
+    block: Labels
+    membership: Array
+    seconds: float
+
+    @property
+    def bound(self) -> float:
+        return float(self.fit.elbo[-1])
+
+
+def data_of(known: KnownGraph) -> GraphData:
+    """Through the door that users take."""
+    return graph(known.adjacency, directed=known.directed, nodes=list(known.names) or None)
+
+
+def model_of(kind: str, known: KnownGraph, num_blocks: int, **settings: Any) -> Any:
+    return MODELS[kind](num_blocks=num_blocks, num_nodes=known.num_nodes, directed=known.directed, **settings)
+
+
+def default_fit(model: Any, data: GraphData, seed: int) -> Ours:
+    """``fit(model, data)`` as it comes."""
+    return found(lambda: custom_inference.fit(model, data, seed=seed, progress=False))
+
+
+def gibbs_fit(model: Any, data: GraphData, seed: int, **settings: Any) -> Ours:
+    return found(lambda: CollapsedGibbs(**settings).fit(model, data, seed=seed, progress=False))
+
+
+def found(call: Callable[[], Fit]) -> Ours:
+    fit, seconds = cpu_seconds(call)
+    mean = fit.params.get("membership", fit.posterior.mean).numpy(force=True)
+    block = fit.params["block"].numpy(force=True) if "block" in fit.params else mean.argmax(1)
+    return Ours(fit, block, mean, seconds)
+
+
+def edge_probability(fit: Fit, membership: Array, i: Labels, j: Labels) -> Array:
+    """P(edge) of the dyads (i, j) at the fit's globals and memberships (for SBMs P(q_i = k)), blocks independent.
+
+    Bernoulli: sum_ab m_ia eta_ab m_jb, times 1 - rho. Poisson: 1 - exp(-sum_ab m_ia rate_ab m_jb), with the
+    propensities of i and j where there are any.
+    """
+    params = {site: value.numpy(force=True) for site, value in fit.params.items()}
+    block = params.get("edge_probability", params.get("edge_rate"))
+    mean = ((membership[i] @ block) * membership[j]).sum(1)
+    if "edge_rate" not in params:
+        return mean * (1 - params.get("sparsity", np.zeros(())))
+    if "propensity" in params:
+        mean = mean * params["propensity"][i] * params["propensity"][j]
+    elif "out_propensity" in params:
+        mean = mean * params["out_propensity"][i] * params["in_propensity"][j]
+    return -np.expm1(-mean)

@@ -1,0 +1,99 @@
+"""Graphs of any size with planted blocks, drawn without an array of all dyads, and the cost of a sweep on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.quality._common import cpu_seconds
+from benchmarks.quality._graph_data import KnownGraph, Labels
+from benchmarks.quality._graph_ours import data_of, model_of
+from custom_inference import CollapsedGibbs, VariationalEM
+
+
+def planted(num_nodes: int, degree: float, num_blocks: int, seed: int, *, within: float = 0.8) -> KnownGraph:
+    """About ``num_nodes * degree / 2`` undirected edges, a share of them within equal blocks, the others anywhere."""
+    rng = np.random.default_rng(seed)
+    block = rng.permutation(np.arange(num_nodes) % num_blocks)
+    number = round(num_nodes * degree / 2)
+    i, j = rng.integers(0, num_nodes, (2, number))
+    inside = rng.random(number) < within
+    j[inside] = _of_same_block(block, i[inside], rng)
+    low, high = np.minimum(i, j), np.maximum(i, j)
+    key = np.unique((low * num_nodes + high)[low < high])
+    edges = np.stack(np.divmod(key, num_nodes), 1)
+    return KnownGraph("planted", edges, num_nodes, False, {"block": block})
+
+
+def _of_same_block(block: Labels, i: Labels, rng: np.random.Generator) -> Labels:
+    order = np.argsort(block, kind="stable")
+    size = np.bincount(block)
+    first = np.cumsum(size) - size
+    return order[first[block[i]] + rng.integers(0, size[block[i]])]
+
+
+def overlapped(num_nodes: int, degree: float, size: int, seed: int, *, within: float = 0.85) -> KnownGraph:
+    """Half of the nodes in one community, half in four; edges within a community that is drawn for each of them."""
+    rng = np.random.default_rng(seed)
+    member = np.zeros((num_nodes, size), dtype=bool)
+    chosen = np.argsort(rng.random((num_nodes, size)), axis=1)[:, :4]
+    member[np.arange(num_nodes), chosen[:, 0]] = True
+    many = np.flatnonzero(rng.random(num_nodes) < 0.5)
+    member[many[:, None], chosen[many]] = True
+    number = round(num_nodes * degree / 2)
+    nodes, community = np.nonzero(member)
+    order = np.argsort(community, kind="stable")
+    nodes, community = nodes[order], community[order]
+    count = np.bincount(community, minlength=size)
+    first = np.cumsum(count) - count
+    i = rng.integers(0, num_nodes, number)
+    mine = np.argmax(rng.random((number, size)) * member[i], axis=1)
+    j = nodes[first[mine] + rng.integers(0, count[mine])]
+    outside = rng.random(number) > within
+    j[outside] = rng.integers(0, num_nodes, int(outside.sum()))
+    low, high = np.minimum(i, j), np.maximum(i, j)
+    key = np.unique((low * num_nodes + high)[low < high])
+    edges = np.stack(np.divmod(key, num_nodes), 1)
+    return KnownGraph("overlapped", edges, num_nodes, False, {}, communities=member)
+
+
+# ----- sweeps ---------------------------------------------------------------------------------------------------------
+
+
+def _variational(kind: str, known: KnownGraph, size: int, iterations: int, **settings: Any) -> tuple[int, float]:
+    method = VariationalEM(
+        guide="vb", search=None, accelerate=None, max_iterations=iterations, tolerance=1e-300, **settings
+    )
+    model, data = model_of(kind, known, size), data_of(known)
+    fit, seconds = cpu_seconds(lambda: method.fit(model, data, seed=0, progress=False))
+    return len(fit.elbo), seconds
+
+
+def _sampled(kind: str, known: KnownGraph, size: int, iterations: int) -> tuple[int, float]:
+    method = CollapsedGibbs(chains=1, warmup=iterations, num_samples=1, thin=1, search=False)
+    model, data = model_of(kind, known, size), data_of(known)
+    return iterations, cpu_seconds(lambda: method.fit(model, data, seed=0, progress=False))[1]
+
+
+class Engine(NamedTuple):
+    """run(graph, K, iterations): iterations done, CPU seconds. most: nodes of the largest graph it is measured on."""
+
+    run: Callable[[KnownGraph, int, int], tuple[int, float]]
+    most: int
+
+
+def sweep_seconds(engine: Engine, known: KnownGraph, size: int, short: int = 3, long: int = 13) -> float:
+    """CPU seconds of an iteration: the difference of two runs, so that preparing does not count."""
+    (few, first), (many, second) = (engine.run(known, size, number) for number in (short, long))
+    return (second - first) / max(many - few, 1)
+
+
+ENGINES = {
+    "SBM, VB": Engine(lambda *given: _variational("SBM", *given), 10**6),
+    "SBM, collapsed Gibbs": Engine(lambda *given: _sampled("SBM", *given), 10**6),
+    "MMSB, VB": Engine(lambda *given: _variational("MMSB", *given), 10**6),
+    "MMSB, stochastic VB": Engine(lambda *given: _variational("MMSB", *given, batch_size=2048), 10**6),
+    "MMSB, collapsed Gibbs": Engine(lambda *given: _sampled("MMSB", *given), 2000),
+}

@@ -1,0 +1,187 @@
+"""What fits of graphs cost by nodes, edges and blocks, and beside other programs.
+
+    python -m benchmarks.speed.graphs_speed [--parts sweeps memory peers] [--quick] [--graph-tool PYTHON ...]
+
+Writes ``benchmarks/results/graphs_speed.{md,json}`` and a figure; parts that are not run keep their tables. All times
+are CPU seconds of one thread. Undirected graphs with equal planted blocks, four of five edges within the blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks.quality import _graph_ours as ours
+from benchmarks.quality._common import quiet_and_single_threaded
+from benchmarks.quality._graph_data import KnownGraph, agreement, best_match_f1
+from benchmarks.quality._graph_figures import save, slopes
+from benchmarks.quality._graph_peers import Peers, add_peer_options
+from benchmarks.speed._graph_problem import ENGINES, overlapped, planted, sweep_seconds
+
+NAMES = {"sweeps": "A sweep", "memory": "Memory", "peers": "Whole fits"}
+DEGREE, BLOCKS, NODES = 20.0, 8, 5000
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def axes(quick: bool) -> dict[str, list[tuple[float, KnownGraph, int]]]:
+    """Axis -> (its value, graph, K): one of nodes, edges and blocks changes, the others stay."""
+    nodes = (500, 1000) if quick else (1000, 3000, 10_000, 30_000, 100_000)
+    degrees = (5, 10) if quick else (5, 10, 20, 40, 80, 160)
+    blocks = (2, 4) if quick else (2, 4, 8, 16, 32, 64)
+    fixed = 500 if quick else NODES
+    of_degree = [planted(fixed, degree, BLOCKS, 0) for degree in degrees]
+    return {
+        f"nodes ({DEGREE:g} edges a node, K = {BLOCKS})": [(n, planted(n, DEGREE, BLOCKS, 0), BLOCKS) for n in nodes],
+        f"edges (N = {fixed}, K = {BLOCKS})": [(len(g.edges), g, BLOCKS) for g in of_degree],
+        f"blocks K (N = {fixed}, {DEGREE:g} edges a node)": [(k, planted(fixed, DEGREE, k, 0), k) for k in blocks],
+    }
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> float:
+    """Of the least-squares line through the logarithms, of the upper half of the points: constants fade there."""
+    start = max(0, min(len(x) // 2, len(x) - 2))
+    return float(np.polyfit(np.log(x[start:]), np.log(y[start:]), 1)[0])
+
+
+def sweeps_table(peers: Peers, quick: bool) -> Table:
+    """Seconds of an iteration of each engine along each axis."""
+    table = Table(
+        "A sweep",
+        ["axis", "method", "CPU ms, at axis value", "slope"],
+        note=(
+            "CPU milliseconds of one iteration: VB, all nodes or dyads once; Gibbs, every label drawn once; stochastic "
+            "VB, one minibatch of 2048 dyads. Differences of two runs, so that preparing does not count. Slope: of log "
+            "time against log axis over the upper half of the values."
+        ),
+    )
+    panels: dict[str, dict[str, tuple[list[float], list[float], float]]] = {}
+    warm = planted(200, 5, 2, 1)
+    for engine in ENGINES.values():
+        engine.run(warm, 2, 2)  # compiles what is compiled
+    for axis, problems in axes(quick).items():
+        for name, engine in ENGINES.items():
+            chosen = [problem for problem in problems if problem[1].num_nodes <= engine.most]
+            _add_line(table, panels, axis, name, chosen, lambda g, k, e=engine: sweep_seconds(e, g, k))
+        if peers.has("graph-tool, sweeps"):
+            call = lambda g, k: peers.run("graph-tool, sweeps", g, k, 0).seconds  # noqa: E731
+            _add_line(table, panels, axis, "graph-tool, Markov chain", problems, call)
+    table.figures = [save(slopes(panels, "CPU seconds of an iteration"), RESULTS, "graphs_speed")]
+    return table
+
+
+def _add_line(
+    table: Table,
+    panels: dict[str, dict[str, tuple[list[float], list[float], float]]],
+    axis: str,
+    name: str,
+    problems: Sequence[tuple[float, KnownGraph, int]],
+    call: Callable[[KnownGraph, int], float],
+) -> None:
+    if len(problems) < 2:
+        return
+    x, y = [value for value, _, _ in problems], [max(call(graph, size), 1e-7) for _, graph, size in problems]
+    panels.setdefault(axis, {})[name] = x, y, slope(x, y)
+    shown = ", ".join(f"{1e3 * seconds:.3g} at {value:g}" for value, seconds in zip(x, y, strict=True))
+    table.rows.append([axis, name, shown, f"{slope(x, y):.2f}"])
+    print(table.rows[-1], flush=True)
+
+
+# ----- memory ---------------------------------------------------------------------------------------------------------
+
+
+def memory_table(quick: bool) -> Table:
+    table = Table(
+        "Memory",
+        ["method", "nodes", "edges", "MB above imports and graph", "bytes a node and edge", "N x N array, MB"],
+        note=f"Peak of five iterations in a process of its own, K = {BLOCKS}; beside it one number for each dyad.",
+    )
+    for name, engine in ENGINES.items():
+        for nodes in (1000,) if quick else (10_000, 100_000):
+            if nodes > engine.most:
+                continue
+            command = [sys.executable, "-m", "benchmarks.speed._graph_worker", name, str(nodes), str(DEGREE)]
+            done = subprocess.run([*command, str(BLOCKS)], cwd=ROOT, capture_output=True, text=True, check=True)
+            found = json.loads(done.stdout.splitlines()[-1])
+            used = found["after"] - found["before"]
+            each = f"{used / (nodes + found['edges']):.0f}"
+            row = [name, nodes, found["edges"], f"{used / 1e6:.0f}", each, f"{8 * nodes**2 / 1e6:.0f}"]
+            table.rows.append(row)
+            print(table.rows[-1], flush=True)
+    return table
+
+
+# ----- whole fits -----------------------------------------------------------------------------------------------------
+
+
+def fits_table(peers: Peers, quick: bool) -> Table:
+    """The default fits beside graph-tool and svinet."""
+    table = Table(
+        "Whole fits",
+        ["graph", "method", "agreement", "CPU s", "ratio to ours"],
+        note=(
+            "Seed 0. Blocks: planted, 20 edges a node, K = 8, agreement NMI. Communities: half of the nodes in one, "
+            "half in four of 20, 40 edges a node, agreement F1 (members: a membership of at least 0.1). svinet: CPU "
+            "seconds of the user."
+        ),
+    )
+    for nodes in (500,) if quick else (1000, 3000, 10_000, 30_000):
+        known = planted(nodes, DEGREE, BLOCKS, 0)
+        fit = ours.default_fit(ours.model_of("SBM", known, BLOCKS), ours.data_of(known), 0)
+        mine, name = fit.seconds, f"blocks, N = {nodes}"
+        _add_fit(table, name, "SBM, fit(model, x)", agreement(fit.block, known.groups["block"])["NMI"], mine, mine)
+        for program in ("graph-tool", "sparsebm, 20 starts"):
+            if peers.has(program) and nodes <= (10_000 if program == "graph-tool" else 3000):
+                found = peers.run(program, known, BLOCKS, 0)
+                agreed = agreement(found.block, known.groups["block"])["NMI"]
+                _add_fit(table, name, f"{program} {found.version}", agreed, found.seconds, mine)
+    for nodes in (500,) if quick else (1000, 3000, 10_000):
+        known = overlapped(nodes, 2 * DEGREE, 20, 0)
+        assert known.communities is not None
+        fit = ours.default_fit(ours.model_of("MMSB", known, 20), ours.data_of(known), 0)
+        mine, name = fit.seconds, f"communities, N = {nodes}"
+        agreed = best_match_f1(fit.membership >= 0.1, known.communities)
+        _add_fit(table, name, "MMSB, fit(model, x)", agreed, mine, mine)
+        if peers.has("svinet"):
+            found = peers.run("svinet", known, 20, 0)
+            agreed = best_match_f1(found.membership >= 0.1, known.communities)
+            _add_fit(table, name, f"svinet {found.version}", agreed, found.user or 0.0, mine)
+    return table
+
+
+def _add_fit(table: Table, graph: str, method: str, agreed: float, seconds: float, mine: float) -> None:
+    table.rows.append([graph, method, f"{agreed:.3f}", f"{seconds:.2f}", f"{seconds / mine:.2f}"])
+    print(table.rows[-1], flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_peer_options(parser)
+    parser.add_argument("--parts", nargs="+", default=list(NAMES), choices=list(NAMES))
+    parser.add_argument("--quick", action="store_true", help="small graphs: does it run?")
+    arguments = parser.parse_args()
+    quiet_and_single_threaded()
+    peers, quick, tables = Peers.of(arguments), arguments.quick, read_tables("graphs_speed")
+    parts: dict[str, Callable[[], Table]] = {
+        "sweeps": lambda: sweeps_table(peers, quick),
+        "memory": lambda: memory_table(quick),
+        "peers": lambda: fits_table(peers, quick),
+    }
+    for part in arguments.parts:
+        tables[NAMES[part]] = parts[part]()
+        ordered = [tables[title] for title in NAMES.values() if title in tables]
+        path = write_report("graphs_speed", "Graphs: speed", ordered, intro=INTRO)
+    print(path)
+
+
+INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
+
+
+if __name__ == "__main__":
+    main()
