@@ -8,6 +8,7 @@ from custom_inference.steps._protocol import Steps
 from custom_inference.steps.aspect_dirichlet import AspectDirichlet
 from custom_inference.steps.aspect_exact import AspectExact
 from custom_inference.steps.aspect_map import AspectMap
+from custom_inference.steps.covariate_sbm import CovariateExact, CovariateMeanField
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
 from custom_inference.steps.cvq_truncated import CvqTruncated
@@ -38,6 +39,7 @@ from ppl_models import (
     NOCA,
     PLSA,
     AspectBernoulli,
+    CovariateSBM,
     LogisticPCA,
     MixtureOfBernoullis,
     MixtureOfCategoricals,
@@ -50,6 +52,7 @@ from ppl_models import (
 #: The first family after "evidence" is used by default where exact sums are not feasible.
 ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
+    CovariateSBM: {"evidence": CovariateExact, "mean_field": CovariateMeanField},
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     LDA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "vb": LdaVB, "cvb0": LdaCvb0, "map": LdaMap},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
