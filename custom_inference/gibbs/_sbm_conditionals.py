@@ -17,13 +17,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from custom_inference.gibbs._mixture_kernels import _choose, _uniform
-from custom_inference.gibbs._sbm_kernels import _cell, _count, _gather
+from custom_inference.gibbs._sbm_kernels import _cell, _count, _gather, entry, inner
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep_given(graph, state, log_share, per_edge, per_exposure):
     """A new label for every node at given globals: p(z_i = r | rest) ~ pi_r prod_c e^(k_c L_rc + e_c L'_rc) ...
 
@@ -49,7 +48,7 @@ def sweep_given(graph, state, log_share, per_edge, per_exposure):
         state.label[i] = new
 
 
-@njit(error_model="numpy")
+@inner
 def _pull(label, rate, weight, own, i, start, node):
     """sum_j theta_j eta_(z_i z_j) over a node's observed dyads with others. own: sums of theta over blocks (K,)."""
     found, a = 0.0, label[i]
@@ -61,7 +60,7 @@ def _pull(label, rate, weight, own, i, start, node):
     return found
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def draw_propensities(graph, state, rate, drawn, prior_rate, uniform):
     """theta given all else, in place in ``graph``'s weights, one node after the other.
 
@@ -91,7 +90,7 @@ def draw_propensities(graph, state, rate, drawn, prior_rate, uniform):
         into[i] = new
 
 
-@njit(error_model="numpy")
+@inner
 def _scale_gain(graph, state, a, factor, rows):
     """What the cells of block a gain by its propensities times a factor: those of sending (rows), else of receiving."""
     gain = 0.0
@@ -103,7 +102,7 @@ def _scale_gain(graph, state, a, factor, rows):
     return gain
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def scale_propensities(graph, state, shape, prior_rate, step):
     """Metropolis steps on the scale of every block's propensities; ``state`` must be up to date, and stays so only in
     its labels. shape, prior_rate (2, N). step: of log c, in standard deviations under the prior."""
@@ -130,7 +129,7 @@ def scale_propensities(graph, state, shape, prior_rate, step):
     return accepted
 
 
-@njit(error_model="numpy")
+@inner
 def _rescale(graph, state, a, factor, rows):
     for c in range(state.size.shape[0]):
         r, s = (a, c) if rows else (c, a)

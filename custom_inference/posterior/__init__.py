@@ -15,6 +15,7 @@ from custom_inference.posterior.continuous import (
     SymmetricGammaPosterior,
 )
 from custom_inference.posterior.draws import DirichletDraws
+from custom_inference.posterior.joint_dirichlet import JointDirichletMixture
 from custom_inference.posterior.labellings import LabellingPosterior
 
 #: By name: what a saved fit may hold.
@@ -29,6 +30,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         DirichletPosterior,
         GammaPosterior,
         GaussianPosterior,
+        JointDirichletMixture,
         LabellingPosterior,
         PointPosterior,
         SymmetricBetaPosterior,
@@ -47,6 +49,7 @@ __all__ = [
     "DirichletPosterior",
     "GammaPosterior",
     "GaussianPosterior",
+    "JointDirichletMixture",
     "LabellingPosterior",
     "LocalPosterior",
     "PointPosterior",

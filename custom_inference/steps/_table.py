@@ -28,6 +28,7 @@ from custom_inference.steps.mixture_of_counts import (
     MixtureOfPoissonsExact,
     MixtureOfPoissonsVB,
 )
+from custom_inference.steps.mmsb_exact import MmsbExact
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
@@ -39,6 +40,7 @@ from custom_inference.steps.user_rating_profile import ProfileDirichlet, Profile
 from ppl_models import (
     CVQ,
     LDA,
+    MMSB,
     NOCA,
     PLSA,
     SBM,
@@ -65,6 +67,7 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
     MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
     MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
+    MMSB: {"evidence": MmsbExact},
     NOCA: {
         "evidence": NocaExact,
         "truncated": NocaTruncated,
