@@ -2,6 +2,7 @@
 
 from custom_inference.posterior._divergence import kullback_leibler
 from custom_inference.posterior._protocol import LocalPosterior
+from custom_inference.posterior.betas import BetaPosterior, SymmetricBetaPosterior
 from custom_inference.posterior.codes import BernoulliPosterior, CodePosterior
 from custom_inference.posterior.continuous import (
     ContinuousPosterior,
@@ -19,6 +20,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
     kind.__name__: kind
     for kind in (
         BernoulliPosterior,
+        BetaPosterior,
         CodePosterior,
         DirichletDraws,
         DirichletMixture,
@@ -27,12 +29,14 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         GaussianPosterior,
         LabellingPosterior,
         PointPosterior,
+        SymmetricBetaPosterior,
     )
 }
 
 __all__ = [
     "POSTERIORS",
     "BernoulliPosterior",
+    "BetaPosterior",
     "CodePosterior",
     "ContinuousPosterior",
     "DirichletDraws",
@@ -43,5 +47,6 @@ __all__ = [
     "LabellingPosterior",
     "LocalPosterior",
     "PointPosterior",
+    "SymmetricBetaPosterior",
     "kullback_leibler",
 ]

@@ -27,6 +27,9 @@ from custom_inference.steps.mixture_of_counts import (
     MixtureOfPoissonsExact,
     MixtureOfPoissonsVB,
 )
+from custom_inference.steps.mmsb_cvb0 import MmsbCvb0
+from custom_inference.steps.mmsb_dirichlet import MmsbDirichlet
+from custom_inference.steps.mmsb_vb import MmsbVB
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
@@ -35,6 +38,7 @@ from custom_inference.steps.user_rating_profile import ProfileDirichlet, Profile
 from ppl_models import (
     CVQ,
     LDA,
+    MMSB,
     NOCA,
     PLSA,
     AspectBernoulli,
@@ -57,6 +61,7 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
     MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
     MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
+    MMSB: {"dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
     NOCA: {
         "evidence": NocaExact,
         "truncated": NocaTruncated,
