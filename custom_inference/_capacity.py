@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import psutil
 
-from ppl_models import CapacityError
+from ppl_models import CapacityError, GraphModel
+from ppl_models._labelings import MAX_LABELINGS
 
 
 def allowed_bytes(limit: float | None = None) -> float:
@@ -33,3 +34,28 @@ def largest_enumerable(num_features: int, *, allowed: float, block_rows: int = 6
     while bits < 22 and code_table_bytes(bits + 1, num_features, block_rows) <= allowed:
         bits += 1
     return bits
+
+
+def labelling_bytes(num_labelings: float, num_nodes: int, num_dyads: int) -> float:
+    """All labelings, and for every one of them four numbers a dyad: blocks of both ends, mean and log-probability."""
+    return 8.0 * num_labelings * (num_nodes + 4 * num_dyads)
+
+
+def require_labelings(model: GraphModel, num_nodes: int, *, instead: str, limit: float | None = None) -> None:
+    """Raise :class:`CapacityError` where a sum over all K^N labelings of the nodes does not fit into memory."""
+    blocks, allowed = model.num_blocks, allowed_bytes(limit)
+
+    def needed(size: int) -> float:
+        return labelling_bytes(float(blocks) ** size, size, model.num_dyads(size))
+
+    most = num_nodes
+    while most > 1 and (needed(most) > allowed or float(blocks) ** most > MAX_LABELINGS):
+        most -= 1
+    if most < num_nodes:
+        fits = f"with {blocks} blocks at most {most} nodes are enumerated; use {instead}"
+        what = f"the sum over {blocks}^{num_nodes} labelings of the nodes"
+        raise CapacityError(
+            f"{what} needs about {needed(num_nodes) / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {fits}",
+            needed_bytes=needed(num_nodes),
+            allowed_bytes=allowed,
+        )

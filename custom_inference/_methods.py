@@ -101,8 +101,8 @@ def with_settings(method: Any, settings: dict[str, Any]) -> Any:
 
 
 def has_local_guides(model: Model) -> bool:
-    """Whether Pyro guides of the local latents exist: for binary codes and for continuous latents."""
-    return model.code_bits is not None or model.has_continuous_locals
+    """Whether Pyro guides of the local latents exist: for binary codes, continuous latents, and nodes of graphs."""
+    return model.code_bits is not None or model.has_continuous_locals or model.is_graph
 
 
 def methods_for(model: Model) -> list[str]:
@@ -112,6 +112,8 @@ def methods_for(model: Model) -> list[str]:
         method = make()
         guide = getattr(method, "guide", None)
         if isinstance(method, SVI) and not method.sums_codes and not has_local_guides(model):
+            continue
+        if guide == "amortized" and model.is_graph:
             continue
         if isinstance(method, CollapsedGibbs) and not has_sampler(model):
             continue

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference._graph_starts import graph_start
 from custom_inference.engines import engines_of, steps_for
-from ppl_models import Data, Model
+from ppl_models import Data, GraphModel, Model
 from ppl_models._model import support_of
 
 
@@ -17,7 +18,10 @@ def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> 
     """Values moved ``margin`` inside the support of their priors, where unconstrained coordinates are finite."""
     inside = {}
     for site, value in params.items():
-        support = support_of(model.prior(site, like=value))
+        if site not in model.priors:  # blocks, which have no edges
+            inside[site] = value
+            continue
+        support = support_of(model.priors[site])
         low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
         if support is constraints.simplex:
             value = (value + margin) / (value + margin).sum(-1, keepdim=True)
@@ -30,8 +34,14 @@ def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> 
 
 
 def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
-    """A random start for the globals: the engine's own where the model has one, else a draw from the prior."""
+    """A random start for the globals: the engine's own where the model has one, else a draw from the prior.
+
+    Of graphs the densities between the parts of a good partition.
+    """
     generator = torch.Generator().manual_seed(seed)
+    if isinstance(model, GraphModel):
+        start = graph_start(model, data, seed)
+        return off_the_edges(model, {site: start[site] for site in model.global_sites}, 1e-3)
     engines = engines_of(model)
     if engines:
         steps = steps_for(model, next(iter(engines)))

@@ -113,7 +113,8 @@ def _data(tensors: dict[str, Tensor], coords: dict[str, Any], graph: dict[str, A
     """graph: the settings of a graph, None for rows."""
     if graph is None:
         return Data(x=_data_x(tensors), mask=tensors.get("data/mask"), coords=coords)
-    return GraphData(x=_data_x(tensors), hidden=tensors.get("data/hidden"), coords=coords, **graph)
+    kind: dict[str, Any] = dict(graph)
+    return GraphData(x=_data_x(tensors), hidden=tensors.get("data/hidden"), coords=coords, **kind)
 
 
 def _stores_local(fit: Fit) -> bool:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from custom_inference._score import score
 from custom_inference.engines import is_feasible, solve_local
+from custom_inference.predictive import observed_log_prob
 from custom_inference.steps._protocol import EXACT_UP_TO
-from ppl_models import MethodError
+from ppl_models import GraphData, MethodError
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -28,6 +29,8 @@ Array = NDArray[Any]
 _CHEAP = 2e10
 #: Sparse data of up to this many entries are made dense for the group ``observed_data``.
 _DENSE_UP_TO = 20_000_000
+#: The dyads of a graph are scored at every draw of its nodes' latents up to so many pairs of nodes and draws.
+_DYADS = 2_000_000
 
 
 def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: int = 200) -> Any:
@@ -45,7 +48,9 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     sample_stats: the sampler's own, if it has any.
     log_likelihood: ``x`` (chain, draw, row), log p(x_n | globals) with the local latents summed out; attribute
         ``bound`` names what stands in for it where the sum is not feasible. Left out, and said in the posterior's
-        attributes, where it would have to be found anew for too many draws and rows.
+        attributes, where it would have to be found anew for too many draws and rows. Of graphs, which are one
+        observation, (chain, draw, dyad): log p(x_ij | globals, locals) of the observed dyads at each draw of both;
+        attribute ``given`` names the locals.
     observed_data: ``x`` (row, feature), NaN where missing; left out where x is sparse and too large to be made dense.
     constant_data: ``mask``, True where observed.
     """
@@ -55,7 +60,12 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
     if fit.sample_stats:
         groups["sample_stats"] = _dataset(fit.sample_stats, {}, {})
-    if fit.draws is None or _scores_are_cheap(fit):
+    if isinstance(fit.data, GraphData):
+        if _dyads_are_cheap(fit, groups["posterior"]):
+            groups["log_likelihood"] = _dyad_scores(fit, fit.data, groups["posterior"])
+        else:
+            groups["posterior"].attrs["log_likelihood"] = "left out: too many dyads for every draw"
+    elif fit.draws is None or _scores_are_cheap(fit):
         groups["log_likelihood"] = _log_likelihood(fit, num_draws, labels)
     else:
         groups["posterior"].attrs["log_likelihood"] = "left out: too expensive for every draw of the globals"
@@ -183,6 +193,37 @@ def _log_likelihood(fit: Fit, num_draws: int, labels: dict[str, list[Any]]) -> x
         values, bound = torch.stack([row for row, _ in scored]).reshape(chains, length, -1), scored[0][1]
     dataset = _dataset({site: values}, {site: (fit.model.row_axis,)}, labels)
     dataset.attrs["bound"] = bound
+    return dataset
+
+
+def _dyads_are_cheap(fit: Fit, posterior: xr.Dataset) -> bool:
+    site = fit.model.local_site
+    if site not in posterior or posterior.sizes["node"] < len(fit.data):
+        return False
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    return draws * len(fit.data) ** 2 <= _DYADS
+
+
+def _dyad_scores(fit: Fit, graph: GraphData, posterior: xr.Dataset) -> xr.Dataset:
+    """log p(x_ij | globals, locals) of every observed dyad at every draw."""
+    model: Any = fit.model
+    sites = [*model.global_sites, model.local_site]
+    draws = {site: torch.as_tensor(posterior[site].values).to(graph.x.device) for site in sites}
+    i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
+    observed = graph.is_observed(i, j)
+    chains, length = posterior.sizes["chain"], posterior.sizes["draw"]
+    found = [
+        observed_log_prob(model, {site: value[c, d] for site, value in draws.items()}, graph)[observed]
+        for c in range(chains)
+        for d in range(length)
+    ]
+    arrow = "->" if model.directed else "--"
+    names = [str(name) for name in graph.names]
+    label = [f"{names[a]} {arrow} {names[b]}" for a, b in zip(i[observed].tolist(), j[observed].tolist(), strict=True)]
+    values = torch.stack(found).reshape(chains, length, -1)
+    site = model.observed_site
+    dataset = _dataset({site: values}, {site: ("dyad",)}, {"dyad": _distinct(label)})
+    dataset.attrs["given"] = model.local_site
     return dataset
 
 

@@ -15,6 +15,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
+from custom_inference._dyads import sampled_bound, sampled_log_joint
 from custom_inference._enumerate import enumerated_log_joint
 from custom_inference.posterior import (
     CodePosterior,
@@ -26,13 +27,15 @@ from custom_inference.posterior import (
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import POINT
 from custom_inference.steps._table import ENGINES
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, GraphModel, MethodError, Model
 from ppl_models._errors import unknown_name
 
 #: Draws that the ELBO of a continuous posterior is estimated by: of sparse data so many that they take at most about
 #: _ELBO_PRODUCTS products of entries and components, but no fewer than the second number.
 _ELBO_DRAWS = (200, 10)
 _ELBO_PRODUCTS = 2**27
+#: Terms (dyad, values of its ends) that the bound of a graph is evaluated by.
+_GRAPH_TERMS = 2**23
 
 
 class Local(NamedTuple):
@@ -175,12 +178,11 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
     with torch.no_grad():
         if isinstance(posterior, PointPosterior):
             return torch.full_like(posterior.value[: 1 if model.is_graph else None, 0], torch.nan)
+        if isinstance(model, GraphModel):
+            return _graph_bound(model, params, data, posterior)
         if isinstance(posterior, ContinuousPosterior):
             draws = posterior.sample(_elbo_draws(data, posterior))
-            log_q = [posterior.log_prob(one) for one in draws]
-            if model.is_graph:
-                log_q = [one.sum().unsqueeze(0) for one in log_q]
-            gains = [row_log_joint(model, params, data, one) - q for one, q in zip(draws, log_q, strict=True)]
+            gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
             return torch.stack(gains).mean(0)
         if "mean_field" in engines_of(model):
             steps = steps_for(model, "mean_field")
@@ -188,6 +190,17 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
         (_, log_q), exact = posterior.table(), enumerate_local(model, params, data)
         log_p = exact.posterior.table()[1] + exact.bound[:, None]
         return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
+
+
+def _graph_bound(model: GraphModel, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
+    """(1,). Of large graphs an estimate too: by ``_GRAPH_TERMS`` terms of dyads, edges and others drawn apart."""
+    blocks = model.num_blocks
+    if not isinstance(posterior, ContinuousPosterior):
+        return sampled_bound(model, params, data, posterior.mean, batch_size=max(1, _GRAPH_TERMS // blocks**2))
+    dyads = min(_GRAPH_TERMS // blocks, model.num_dyads(len(data)))
+    draws = posterior.sample(min(_ELBO_DRAWS[0], max(_ELBO_DRAWS[1], _ELBO_PRODUCTS // (dyads * blocks))))
+    joint = [sampled_log_joint(model, params, data, one, batch_size=dyads) for one in draws]
+    return torch.stack([p - posterior.log_prob(one).sum() for p, one in zip(joint, draws, strict=True)]).mean()[None]
 
 
 def _elbo_draws(data: Data, posterior: LocalPosterior) -> int:

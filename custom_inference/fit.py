@@ -88,7 +88,8 @@ class Fit:
     def _axis_sizes(self, site: str, axes: tuple[str, ...]) -> list[tuple[str, int]]:
         shape = self.model.shapes.get(site)
         if shape is None:
-            return [(self.model.row_axis, len(self.data))] if self.model.row_axis in axes else []
+            sizes = {self.model.row_axis: len(self.data), self.model.feature_axis: self.data.num_features}
+            return [(axis, sizes[axis]) for axis in axes if axis in sizes]
         return list(zip(axes, shape, strict=True))
 
     def _as_data(self, x: Any, mask: Any) -> Data:

@@ -57,15 +57,18 @@ def feature_mean(
 def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
     """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; of a graph (1,)."""
     if model.is_graph:
-        return _observed_log_prob(model, params, data, local).sum().unsqueeze(0)
+        return observed_log_prob(model, {**params, model.local_site: model.local_value(local)}, data).sum().unsqueeze(0)
     blocks = [slice(start, start + _BLOCK_ROWS) for start in range(0, len(data), _BLOCK_ROWS)]
-    return torch.cat([_observed_log_prob(model, params, data.rows(block), local[block]) for block in blocks])
+    return torch.cat(
+        [observed_log_prob(model, {**params, model.local_site: local[block]}, data.rows(block)) for block in blocks]
+    )
 
 
-def _observed_log_prob(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
-    data = model.as_read(data)
-    with isolated(0), default_dtype(local.dtype):
-        program = pyro.condition(model, data={**params, model.local_site: model.local_value(local)})
+def observed_log_prob(model: Model, values: Mapping[str, Tensor], data: Data) -> Tensor:
+    """log p(x | values of every latent site), of each row (N,), or of each dyad of a graph (E,)."""
+    data, like = model.as_read(data), next(value for value in values.values() if value.is_floating_point())
+    with isolated(0), default_dtype(like.dtype):
+        program = pyro.condition(model, data=dict(values))
         trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
     site: Any = trace.nodes[model.observed_site]
     return site["fn"].log_prob(site["value"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro
@@ -14,6 +14,9 @@ from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, config_enume
 from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 
+from custom_inference._capacity import require_labelings
+from custom_inference._dyads import DyadSample
+from custom_inference._graph_starts import graph_start, random_locals
 from custom_inference._isolation import default_dtype, isolated
 from custom_inference._progress import Progress
 from custom_inference._row_adam import RowAdam
@@ -25,10 +28,11 @@ from custom_inference.guides import FactorizedBound, FactorizedNoisyOr, Guide
 from custom_inference.guides._dirichlet import ClosedFormELBO
 from custom_inference.guides._globals import GLOBAL_GUIDES, DirichletGlobals, global_guide, global_kind, with_modes
 from custom_inference.guides._protocol import ENUMERATE_UP_TO, LocalGuide
+from custom_inference.guides.graphs import LabellingBound, LabellingGuide
 from custom_inference.posterior import PointPosterior
 from custom_inference.steps._protocol import POINT
 from custom_inference.vem import named_guide
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, GraphModel, MethodError, Model
 from ppl_models._errors import unknown_name
 
 #: Guides of the globals alone: the codes are summed out by enumeration.
@@ -36,6 +40,11 @@ _GLOBAL_GUIDES = ("delta", "normal")
 #: Learning rates of logarithms of concentrations, which move over many orders of magnitude, relative to the others':
 #: those of the globals, and those of documents, each of which few minibatches see.
 _RATES = {"_concentration": 4.0, "local_parameters": 8.0}
+#: A step sees at most about so many (dyad, block of one end, block of the other) terms of a graph by default; of
+#: memberships (dyad, block) terms. And no fewer dyads than the second number.
+_DYAD_TERMS, _FEWEST_DYADS = 2**21, 2**12
+#: Starts of a graph's nodes at given globals beside the matched partition, and steps by which they are judged.
+_RANDOM_STARTS, _BRIEF_STEPS = 5, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +135,9 @@ class SVI:
         progress: bool = True,
     ) -> Fit:
         """Fit globals and guide. ``init`` gives starting values of the globals (another fit, or a mapping)."""
-        checked = model.as_read(model.prepare(data, mask=mask, dtype=dtype, device=device))
-        model.check_for_fitting(checked)
+        prepared = model.prepare(data, mask=mask, dtype=dtype, device=device)
+        model.check_for_fitting(prepared)
+        checked = self._as_read(model, prepared)
         begin = time.perf_counter()
         with isolated(seed), default_dtype(dtype):
             start = self._start(model, checked, init, seed)
@@ -142,8 +152,15 @@ class SVI:
         """Random starting values: at the priors' medians the components are equal, a saddle point."""
         given = check_init(model, init)
         if given is None:
-            return initial_values(model, data, seed)
-        return off_the_edges(model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
+            started = graph_start if isinstance(model, GraphModel) else initial_values
+            return started(model, data, seed)
+        start = off_the_edges(model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
+        values = init.params if isinstance(init, Fit) else init
+        local = values.get(model.local_site) if model.is_graph else None
+        if local is not None and len(local) == len(data):
+            local = off_the_edges(model, {model.local_site: torch.as_tensor(local)}, 1e-6)[model.local_site]
+            start[model.local_site] = local.to(data.x if local.is_floating_point() else data.x.device)
+        return start
 
     def _program(self, model: Model) -> Model:
         """The model with priors that points have a maximum under."""
@@ -157,7 +174,15 @@ class SVI:
             return named_guide(self.guide).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return self.guide
 
+    def _as_read(self, model: Model, data: Data) -> Data:
+        """What the program reads; a graph in minibatches of dyads stays sparse, hidden dyads being never drawn."""
+        if isinstance(model, GraphModel) and self._batch(model, data) is not None:
+            return data
+        return model.as_read(data)
+
     def _batch(self, model: Model, data: Data) -> int | None:
+        if isinstance(model, GraphModel):
+            return self._dyads_a_step(model, data)
         if self.sums_codes and model.has_continuous_locals:
             # Pyro's automatic guides hold the locals of the rows that they first saw, and no others.
             if isinstance(self.batch_size, int) and self.batch_size < len(data):
@@ -174,12 +199,29 @@ class SVI:
         per_row = 2**model.code_bits * data.num_features
         return None if per_row * len(data) <= 2**22 else max(16, 2**20 // per_row)
 
+    def _dyads_a_step(self, model: GraphModel, data: Data) -> int | None:
+        """All, unless they times the values of their ends are more than ``_DYAD_TERMS``."""
+        total = model.num_dyads(len(data))
+        if self.batch_size == "auto":
+            size = max(_FEWEST_DYADS, _DYAD_TERMS // model.num_blocks ** (1 if model.has_continuous_locals else 2))
+        else:
+            size = total if self.batch_size is None else int(self.batch_size)
+        if size >= total:
+            return None
+        if model.summed_out is not model or (self.sums_codes and not model.has_continuous_locals):
+            if self.batch_size == "auto":
+                return None
+            raise MethodError("where blocks are enumerated there are no minibatches of dyads; use batch_size=None")
+        return size
+
     def _loss(self, guide: Any, enumerates: bool) -> Any:
         if self.loss is not None:
             return self.loss
         if isinstance(guide, LocalGuide):
             if isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized":
                 return FactorizedBound()
+            if isinstance(guide, LabellingGuide):
+                return LabellingBound(num_particles=self.num_particles)
             if enumerates:  # sites that the program marks for it
                 return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
             if guide.analytic:
@@ -203,14 +245,20 @@ class SVI:
         enumerates = codes or model.summed_out is not model
         loss = self._loss(guide, enumerates)
         if codes:
+            if isinstance(model, GraphModel):
+                require_labelings(model, len(data), instead='guide="mean_field"')
             program = config_enumerate(program, default="parallel")
+        mask = data.mask
+        if isinstance(model, GraphModel) and batch_size is not None:
+            sample = DyadSample(model, data, batch_size)
+            program, batch_size, mask = sample(program), sample.batch_size, None
         inference = PyroSVI(program, guide, self._optimizer(guide, batch_size), loss)
         trace: list[float] = []
         outcome = f"ran {self.steps} steps"
         try:
             with Progress(self.steps, self.name, enabled=progress) as bar:
                 for _ in range(self.steps):
-                    value: Any = inference.step(data.x, mask=data.mask, batch_size=batch_size)
+                    value: Any = inference.step(data.x, mask=mask, batch_size=batch_size)
                     trace.append(-float(value))
                     bar.advance(trace[-1] / len(data))
         except KeyboardInterrupt:
@@ -277,6 +325,20 @@ class SVI:
         draws = align_draws(draws, model.dims, site=model.component_site)
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
+    def _best_start(self, model: GraphModel, program: Any, params: dict[str, Tensor], data: Data) -> Any:
+        """A guide of the nodes at given globals: of a matched partition and of random starts the best after a while.
+
+        Whatever the globals are, most starts end in local optima.
+        """
+        brief, found = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate), []
+        for local in (None, *random_locals(model, data, _RANDOM_STARTS)):
+            given = params if local is None else {**params, model.local_site: local}
+            guide = self._guide(model, data, given, None)
+            with pyro.get_param_store().scope():  # parameters of all guides have the same names
+                trace, _ = brief._optimise(model, program, guide, data, False)
+            found.append((sum(trace[-10:]), len(found), guide))
+        return max(found)[2]
+
     # ----- locals at given globals ------------------------------------------------------------------------
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
@@ -288,8 +350,9 @@ class SVI:
             raise MethodError("a custom Pyro guide has no posterior at given globals")
         params = off_the_edges(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
-            guide = self._guide(model, data, params, None)
             program = pyro.condition(model, data=params)
+            guide = self._best_start(model, program, params, data) if isinstance(model, GraphModel) else None
+            guide = guide or self._guide(model, data, params, None)
             self._optimise(model, program, guide, data, False)
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))

@@ -60,7 +60,7 @@ def graph(
             found = f"a string, {source[:40]!r}, that names no file"
             raise DataError(found, expected="a graph, a matrix, edges, or the path of a file")
         found = read_graph_file(Path(source), columns=columns, weight=weight if isinstance(weight, str) else None)
-        source, edges = found.source, found.edges
+        source, edges, columns = found.source, found.edges, ("source", "target")  # as the frame of the file is called
         nodes = found.nodes if nodes is None else nodes
         directed = found.directed if directed is None else directed
         weight = None if isinstance(weight, str) and edges is not None else weight

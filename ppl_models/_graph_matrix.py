@@ -168,7 +168,8 @@ class GraphData(Data):
             place[chosen] = np.arange(len(chosen))
             moved = place[self.hidden.cpu().numpy()]
             hidden = _sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed, self.x.device)
-        names = [self.names[n] for n in chosen.tolist()]
+        names = self.names
+        names = [names[n] for n in chosen.tolist()]
         return replace(self, x=x, hidden=hidden, coords=_coords(names))
 
     def without(self, dyads: Tensor | Array) -> GraphData:

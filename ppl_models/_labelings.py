@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
+from torch.distributions.kl import register_kl
 from torch.distributions.transforms import Transform
 
 from ppl_models._errors import CapacityError
@@ -85,6 +86,30 @@ class Labelling(TorchDistribution):
         every = all_labelings(size, blocks, device=self.probs.device)
         every = every.reshape((-1,) + (1,) * len(self.batch_shape) + (size,))
         return every.expand((-1, *self.batch_shape, size)) if expand else every
+
+
+@register_kl(Labelling, Labelling)
+def _divergence(q: Labelling, p: Labelling) -> Tensor:
+    """KL(q || p) = sum_i sum_k q_ik (log q_ik - log p_ik)."""
+    log_q, log_p = (torch.log(one.probs.clamp_min(torch.finfo(one.probs.dtype).tiny)) for one in (q, p))
+    return (q.probs * (log_q - log_p)).sum((-2, -1))
+
+
+class EndBlocks(NamedTuple):
+    """In place of the blocks of all nodes: those of the first and of the second node of every dyad, (..., E) each.
+
+    A program whose ``block`` has this value gives p(x_ij | q_i = a, q_j = b) for all pairs (a, b) at once, which is
+    what expectations under independent nodes are made of.
+    """
+
+    first: Tensor
+    second: Tensor
+
+    @classmethod
+    def every(cls, num_blocks: int, *, device: Any = None) -> EndBlocks:
+        """All K^2 pairs, (K, 1, 1) and (1, K, 1): log-probabilities of the dyads come out as (K, K, E)."""
+        block = torch.arange(num_blocks, device=device)
+        return cls(block[:, None, None], block[None, :, None])
 
 
 class _SymmetricConstraint(constraints.Constraint):

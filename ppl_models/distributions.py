@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models._errors import CapacityError
-from ppl_models._labelings import Labelling, Symmetric, all_labelings
+from ppl_models._labelings import EndBlocks, Labelling, Symmetric, all_labelings
 from ppl_models._tokens import Tokens
 
 __all__ = [
     "MAX_ENUMERABLE_BITS",
     "BernoulliVector",
+    "EndBlocks",
     "Flat",
     "Labelling",
     "NoisyOr",

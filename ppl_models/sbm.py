@@ -27,7 +27,7 @@ from torch import Tensor
 from ppl_models import _sparse
 from ppl_models._graph_data import GraphData
 from ppl_models._graph_model import GraphModel
-from ppl_models._labelings import Labelling
+from ppl_models._labelings import EndBlocks, Labelling
 from ppl_models._model import Example, require_positive, require_simplex, require_unit_interval
 
 
@@ -57,8 +57,11 @@ class BlockModel(GraphModel):
         """The blocks of the nodes (N,) as one event; enumerated ones have axes in front."""
         return pyro.sample("block", Labelling(site["block_proportion"].unsqueeze(-2).expand(num_nodes, -1)))
 
-    def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Any:
-        return self.edges_between(site, _of_nodes(local, i), _of_nodes(local, j), i, j)
+    def edge_distribution(
+        self, site: Mapping[str, Tensor], local: Tensor | EndBlocks, i: Tensor, j: Tensor
+    ) -> Any:
+        ends = local if isinstance(local, EndBlocks) else EndBlocks(_of_nodes(local, i), _of_nodes(local, j))
+        return self.edges_between(site, ends.first, ends.second, i, j)
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         """p(x_ij | q_i, q_j) at the blocks (..., E) of the nodes i and j (E,)."""

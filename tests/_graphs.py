@@ -63,19 +63,19 @@ def small_problem(name: str, *, directed: bool, hidden: float = 0.0, seed: int =
 
 
 def drawn(model: GraphModel, truth: dict[str, Tensor], *, hidden: float = 0.0, seed: int = 0) -> Data:
-    """A graph from the model at ``truth``, nodes named, some of its dyads hidden."""
+    """A graph from the model at ``truth``, nodes named, some of its dyads hidden, no node without an edge."""
     rng = np.random.default_rng([seed, 1])
     i, j = model.dyads(torch.arange(model.num_dyads()))
     params = {site: truth[site] for site in model.global_sites}
-    mean = model.edge_distribution(params, truth[model.local_site], i, j).mean.numpy()
-    values = rng.poisson(mean) if model.edge_kind == "counts" else rng.random(len(mean)) < mean
-    x = model.as_data(torch.as_tensor(values.astype(float)))
-    mask = None
-    if hidden:
-        seen = model.as_data(torch.as_tensor((rng.random(len(mean)) >= hidden).astype(float)))
-        mask = (seen > 0) | ((torch.eye(len(x)) > 0) & (not model.self_loops))
+    mean, names = model.edge_distribution(params, truth[model.local_site], i, j).mean.numpy(), None
+    while names is None:
+        values = rng.poisson(mean) if model.edge_kind == "counts" else rng.random(len(mean)) < mean
+        seen = model.as_data(torch.as_tensor((rng.random(len(mean)) >= hidden).astype(float))) > 0
+        x = model.as_data(torch.as_tensor(values.astype(float))) * seen
+        if bool((x.sum(0) + x.sum(1) > x.diagonal()).all()):
+            names = [f"node {n}" for n in range(len(x))]
+    mask = seen | ((torch.eye(len(x)) > 0) & (not model.self_loops)) if hidden else None
     data = model.prepare(x, mask=mask, dtype=torch.float64)
-    names = [f"node {n}" for n in range(len(x))]
     return replace(data, coords={**data.coords, "row": names, "feature": names})
 
 

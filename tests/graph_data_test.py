@@ -379,6 +379,9 @@ def test_files_with_numbers_and_weights(tmp_path):
     assert graph(tmp_path / "a.edgelist", weight=False).edge_values().tolist() == [1, 1]
     pd.DataFrame(UNDIRECTED).to_csv(tmp_path / "m.csv", index=False)
     assert graph(tmp_path / "m.csv").num_edges == 3
+    pd.DataFrame({"w": [2.0], "u": ["a"], "v": ["b"]}).to_csv(tmp_path / "named.csv", index=False)
+    named = graph(tmp_path / "named.csv", columns=("u", "v"), weight="w")
+    assert named.names == ["a", "b"] and named.edge_values().tolist() == [2]
     np.savez(tmp_path / "n.npz", edges=np.array([[0, 1]]), n=5)
     assert len(graph(tmp_path / "n.npz")) == 5
 

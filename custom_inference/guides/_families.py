@@ -17,7 +17,7 @@ from ppl_models._model import support_of
 #: Keeps concentrations and scales off zero, where densities have no finite gradient.
 _EDGE = 1e-3
 #: Logarithms of concentrations are kept within: draws at far larger ones are constants to rounding.
-_LOG_CONCENTRATION = (-7.0, 20.0)
+LOG_CONCENTRATION = (-7.0, 20.0)
 
 
 class ContinuousFamily(NamedTuple):
@@ -38,7 +38,7 @@ def _dirichlet(raw: Tensor) -> Any:
 
 
 def _log_dirichlet(raw: Tensor) -> Any:
-    return GuideDirichlet(raw.clamp(*_LOG_CONCENTRATION).exp(), validate_args=False)
+    return GuideDirichlet(raw.clamp(*LOG_CONCENTRATION).exp(), validate_args=False)
 
 
 def _normal(raw: Tensor) -> Any:

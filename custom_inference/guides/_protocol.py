@@ -66,16 +66,20 @@ class LocalGuide(PyroModule):
         raise NotImplementedError
 
     def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
-        params = self.fixed
-        if self.globals_guide is not None:
-            params = dict(self.globals_guide(x, mask=mask, batch_size=batch_size))
-        assert params is not None
+        params = self.draw_globals(x, mask, batch_size)
         with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1) as index:
             infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None
             distribution = self.local_distribution(x, mask, index, params)
             pyro.sample(self.model_spec.local_site, distribution, infer=infer)
         return params
+
+    def draw_globals(self, x: Tensor, mask: Tensor | None, batch_size: int | None) -> dict[str, Tensor]:
+        """The globals, drawn or fixed."""
+        if self.globals_guide is not None:
+            return dict(self.globals_guide(x, mask=mask, batch_size=batch_size))
+        assert self.fixed is not None
+        return self.fixed
 
     #: Whether divergences from the priors are to be taken in closed form (TraceMeanField_ELBO).
     analytic: bool = False

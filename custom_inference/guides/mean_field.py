@@ -12,7 +12,8 @@ from torch.distributions import constraints
 
 from custom_inference.guides._families import ContinuousFamily, continuous_family
 from custom_inference.guides._protocol import Globals, Guide, LocalGuide
-from ppl_models import Data, Model
+from custom_inference.guides.graphs import LabellingGuide, MembershipGuide
+from ppl_models import Data, GraphModel, Model
 from ppl_models.distributions import BernoulliVector
 
 
@@ -23,6 +24,8 @@ class MeanField(Guide):
     In VariationalEM by coordinate ascent, with E[log(1 - e^{-a})] of NOCA evaluated to a known accuracy; in SVI with
     lambda as constrained per-row parameters. Continuous latents get, in SVI, a Dirichlet (memberships) or independent
     normals (scores) a row.
+
+    Of a graph's nodes, in SVI: blocks independent, Q = prod_i Cat(phi_i), or a Dirichlet a membership.
     """
 
     bound_name: ClassVar[str] = "mean_field"
@@ -30,6 +33,9 @@ class MeanField(Guide):
     def bind(
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:
+        if isinstance(model, GraphModel):
+            kind = MembershipGuide if model.has_continuous_locals else LabellingGuide
+            return kind(model, data, globals_, init)
         if model.has_continuous_locals:
             return ContinuousMeanFieldGuide(model, data, globals_, init, continuous_family(model, data))
         return MeanFieldGuide(model, data, globals_, init)

@@ -2,17 +2,20 @@
 
 from custom_inference.posterior._divergence import kullback_leibler
 from custom_inference.posterior._protocol import LocalPosterior
-from custom_inference.posterior.betas import BetaPosterior, SymmetricBetaPosterior
 from custom_inference.posterior.codes import BernoulliPosterior, CodePosterior
 from custom_inference.posterior.continuous import (
+    BetaPosterior,
     ContinuousPosterior,
     DirichletMixture,
     DirichletPosterior,
     GammaPosterior,
     GaussianPosterior,
     PointPosterior,
+    SymmetricBetaPosterior,
+    SymmetricGammaPosterior,
 )
 from custom_inference.posterior.draws import DirichletDraws
+from custom_inference.posterior.joint_dirichlet import JointDirichletMixture
 from custom_inference.posterior.labellings import LabellingPosterior
 
 #: By name: what a saved fit may hold.
@@ -27,9 +30,11 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         DirichletPosterior,
         GammaPosterior,
         GaussianPosterior,
+        JointDirichletMixture,
         LabellingPosterior,
         PointPosterior,
         SymmetricBetaPosterior,
+        SymmetricGammaPosterior,
     )
 }
 
@@ -44,9 +49,11 @@ __all__ = [
     "DirichletPosterior",
     "GammaPosterior",
     "GaussianPosterior",
+    "JointDirichletMixture",
     "LabellingPosterior",
     "LocalPosterior",
     "PointPosterior",
     "SymmetricBetaPosterior",
+    "SymmetricGammaPosterior",
     "kullback_leibler",
 ]

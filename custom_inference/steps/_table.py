@@ -8,6 +8,7 @@ from custom_inference.steps._protocol import Steps
 from custom_inference.steps.aspect_dirichlet import AspectDirichlet
 from custom_inference.steps.aspect_exact import AspectExact
 from custom_inference.steps.aspect_map import AspectMap
+from custom_inference.steps.covariate_sbm import CovariateExact, CovariateMeanField
 from custom_inference.steps.cvq_exact import CvqExact
 from custom_inference.steps.cvq_mean_field import CvqMeanField
 from custom_inference.steps.cvq_truncated import CvqTruncated
@@ -29,11 +30,15 @@ from custom_inference.steps.mixture_of_counts import (
 )
 from custom_inference.steps.mmsb_cvb0 import MmsbCvb0
 from custom_inference.steps.mmsb_dirichlet import MmsbDirichlet
+from custom_inference.steps.mmsb_exact import MmsbExact
 from custom_inference.steps.mmsb_vb import MmsbVB
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.steps.sbm_exact import SbmExact
+from custom_inference.steps.sbm_mean_field import SbmMeanField
+from custom_inference.steps.sbm_vb import SbmVB
 from custom_inference.steps.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from ppl_models import (
     CVQ,
@@ -41,19 +46,23 @@ from ppl_models import (
     MMSB,
     NOCA,
     PLSA,
+    SBM,
     AspectBernoulli,
+    CovariateSBM,
     LogisticPCA,
     MixtureOfBernoullis,
     MixtureOfCategoricals,
     MixtureOfMultinomials,
     MixtureOfPoissons,
     Model,
+    PoissonSBM,
     UserRatingProfile,
 )
 
 #: The first family after "evidence" is used by default where exact sums are not feasible.
 ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     AspectBernoulli: {"evidence": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
+    CovariateSBM: {"evidence": CovariateExact, "mean_field": CovariateMeanField},
     CVQ: {"evidence": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
     LDA: {"evidence": LdaExact, "dirichlet": LdaDirichlet, "vb": LdaVB, "cvb0": LdaCvb0, "map": LdaMap},
     LogisticPCA: {"evidence": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
@@ -61,13 +70,15 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
     MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
     MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
-    MMSB: {"dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
+    MMSB: {"evidence": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
     NOCA: {
         "evidence": NocaExact,
         "truncated": NocaTruncated,
         "factorized": NocaFactorized,
         "mean_field": NocaMeanField,
     },
+    PoissonSBM: {"evidence": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
+    SBM: {"evidence": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
     UserRatingProfile: {
         "evidence": ProfileExact,
         "dirichlet": ProfileDirichlet,

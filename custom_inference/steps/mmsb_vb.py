@@ -101,7 +101,7 @@ class MmsbVB(MmsbSteps):
         kind = BetaPosterior if self.model.directed else SymmetricBetaPosterior
         found: dict[str, Any] = {"edge_probability": kind(params["links"], params["gaps"])}
         if "background" in params:
-            found["sparsity"] = BetaPosterior(*params["background"])
+            found["sparsity"] = BetaPosterior(params["background"][0], params["background"][1])
         return {site: posterior.mean for site, posterior in found.items()}, found
 
     def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:

@@ -2,23 +2,43 @@
 
 from ppl_models.datasets._aspects import admixture, aspect_images, sample_aspects
 from ppl_models.datasets._files import read_matrix
+from ppl_models.datasets._graphs import (
+    GeneratedGraph,
+    common_cause_graph,
+    common_effect_graph,
+    hierarchy_graph,
+    karate,
+    nine_nodes,
+    ring_graph,
+    sample_mmsb,
+    sample_sbm,
+)
 from ppl_models.datasets._images import Generated, image_patterns, overlapping_boxes, sample_noca
 from ppl_models.datasets._real import bars, mixed_images, sample_cvq
 from ppl_models.datasets._topics import river_bank, sample_lda, topic_corpus
 
 __all__ = [
     "Generated",
+    "GeneratedGraph",
     "admixture",
     "aspect_images",
     "bars",
+    "common_cause_graph",
+    "common_effect_graph",
+    "hierarchy_graph",
     "image_patterns",
+    "karate",
     "mixed_images",
+    "nine_nodes",
     "overlapping_boxes",
     "read_matrix",
+    "ring_graph",
     "river_bank",
     "sample_aspects",
     "sample_cvq",
     "sample_lda",
+    "sample_mmsb",
     "sample_noca",
+    "sample_sbm",
     "topic_corpus",
 ]

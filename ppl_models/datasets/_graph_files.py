@@ -63,7 +63,7 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _text(path: Path) -> list[tuple[Any, ...]]:
+def _text(path: Path) -> pd.DataFrame:
     raw = path.read_bytes()
     raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     try:
@@ -80,19 +80,18 @@ def _text(path: Path) -> list[tuple[Any, ...]]:
         where = f"line {odd} has {len(dict(numbered)[odd])} fields" if odd else "no edges"
         raise FileFormatError(f"{path}: {where}; expected two nodes a line, and perhaps a weight")
     ends = [[fields[k].strip() for _, fields in numbered] for k in (0, 1)]
-    ends = _numbers_if_all(ends)
-    if widths == {2}:
-        return list(zip(*ends, strict=True))
-    try:
-        weights = np.array([fields[2] for _, fields in numbered], dtype=np.float64)
-    except ValueError as error:
-        raise FileFormatError(f"{path}: a weight is no number: {_first_line(error)}") from None
-    return list(zip(*ends, weights.tolist(), strict=True))
+    frame = pd.DataFrame(dict(zip(("source", "target"), _numbers_if_all(ends), strict=True)))
+    if widths == {3}:
+        try:
+            frame["weight"] = np.array([fields[2] for _, fields in numbered], dtype=np.float64)
+        except ValueError as error:
+            raise FileFormatError(f"{path}: a weight is no number: {_first_line(error)}") from None
+    return frame
 
 
-def _numbers_if_all(ends: list[list[str]]) -> list[list[Any]]:
+def _numbers_if_all(ends: list[list[str]]) -> list[Any]:
     if all(end.isdecimal() for column in ends for end in column):
-        return [[int(end) for end in column] for column in ends]
+        return [np.array(column, dtype=np.int64) for column in ends]
     return ends
 
 
