@@ -43,8 +43,8 @@ def propose_membership(rows: Dyads, model: Model, generator: torch.Generator, at
 
 def _partition(rows: Dyads, blocks: int, seed: int, attempt: int) -> NDArray[np.int64]:
     """Labels (N,)."""
-    from custom_inference.steps._sbm_state import BERNOULLI, graph_of
     from custom_inference.steps import _sbm_partitions as partitions
+    from custom_inference.steps._sbm_state import BERNOULLI, graph_of
 
     if len(rows) <= _SEARCHED:
         return partitions.propose_partition(rows.graph, blocks, "bernoulli", seed, attempt // 2)
