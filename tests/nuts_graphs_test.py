@@ -40,12 +40,9 @@ def test_potential_is_the_log_joint_with_blocks_summed_out(kind, directed):
     raw = {site: transforms[site](value).requires_grad_() for site, value in params.items()}
     value = potential(raw)
     exact = ci.Exact(generic=True).local_posterior(model, params, model.as_read(data)).bound
-    volume = sum(transforms[s].inv.log_abs_det_jacobian(z, params[s]).sum() for s, z in raw.items())
+    volume = sum(transforms[s].inv.log_abs_det_jacobian(z.detach(), params[s]).sum() for s, z in raw.items())
     prior = sum(model.prior(site).log_prob(v).sum() for site, v in params.items())
-    flat = sum(model.prior(s).log_prob(v).sum() for s, v in params.items()) - model.log_prior(params)
-    expected = -(float(exact) + float(prior) + float(volume))
-    # The density of flat priors is a constant, which is left out where the steps give the evidence.
-    assert np.isclose(float(value), expected, rtol=1e-9) or np.isclose(float(value), expected + float(flat), rtol=1e-9)
+    assert np.isclose(float(value.detach()), -float(exact + prior + volume), rtol=1e-9)
     value.backward()
     assert all(torch.isfinite(z.grad).all() for z in raw.values())
 
@@ -54,11 +51,11 @@ def test_blocks_are_summed_out_and_densities_have_their_posterior_mean():
     """The mean of the summed densities, which no order of the blocks changes, against importance sampling."""
     data = two_groups(directed=False)
     model = SBM(num_blocks=2, num_nodes=6, directed=False)
-    fit = ci.NUTS(num_samples=60, warmup=40, chains=2, max_tree_depth=4).fit(model, data, progress=False)
+    fit = ci.NUTS(num_samples=30, warmup=20, chains=1, max_tree_depth=3).fit(model, data, progress=False)
     eta = fit.draws["edge_probability"]
-    assert eta.shape == (2, 60, 2, 2) and torch.equal(eta, eta.transpose(2, 3))
+    assert eta.shape == (1, 30, 2, 2) and torch.equal(eta, eta.transpose(2, 3))
     assert set(fit.draws) == {"block_proportion", "edge_probability"} and "0 divergences" in fit.status
-    drawn = [{s: model.prior(s).sample() for s in model.global_sites} for _ in range(1500)]
+    drawn = [{s: model.prior(s).sample() for s in model.global_sites} for _ in range(1000)]
     dense, weight, value = data.dense(), [], []
     for params in drawn:
         arrays = {site: v.numpy() for site, v in params.items()}
@@ -71,7 +68,7 @@ def test_blocks_are_summed_out_and_densities_have_their_posterior_mean():
     expected = float(share @ np.array(value))
     sigma = float(np.sqrt(share @ (np.array(value) - expected) ** 2))
     found = eta.diagonal(dim1=2, dim2=3).sum(-1)
-    assert effective > 30 and abs(float(found.mean()) - expected) < 4 * sigma * (1 / effective + 1 / 25) ** 0.5
+    assert effective > 30 and abs(float(found.mean()) - expected) < 4 * sigma * (1 / effective + 1 / 8) ** 0.5
     assert fit.posterior.mean.shape == (6, 2)
 
 
@@ -79,9 +76,9 @@ def test_blocks_are_summed_out_and_densities_have_their_posterior_mean():
 def test_memberships_are_sampled_with_the_globals(directed):
     data = two_groups(directed=directed)
     model = MMSB(num_blocks=2, num_nodes=6, directed=directed)
-    fit = ci.NUTS(num_samples=25, warmup=25, chains=1, max_tree_depth=4).fit(model, data, progress=False)
+    fit = ci.NUTS(num_samples=15, warmup=15, chains=1, max_tree_depth=3).fit(model, data, progress=False)
     membership, eta = fit.draws["membership"], fit.draws["edge_probability"]
-    assert membership.shape == (1, 25, 6, 2) and torch.allclose(membership.sum(-1), torch.ones(1, 25, 6))
+    assert membership.shape == (1, 15, 6, 2) and torch.allclose(membership.sum(-1), torch.ones(1, 15, 6))
     assert directed or torch.equal(eta, eta.transpose(2, 3))
     assert fit.params["membership"].shape == (6, 2) and torch.isfinite(fit.elbo).all()
 
