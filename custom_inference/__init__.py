@@ -20,6 +20,18 @@ from custom_inference.evaluate import recovered
 from custom_inference.exact import Exact
 from custom_inference.fit import Fit
 from custom_inference.gibbs import CollapsedGibbs
+from custom_inference.graphs import (
+    BlockChoice,
+    HeldDyads,
+    best_match_f1,
+    block_matrix,
+    choose_num_blocks,
+    communities,
+    hold_out_dyads,
+    integrated_likelihood,
+    link_prediction,
+    link_probability,
+)
 from custom_inference.guides import (
     AllCodes,
     Amortized,
@@ -47,6 +59,7 @@ __all__ = [
     "Alignment",
     "AllCodes",
     "Amortized",
+    "BlockChoice",
     "CollapsedGibbs",
     "CollapsedVariationalBayes",
     "Comparison",
@@ -58,6 +71,7 @@ __all__ = [
     "Fit",
     "GaussianScore",
     "Guide",
+    "HeldDyads",
     "HeldOut",
     "MeanField",
     "PointEstimate",
@@ -68,7 +82,11 @@ __all__ = [
     "VariationalEM",
     "align",
     "attribute",
+    "best_match_f1",
+    "block_matrix",
+    "choose_num_blocks",
     "coherence",
+    "communities",
     "compare",
     "cross_validate",
     "denoise",
@@ -76,6 +94,10 @@ __all__ = [
     "expand",
     "fit",
     "held_out",
+    "hold_out_dyads",
+    "integrated_likelihood",
+    "link_prediction",
+    "link_probability",
     "match_components",
     "perplexity",
     "phantoms",

@@ -28,13 +28,15 @@ class Alignment:
     similarity: Tensor
 
     def apply(self, params: dict[str, Tensor], dims: dict[str, tuple[str, ...]]) -> dict[str, Tensor]:
-        """The globals (or locals) with their component axes reordered."""
+        """The globals (or locals) with their component axes reordered; whole numbers are those of components."""
         index = torch.tensor(self.order)
         moved = {}
         for site, value in params.items():
             axes = dims.get(site, ())
+            if value.dtype == torch.int64:
+                value = torch.argsort(index).to(value.device)[value]
             for axis, name in enumerate(axes):
-                if name == "component":
+                if name in ("component", "to_component"):
                     # Draws carry (chain, draw) in front: count axes from the right.
                     value = value.index_select(value.ndim - len(axes) + axis, index.to(value.device))
             moved[site] = value
