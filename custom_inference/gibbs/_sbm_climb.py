@@ -1,6 +1,7 @@
 """Compiled moves that only climb: merges of blocks, and new divisions that raise log p(x, z). Import inside functions.
 
-Blocks a and b merged change their size and the cells of their rows and columns, in O(K) per pair.
+Blocks a and b merged change their size and the cells of their rows and columns, in O(K) per pair. Their nodes are
+moved only where the pair is chosen.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from custom_inference.gibbs._sbm_kernels import (
     _degrees,
     _log_gamma,
     enter,
+    entry,
     helper,
     inner,
     join_score,

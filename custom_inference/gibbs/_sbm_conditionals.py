@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from custom_inference.gibbs._mixture_kernels import _choose, _uniform
-from custom_inference.gibbs._sbm_kernels import _cell, _count, _gather, inner
+from custom_inference.gibbs._sbm_kernels import _cell, _count, _gather, entry, inner
 
 
 @entry

@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from custom_inference.gibbs._mixture_kernels import _uniform
-from custom_inference.gibbs._sbm_kernels import enter, helper, inner, join_score, place, shuffle, total, withdraw
+from custom_inference.gibbs._sbm_kernels import enter, entry, helper, inner, join_score, place, shuffle, total, withdraw
 
 
 @inner
