@@ -29,7 +29,7 @@ from custom_inference.steps._dirichlet import dirichlet_prior, log_prior_density
 from custom_inference.steps._normal import normal_parameters
 from custom_inference.steps._protocol import EXACT_UP_TO, EStep, Params, Steps
 from custom_inference.steps._weighted_logistic import fit_weighted
-from ppl_models import CovariateSBM, Data, Model
+from ppl_models import Data, Model
 from ppl_models._model import is_flat
 from ppl_models.distributions import all_labelings
 
