@@ -1,6 +1,6 @@
 """Inference: how the models of ``ppl_models`` are learned, and how far an approximation is from the truth."""
 
-from custom_inference.align import Alignment, align, match_components
+from custom_inference.align import Alignment, align, match_blocks, match_components
 from custom_inference.aspects import attribute, denoise, expand, phantoms
 from custom_inference.compare import Comparison, compare
 from custom_inference.default import fit
@@ -98,6 +98,7 @@ __all__ = [
     "integrated_likelihood",
     "link_prediction",
     "link_probability",
+    "match_blocks",
     "match_components",
     "perplexity",
     "phantoms",

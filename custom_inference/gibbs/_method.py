@@ -91,7 +91,8 @@ class CollapsedGibbs:
         CPU, whatever ``device`` holds the result.
         """
         begin = time.perf_counter()
-        checked = model.as_read(model.prepare(data, mask=mask, dtype=dtype, device=device))
+        checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
+        checked = checked if model.is_graph else model.as_read(checked)  # graphs are never made dense
         model.check_for_fitting(checked)
         sampler, start = sampler_of(model), check_init(model, init)
         sampler.check(model, checked)
@@ -148,9 +149,8 @@ class CollapsedGibbs:
         best = usable[0]
         if plan.align:
             for record in usable[1:]:
-                matched = match_components(best.mean[model.component_site], record.mean[model.component_site])
-                relabel(record, model, sampler, matched)
-        agreeing = [record for record in usable if self._agrees(model, best, record)]
+                relabel(record, model, sampler, match_components(best.profile, record.profile))
+        agreeing = [record for record in usable if self._agrees(best, record)]
         diagnostics = _diagnostics(model, agreeing)
         params = _averaged(agreeing)
         local = sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals]))
@@ -175,11 +175,10 @@ class CollapsedGibbs:
             },
         )
 
-    def _agrees(self, model: Model, best: Record, other: Record) -> bool:
+    def _agrees(self, best: Record, other: Record) -> bool:
         if not self.align:
             return True  # nothing was matched: all chains are draws from one posterior
-        first, second = (record.mean[model.component_site] for record in (best, other))
-        return bool((torch.cosine_similarity(first, second, dim=-1) > _SAME).all())
+        return bool((torch.cosine_similarity(best.profile, other.profile, dim=-1) > _SAME).all())
 
     def _status(
         self, records: list[Record], usable: list[Record], agreeing: list[Record], interrupted: bool, found: dict

@@ -47,6 +47,11 @@ class Chain(abc.ABC):
     def locals(self) -> Tensor:
         """What determines p(local_i | q, x) of every row, (N, ...): see :meth:`Sampler.local_of_draws`."""
 
+    def profile(self) -> Tensor | None:
+        """What the components are matched by, (K, ...), from one draw to the next and between chains; None: their
+        values in :meth:`means`."""
+        return None
+
     def learn(self) -> None:  # noqa: B027 - an empty default is meant
         """One step up log p(x, q) in the concentrations of the priors; by default they stay."""
 

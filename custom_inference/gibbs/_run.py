@@ -42,7 +42,8 @@ class Record:
     """What is known of one chain.
 
     trace: log p(x, q) every ``thin`` sweeps of the warm-up, then of every draw: lp. count: draws so far.
-    mean: the running mean of the conditional means. draws, locals, indicators: what is kept of them.
+    mean: the running mean of the conditional means. profile: that of what components are matched by.
+    draws, locals, indicators: what is kept of them.
     """
 
     chain: Chain
@@ -51,6 +52,7 @@ class Record:
     trace: list[float] = field(default_factory=list)
     lp: list[float] = field(default_factory=list)
     mean: Params = field(default_factory=dict)
+    profile: Tensor = field(default_factory=lambda: torch.zeros(0))
     draws: dict[str, list[Tensor]] = field(default_factory=dict)
     locals: list[Tensor] = field(default_factory=list)
     indicators: list[Tensor] = field(default_factory=list)
@@ -80,21 +82,20 @@ def run_chain(record: Record, model: Model, sampler: Sampler, plan: Plan, stop: 
 
 def collect(record: Record, model: Model, sampler: Sampler, plan: Plan) -> None:
     """Add the chain's present state to its record, in the labels of the mean so far."""
-    chain, site = record.chain, model.component_site
-    means = chain.means()
-    size = len(means[site])
-    same = Alignment(list(range(size)), torch.ones(size))
-    alignment = match_components(record.mean[site], means[site]) if plan.align and record.mean else same
-    means = alignment.apply(means, model.dims)
+    chain, means = record.chain, record.chain.means()
+    own = chain.profile()
+    profile = means[model.component_site] if own is None else own
+    same = Alignment(list(range(len(profile))), torch.ones(len(profile)))
+    alignment = match_components(record.profile, profile) if plan.align and record.count else same
+    means, order = alignment.apply(means, model.dims), torch.tensor(alignment.order)
     record.lp.append(chain.log_joint())
+    record.profile = profile if not record.count else _running(record.profile, profile[order], record.count)
     for name, value in means.items():
-        before = record.mean.get(name, torch.zeros_like(value))
-        record.mean[name] = before + (value - before) / (record.count + 1)
+        record.mean[name] = _running(record.mean.get(name, torch.zeros_like(value)), value, record.count)
     if plan.keep:
         drawn = {name: value for name, value in chain.draw().items() if name in plan.keep}
         for name, value in alignment.apply(drawn, model.dims).items():
             record.draws.setdefault(name, []).append(value)
-    order = torch.tensor(alignment.order)
     if record.count % plan.local_every == 0:
         record.locals.append(sampler.relabelled(chain.locals(), order))
     if plan.indicators:
@@ -102,10 +103,15 @@ def collect(record: Record, model: Model, sampler: Sampler, plan: Plan) -> None:
     record.count += 1
 
 
+def _running(before: Tensor, value: Tensor, count: int) -> Tensor:
+    """The mean of so many values and one more."""
+    return before + (value - before) / (count + 1)
+
+
 def relabel(record: Record, model: Model, sampler: Sampler, alignment: Alignment) -> None:
     """Reorder the components of everything that was collected."""
     order = torch.tensor(alignment.order)
-    record.mean = alignment.apply(record.mean, model.dims)
+    record.mean, record.profile = alignment.apply(record.mean, model.dims), record.profile[order]
     stacked = {name: torch.stack(values) for name, values in record.draws.items()}
     record.draws = {name: list(value) for name, value in alignment.apply(stacked, model.dims).items()}
     record.locals = [sampler.relabelled(one, order) for one in record.locals]

@@ -1,6 +1,7 @@
 """Compiled moves that only climb: merges of blocks, and new divisions that raise log p(x, z). Import inside functions.
 
-Blocks a and b merged change their size and the cells of their rows and columns, in O(K) per pair.
+Blocks a and b merged change their size and the cells of their rows and columns, in O(K) per pair. Their nodes are
+moved only where the pair is chosen.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from custom_inference.gibbs._sbm_kernels import (
     _TIE,
@@ -16,6 +16,9 @@ from custom_inference.gibbs._sbm_kernels import (
     _degrees,
     _log_gamma,
     enter,
+    entry,
+    helper,
+    inner,
     join_score,
     place,
     sweep,
@@ -28,7 +31,7 @@ from custom_inference.gibbs._sbm_moves import _launch, _members, _random
 _SCANS, _MOST = 4, 20
 
 
-@njit(error_model="numpy")
+@inner
 def _rows_gain(graph, state, a, b):
     """What the cells of blocks a and b with the others gain by becoming one row, and one column."""
     kind, first, second = graph.kind, graph.first, graph.second
@@ -44,7 +47,7 @@ def _rows_gain(graph, state, a, b):
     return gain
 
 
-@njit(error_model="numpy")
+@inner
 def _merge_gain(graph, state, a, b):
     """What log p(x, z) gains by moving the nodes of b to a, but for the cells of a label that becomes empty."""
     size, alpha = state.size, graph.alpha
@@ -64,7 +67,7 @@ def _merge_gain(graph, state, a, b):
     return gain
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def merge_gains(graph, state):
     """Gains of all pairs (K, K), above the diagonal; minus infinity elsewhere."""
     blocks = state.size.shape[0]
@@ -75,7 +78,7 @@ def merge_gains(graph, state):
     return gain
 
 
-@njit(error_model="numpy")
+@inner
 def _climb(graph, state, nodes, a, b):
     """Move nodes between two blocks while that raises log p(x, z)."""
     for _ in range(_MOST):
@@ -90,7 +93,7 @@ def _climb(graph, state, nodes, a, b):
             return
 
 
-@njit(error_model="numpy")
+@helper
 def _pick_pair(graph, state, spread):
     """Two blocks whose merging costs little: the best after Gumbel noise of scale ``spread``."""
     gain = merge_gains(graph, state)
@@ -103,7 +106,7 @@ def _pick_pair(graph, state, spread):
     return found
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def improve(graph, state, tries, spread):
     """Divide two blocks anew, or merge two and divide a third, and keep what is better; how many were.
 

@@ -24,6 +24,7 @@ mean there; exposures here include the pairs i = j. It is what partitions are se
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -32,9 +33,16 @@ from custom_inference.gibbs._mixture_kernels import _choose, _uniform
 
 #: Differences smaller than this are rounding: a node stays where it is.
 _TIE = 1e-9
+_jit: Any = njit
+#: For functions that allocate nothing: without reference counts of some thirty arrays a call, three times as fast.
+inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
+#: For those that do allocate, but are called from compiled code only.
+helper = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
+#: For those that Python calls.
+entry = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, error_model="numpy")
 
 
-@njit(error_model="numpy")
+@inner
 def _log_gamma(x):
     """Stirling's series from 8 on, with an error below 1e-13; the recurrence below."""
     product = 1.0
@@ -48,7 +56,7 @@ def _log_gamma(x):
     return found if product == 1 else found - math.log(product)
 
 
-@njit(error_model="numpy")
+@inner
 def _cell(kind, first, second, edges, exposure):
     """f(m, t). Of numbers only: to hand on a graph costs more than the logarithms."""
     if kind == 0:
@@ -56,13 +64,13 @@ def _cell(kind, first, second, edges, exposure):
     return _log_gamma(first + edges) - (first + edges) * math.log(second + exposure)
 
 
-@njit(error_model="numpy")
+@inner
 def _degrees(size, degree):
     """g(n, d); 0 for a block without nodes."""
     return _log_gamma(size) - _log_gamma(size + degree) + degree * math.log(size) if size > 0 else 0.0
 
 
-@njit(error_model="numpy")
+@inner
 def _count(graph, state, i, r, sign):
     """What block r holds, with node i or without."""
     state.size[r] += sign
@@ -72,34 +80,35 @@ def _count(graph, state, i, r, sign):
     state.in_degree[r] += sign * graph.in_degree[i]
 
 
-@njit(error_model="numpy")
+@inner
 def _gather(graph, state, i):
     """Edges and exposures between node i, outside all blocks, and every block."""
-    state.out_edges[:] = 0
+    for c in range(state.size.shape[0]):
+        state.out_edges[c] = 0.0
+        state.out_exposure[c] = graph.out_weight[i] * state.in_weight[c]
+        state.in_edges[c] = 0.0
+        state.in_exposure[c] = graph.in_weight[i] * state.out_weight[c]
     for e in range(graph.out_start[i], graph.out_start[i + 1]):
         c = state.label[graph.out_node[e]]
         if c >= 0:
             state.out_edges[c] += graph.out_count[e]
-    state.out_exposure[:] = graph.out_weight[i] * state.in_weight
     for e in range(graph.hidden_out_start[i], graph.hidden_out_start[i + 1]):
         j = graph.hidden_out_node[e]
         if state.label[j] >= 0:
             state.out_exposure[state.label[j]] -= graph.out_weight[i] * graph.in_weight[j]
     if not graph.directed:
         return
-    state.in_edges[:] = 0
     for e in range(graph.in_start[i], graph.in_start[i + 1]):
         c = state.label[graph.in_node[e]]
         if c >= 0:
             state.in_edges[c] += graph.in_count[e]
-    state.in_exposure[:] = graph.in_weight[i] * state.out_weight
     for e in range(graph.hidden_in_start[i], graph.hidden_in_start[i + 1]):
         j = graph.hidden_in_node[e]
         if state.label[j] >= 0:
             state.in_exposure[state.label[j]] -= graph.in_weight[i] * graph.out_weight[j]
 
 
-@njit(error_model="numpy")
+@inner
 def _diagonal(graph, state, i, r):
     """Edges and exposure that node i adds to the cell (r, r)."""
     edges, exposure = state.out_edges[r] + graph.own[i], state.out_exposure[r]
@@ -109,7 +118,7 @@ def _diagonal(graph, state, i, r):
     return edges, exposure
 
 
-@njit(error_model="numpy")
+@inner
 def _change(graph, state, i, r, sign):
     """The cells of block r, with the gathered node i or without."""
     edges, exposure, cell = state.edges, state.exposure, state.cell
@@ -135,7 +144,7 @@ def _change(graph, state, i, r, sign):
     cell[r, r] = _cell(kind, first[r, r], second[r, r], edges[r, r], exposure[r, r])
 
 
-@njit(error_model="numpy")
+@inner
 def withdraw(graph, state, i):
     """Take node i out of its block, if it is in one, and gather what it has to do with the others; the old block."""
     r = state.label[i]
@@ -148,7 +157,7 @@ def withdraw(graph, state, i):
     return r
 
 
-@njit(error_model="numpy")
+@inner
 def enter(graph, state, i, r):
     """Put the withdrawn node i into block r."""
     _change(graph, state, i, r, 1)
@@ -156,7 +165,7 @@ def enter(graph, state, i, r):
     state.label[i] = r
 
 
-@njit(error_model="numpy")
+@inner
 def join_score(graph, state, i, r):
     """log p(z_i = r | rest, x) + constant, of the withdrawn node i."""
     kind, first, second, directed = graph.kind, graph.first, graph.second, graph.directed
@@ -185,7 +194,7 @@ def join_score(graph, state, i, r):
     return score
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def total(graph, state):
     """log p(x, z) but for what does not depend on z; every cell that f is summed over counts with f(0, 0) too."""
     found, blocks = 0.0, state.size.shape[0]
@@ -200,7 +209,7 @@ def total(graph, state):
     return found
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def place(graph, state, nodes, labels):
     """Move nodes to the blocks given."""
     for at in range(nodes.shape[0]):
@@ -209,7 +218,7 @@ def place(graph, state, nodes, labels):
             enter(graph, state, nodes[at], labels[at])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def fill(graph, state):
     """All sums anew from ``state.label``."""
     blocks, label = state.size.shape[0], state.label.copy()
@@ -226,7 +235,7 @@ def fill(graph, state):
             enter(graph, state, i, label[i])
 
 
-@njit(error_model="numpy")
+@inner
 def shuffle(nodes, rng):
     """A random order, in place (Fisher & Yates)."""
     state = rng[0]
@@ -237,7 +246,7 @@ def shuffle(nodes, rng):
     rng[0] = state
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep(graph, state, power):
     """A new label for every node, in random order; how many have changed.
 

@@ -22,19 +22,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from custom_inference.gibbs._mixture_kernels import _uniform
-from custom_inference.gibbs._sbm_kernels import enter, join_score, place, shuffle, total, withdraw
+from custom_inference.gibbs._sbm_kernels import enter, entry, helper, inner, join_score, place, shuffle, total, withdraw
 
 
-@njit(error_model="numpy")
+@inner
 def _random(rng):
     uniform, rng[0] = _uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
     return uniform
 
 
-@njit(error_model="numpy")
+@helper
 def _members(state, a, b):
     """The nodes of two blocks, in random order."""
     nodes = np.flatnonzero((state.label == a) | (state.label == b))
@@ -42,7 +41,7 @@ def _members(state, a, b):
     return nodes
 
 
-@njit(error_model="numpy")
+@inner
 def _scan(graph, state, nodes, a, b, aim):
     """New labels a or b, one node after the other; the log probability of all these choices.
 
@@ -60,7 +59,7 @@ def _scan(graph, state, nodes, a, b, aim):
     return found
 
 
-@njit(error_model="numpy")
+@helper
 def _launch(graph, state, nodes, a, b, scans):
     """Forget how the nodes are divided between two labels."""
     aim = np.empty(nodes.shape[0], np.int64)
@@ -71,12 +70,12 @@ def _launch(graph, state, nodes, a, b, scans):
         _scan(graph, state, nodes, a, b, aim[:0])
 
 
-@njit(error_model="numpy")
+@inner
 def _accepted(state, log_ratio):
     return math.log(1 - _random(state.rng)) < log_ratio
 
 
-@njit(error_model="numpy")
+@helper
 def _redivide(graph, state, a, b, scans):
     nodes = _members(state, a, b)
     before, old = total(graph, state), state.label[nodes]
@@ -92,7 +91,7 @@ def _redivide(graph, state, a, b, scans):
     return accept
 
 
-@njit(error_model="numpy")
+@helper
 def _trade(graph, state, a, b, c, scans):
     joined, split = _members(state, a, b), _members(state, c, c)
     before, old, whole = total(graph, state), state.label[joined], state.label[split]
@@ -111,7 +110,7 @@ def _trade(graph, state, a, b, c, scans):
     return accept
 
 
-@njit(error_model="numpy")
+@helper
 def _empty(graph, state, a, b, scans):
     nodes = _members(state, a, b)
     before, old = total(graph, state), state.label[nodes]
@@ -136,7 +135,7 @@ def _empty(graph, state, a, b, scans):
     return accept
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def merge_split(graph, state, moves, scans):
     """So many moves of two or three blocks picked at random; how many were accepted.
 

@@ -17,14 +17,17 @@ def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> 
     """KL(q || p) of each row, (N,).
 
     Over finite latents the exact sum over all values in both tables; over continuous ones the mean of
-    log q - log p over ``DRAWS`` draws from q, an estimate. Infinite for a point: it has no density. Of labelings of a
-    graph's nodes (1,), the divergence of the joint distributions.
+    log q - log p over ``DRAWS`` draws from q, an estimate. Infinite for a point: it has no density. Of the nodes of a
+    graph, where one of the two is joint, (1,): the divergence of the joint distributions.
     """
     if isinstance(q, PointPosterior):
         return torch.full_like(q.value[:, 0], torch.inf)
     if isinstance(q, ContinuousPosterior):
         draws = q.sample(DRAWS, seed=seed)
-        return torch.stack([q.log_prob(one) - p.log_prob(one) for one in draws]).mean(0)
+        pairs = [(q.log_prob(one), p.log_prob(one)) for one in draws]
+        if q.joint or p.joint:
+            return torch.stack([log_q.sum() - log_p.sum() for log_q, log_p in pairs]).mean().unsqueeze(0)
+        return torch.stack([log_q - log_p for log_q, log_p in pairs]).mean(0)
     if isinstance(q, LabellingPosterior) or isinstance(p, LabellingPosterior):
         return joint_divergence(q, p)
     (_, log_q), (_, log_p) = q.table(), p.table()

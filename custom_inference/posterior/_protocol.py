@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 from torch import Tensor
 
 
 class LocalPosterior(abc.ABC):
-    """q(s_n) for every row n; rows are independent."""
+    """q(s_n) for every row n; rows are independent, unless ``joint``."""
+
+    #: Whether the rows (the nodes of a graph) depend on each other: ``log_prob`` is then that of all of them, (1,).
+    joint: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod

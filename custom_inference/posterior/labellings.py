@@ -24,6 +24,8 @@ class LabellingPosterior(LocalPosterior):
     log_weight: Tensor
     num_blocks: Tensor
 
+    joint = True
+
     @classmethod
     def of_draws(cls, labels: Tensor, num_blocks: int) -> LabellingPosterior:
         """An equal mixture of draws (S, N)."""

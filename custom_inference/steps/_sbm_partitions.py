@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from custom_inference.gibbs._sbm_state import BERNOULLI, DEGREES, POISSON, Graph, State, graph_of
 from custom_inference.steps._graph_rows import GraphRows
+from custom_inference.steps._sbm_state import BERNOULLI, DEGREES, POISSON, Graph, State, graph_of
 
 Labels = NDArray[np.int64]
 
@@ -43,9 +43,18 @@ def propose_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: i
     likelihood: "bernoulli", "poisson" or "degree_corrected". attempt: counts the proposals of one search; each begins
     in another way.
     """
-    kind, ones = KINDS[likelihood], np.ones((num_blocks, num_blocks))
-    graph = graph_of(rows, kind=kind, alpha=np.ones(num_blocks), first=ones, second=ones)
-    return search_partition(graph, seed, attempt)[0]
+    return search_partition(_flat(rows, num_blocks, likelihood), seed, attempt)[0]
+
+
+def best_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int, attempts: int) -> Labels:
+    """The best of some attempts; the first is another for every seed."""
+    graph = _flat(rows, num_blocks, likelihood)
+    found = [search_partition(graph, seed, seed % 3 + attempt) for attempt in range(attempts)]
+    return max(found, key=lambda one: one[1])[0]
+
+
+def _flat(rows: GraphRows, num_blocks: int, likelihood: str) -> Graph:
+    return graph_of(rows, kind=KINDS[likelihood], alpha=np.ones(num_blocks), first=1.0, second=1.0)
 
 
 def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels, float]:

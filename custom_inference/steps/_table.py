@@ -28,16 +28,22 @@ from custom_inference.steps.mixture_of_counts import (
     MixtureOfPoissonsExact,
     MixtureOfPoissonsVB,
 )
+from custom_inference.steps.mmsb_exact import MmsbExact
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.steps.sbm_exact import SbmExact
+from custom_inference.steps.sbm_mean_field import SbmMeanField
+from custom_inference.steps.sbm_vb import SbmVB
 from custom_inference.steps.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from ppl_models import (
     CVQ,
     LDA,
+    MMSB,
     NOCA,
     PLSA,
+    SBM,
     AspectBernoulli,
     CovariateSBM,
     LogisticPCA,
@@ -46,6 +52,7 @@ from ppl_models import (
     MixtureOfMultinomials,
     MixtureOfPoissons,
     Model,
+    PoissonSBM,
     UserRatingProfile,
 )
 
@@ -60,12 +67,15 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
     MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
     MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
+    MMSB: {"evidence": MmsbExact},
     NOCA: {
         "evidence": NocaExact,
         "truncated": NocaTruncated,
         "factorized": NocaFactorized,
         "mean_field": NocaMeanField,
     },
+    PoissonSBM: {"evidence": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
+    SBM: {"evidence": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
     UserRatingProfile: {
         "evidence": ProfileExact,
         "dirichlet": ProfileDirichlet,

@@ -1,7 +1,7 @@
 """A graph and a labelling of its nodes, as the compiled sweeps of block models read and change them.
 
 With the block proportions and the block matrix integrated out, a labelling z has the weight (notation of
-``_sbm_kernels``)
+``gibbs._sbm_kernels``)
 
     log p(x, z) = log G(A) / G(A + N) + sum_k log G(n_k + alpha_k) / G(alpha_k) + sum_(a, b) f(m_ab, t_ab) + constant
 
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 #: What integrates the block matrix out: Beta against Bernoulli; Gamma against Poisson; Gamma against Poisson with the
-#: propensities integrated out too (``_sbm_kernels.total``).
+#: propensities integrated out too (``gibbs._sbm_kernels.total``).
 BERNOULLI, POISSON, DEGREES = 0, 1, 2
 
 
