@@ -208,7 +208,7 @@ def _dyad_scores(fit: Fit, graph: GraphData, posterior: xr.Dataset) -> xr.Datase
     """log p(x_ij | globals, locals) of every observed dyad at every draw."""
     model: Any = fit.model
     sites = [*model.global_sites, model.local_site]
-    draws = {site: torch.as_tensor(posterior[site].values).to(graph.x.device) for site in sites}
+    draws = {site: torch.as_tensor(np.array(posterior[site].values)).to(graph.x.device) for site in sites}
     i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
     observed = graph.is_observed(i, j)
     chains, length = posterior.sizes["chain"], posterior.sizes["draw"]
