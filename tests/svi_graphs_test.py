@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import resource
 
 import numpy as np
 import pyro
@@ -11,29 +10,21 @@ import pytest
 import scipy.sparse
 import torch
 from pyro import poutine
-from pyro.distributions import Beta, Dirichlet
-from sklearn.metrics import adjusted_rand_score
+from pyro.distributions import Dirichlet
 from torch.distributions import kl_divergence
 
 import custom_inference as ci
 from custom_inference._dyads import DyadSample, dyad_number, sampled_bound, sampled_log_joint
-from custom_inference._graph_starts import graph_start, matched_partition
-from custom_inference._methods import methods_for
-from custom_inference._starts import initial_values, off_the_edges
 from custom_inference.engines import bound_of, enumerate_local, row_log_joint
 from custom_inference.guides import MeanField
-from custom_inference.guides._globals import with_modes
 from custom_inference.guides.graphs import LabellingBound
-from custom_inference.posterior import CodePosterior, DirichletPosterior
 from ppl_models import (
     MMSB,
     MODELS,
     SBM,
-    CapacityError,
     CovariateSBM,
     DegreeCorrectedSBM,
     GraphData,
-    MethodError,
     PoissonSBM,
     _sparse,
 )
