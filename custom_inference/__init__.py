@@ -1,6 +1,6 @@
 """Inference: how the models of ``ppl_models`` are learned, and how far an approximation is from the truth."""
 
-from custom_inference.align import Alignment, align, match_components
+from custom_inference.align import Alignment, align, match_blocks, match_components
 from custom_inference.aspects import attribute, denoise, expand, phantoms
 from custom_inference.compare import Comparison, compare
 from custom_inference.default import fit
@@ -20,6 +20,18 @@ from custom_inference.evaluate import recovered
 from custom_inference.exact import Exact
 from custom_inference.fit import Fit
 from custom_inference.gibbs import CollapsedGibbs
+from custom_inference.graphs import (
+    BlockChoice,
+    HeldDyads,
+    best_match_f1,
+    block_matrix,
+    choose_num_blocks,
+    communities,
+    hold_out_dyads,
+    integrated_likelihood,
+    link_prediction,
+    link_probability,
+)
 from custom_inference.guides import (
     AllCodes,
     Amortized,
@@ -36,6 +48,7 @@ from custom_inference.guides import (
 )
 from custom_inference.mcmc import NUTS
 from custom_inference.predictive import reconstruction_error
+from custom_inference.stochastic_mmsb import StochasticMMSB
 from custom_inference.svi import SVI
 from custom_inference.tempered import TemperedEM
 from custom_inference.vem import EM, Search, VariationalEM
@@ -47,6 +60,7 @@ __all__ = [
     "Alignment",
     "AllCodes",
     "Amortized",
+    "BlockChoice",
     "CollapsedGibbs",
     "CollapsedVariationalBayes",
     "Comparison",
@@ -58,17 +72,23 @@ __all__ = [
     "Fit",
     "GaussianScore",
     "Guide",
+    "HeldDyads",
     "HeldOut",
     "MeanField",
     "PointEstimate",
     "Search",
+    "StochasticMMSB",
     "TemperedEM",
     "Truncated",
     "VariationalBayes",
     "VariationalEM",
     "align",
     "attribute",
+    "best_match_f1",
+    "block_matrix",
+    "choose_num_blocks",
     "coherence",
+    "communities",
     "compare",
     "cross_validate",
     "denoise",
@@ -76,6 +96,11 @@ __all__ = [
     "expand",
     "fit",
     "held_out",
+    "hold_out_dyads",
+    "integrated_likelihood",
+    "link_prediction",
+    "link_probability",
+    "match_blocks",
     "match_components",
     "perplexity",
     "phantoms",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from custom_inference import _axes
 from custom_inference._axes import INK, MUTED, new_figure
 from custom_inference.documents.plots import plot_documents, plot_topics
+from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
 from ppl_models import MethodError
 from ppl_models._errors import unknown_name
 
@@ -30,11 +31,13 @@ def plot(fit: Fit, kind: str = "components", **settings: Any) -> Figure:
 
     kind: "components" (what each component does to the features), "loading" (the same as a labelled matrix), "elbo"
     (the objective by iteration), "source" (posterior means of the local latents, rows by components); of document
-    models also "topics" (their top words) and "documents" (documents by topics).
+    models also "topics" (their top words) and "documents" (documents by topics); of graph models "adjacency" (ordered
+    by blocks), "memberships" (of the nodes), "pies" (the graph with a pie at each node) and "blocks" (the graph
+    between blocks).
 
     Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
     """
-    kinds = KINDS | DOCUMENT_KINDS
+    kinds = KINDS | DOCUMENT_KINDS | GRAPH_KINDS
     if kind not in kinds:
         raise MethodError(unknown_name("kind of plot", kind, kinds))
     return kinds[kind](fit, **settings)
@@ -302,3 +305,9 @@ def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Arr
 
 KINDS = {"components": plot_components, "loading": plot_loading, "elbo": plot_elbo, "source": plot_source}
 DOCUMENT_KINDS = {"topics": plot_topics, "documents": plot_documents}
+GRAPH_KINDS = {
+    "adjacency": plot_adjacency,
+    "memberships": plot_memberships,
+    "pies": plot_pie_graph,
+    "blocks": plot_block_graph,
+}

@@ -93,7 +93,8 @@ def test_kinds_of_graphs():
 def test_small_examples():
     nine = datasets.nine_nodes()
     block = nine.truth["block"]
-    assert nine.graph.names == list(range(1, 10)) and torch.equal((block == 2).nonzero().flatten(), torch.tensor([6, 8]))
+    assert nine.graph.names == list(range(1, 10))
+    assert torch.equal((block == 2).nonzero().flatten(), torch.tensor([6, 8]))
     between = torch.zeros(3, 3).index_put_(tuple(block[nine.graph.edges()]), torch.ones(()), accumulate=True)
     assert between.tolist() == [[1, 11, 0], [0, 0, 7], [5, 0, 0]]
     karate = datasets.karate()

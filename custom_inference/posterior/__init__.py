@@ -4,12 +4,15 @@ from custom_inference.posterior._divergence import kullback_leibler
 from custom_inference.posterior._protocol import LocalPosterior
 from custom_inference.posterior.codes import BernoulliPosterior, CodePosterior
 from custom_inference.posterior.continuous import (
+    BetaPosterior,
     ContinuousPosterior,
     DirichletMixture,
     DirichletPosterior,
     GammaPosterior,
     GaussianPosterior,
     PointPosterior,
+    SymmetricBetaPosterior,
+    SymmetricGammaPosterior,
 )
 from custom_inference.posterior.draws import DirichletDraws
 from custom_inference.posterior.joint_dirichlet import JointDirichletMixture
@@ -20,6 +23,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
     kind.__name__: kind
     for kind in (
         BernoulliPosterior,
+        BetaPosterior,
         CodePosterior,
         DirichletDraws,
         DirichletMixture,
@@ -29,12 +33,15 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         JointDirichletMixture,
         LabellingPosterior,
         PointPosterior,
+        SymmetricBetaPosterior,
+        SymmetricGammaPosterior,
     )
 }
 
 __all__ = [
     "POSTERIORS",
     "BernoulliPosterior",
+    "BetaPosterior",
     "CodePosterior",
     "ContinuousPosterior",
     "DirichletDraws",
@@ -46,5 +53,7 @@ __all__ = [
     "LabellingPosterior",
     "LocalPosterior",
     "PointPosterior",
+    "SymmetricBetaPosterior",
+    "SymmetricGammaPosterior",
     "kullback_leibler",
 ]

@@ -90,11 +90,81 @@ class GammaPosterior(ContinuousPosterior):
             torch.manual_seed(seed)
             return dist.Gamma(self.shape, self.rate, validate_args=False).sample(torch.Size([num_samples]))
 
+    def elements(self, local: Tensor) -> Tensor:
+        """log q of every element, (N, K)."""
+        return dist.Gamma(self.shape, self.rate, validate_args=False).log_prob(_inside(local))
+
     def log_prob(self, local: Tensor) -> Tensor:
-        return dist.Gamma(self.shape, self.rate, validate_args=False).log_prob(_inside(local)).sum(-1)
+        return self.elements(local).sum(-1)
 
     def rows(self, index: Tensor | slice) -> GammaPosterior:
         return GammaPosterior(self.shape[index], self.rate[index])
+
+
+@dataclass(frozen=True)
+class BetaPosterior(ContinuousPosterior):
+    """q(s_nj) = Beta(on_nj, off_nj) for every element, (N, K): of probabilities."""
+
+    on: Tensor
+    off: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.on / (self.on + self.off)
+
+    @property
+    def mode(self) -> Tensor:
+        """(on - 1) / (on + off - 2); where a density is highest at an edge, that edge; the mean where at both."""
+        above, below = (self.on - 1).clamp_min(0), (self.off - 1).clamp_min(0)
+        total = above + below
+        return torch.where(total > 0, above / total.clamp_min(torch.finfo(above.dtype).tiny), self.mean)
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        pair = torch.stack([self.on, self.off], -1)
+        return sample_dirichlet(pair.expand(num_samples, *pair.shape), seed)[..., 0]
+
+    def elements(self, local: Tensor) -> Tensor:
+        """log q of every element, (N, K)."""
+        edge = torch.finfo(local.dtype).eps
+        return dist.Beta(self.on, self.off, validate_args=False).log_prob(local.clamp(edge, 1 - edge))
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        return self.elements(local).sum(-1)
+
+    def rows(self, index: Tensor | slice) -> BetaPosterior:
+        return BetaPosterior(self.on[index], self.off[index])
+
+
+@dataclass(frozen=True)
+class SymmetricGammaPosterior(GammaPosterior):
+    """Gammas of a symmetric matrix (K, K), whose entries a <= b are independent; the others repeat them."""
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        return mirrored(super().sample(num_samples, seed=seed))
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        """Of the entries of each row from the diagonal on, (K,)."""
+        return torch.triu(self.elements(local)).sum(-1)
+
+    def rows(self, index: Tensor | slice) -> GammaPosterior:
+        """The distributions of some rows' entries, not all of which are independent of each other."""
+        return GammaPosterior(self.shape[index], self.rate[index])
+
+
+@dataclass(frozen=True)
+class SymmetricBetaPosterior(BetaPosterior):
+    """Betas of a symmetric matrix (K, K), whose entries a <= b are independent; the others repeat them."""
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        return mirrored(super().sample(num_samples, seed=seed))
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        """Of the entries of each row from the diagonal on, (K,)."""
+        return torch.triu(self.elements(local)).sum(-1)
+
+    def rows(self, index: Tensor | slice) -> BetaPosterior:
+        """The distributions of some rows' entries, not all of which are independent of each other."""
+        return BetaPosterior(self.on[index], self.off[index])
 
 
 @dataclass(frozen=True)
@@ -173,6 +243,12 @@ def sample_dirichlet(concentration: Tensor, seed: int) -> Tensor:
     with torch.random.fork_rng(devices=[] if concentration.device.type == "cpu" else [concentration.device]):
         torch.manual_seed(seed)
         return dist.Dirichlet(concentration, validate_args=False).sample()
+
+
+def mirrored(value: Tensor) -> Tensor:
+    """Matrices (..., K, K) with what is right of the diagonal also on its left."""
+    upper = torch.triu(value)
+    return upper + torch.triu(value, 1).transpose(-1, -2)
 
 
 def _inside(local: Tensor) -> Tensor:

@@ -19,11 +19,10 @@ def interior(probability: Tensor) -> Tensor:
     return probability.clamp(edge, 1 - edge)
 
 
-def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(a, b) of a Beta prior, broadcastable to the site.
+def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    """(a, b) of a Beta prior, whatever they are, broadcastable to the site.
 
-    Raises :class:`MethodError` for any other prior, and for a < 1 or b < 1, where the mode is a pole on the
-    boundary and not a stationary point.
+    Raises :class:`MethodError` for any other prior.
     """
     prior = model.priors[site]
     if is_flat(prior):
@@ -31,13 +30,34 @@ def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tens
     if not isinstance(prior, torch.distributions.Beta):
         name = type(prior).__name__
         raise MethodError(f"closed-form steps need a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
-    a, b = prior.concentration1.to(like), prior.concentration0.to(like)
+    return prior.concentration1.to(like), prior.concentration0.to(like)
+
+
+def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    """(a, b) of a Beta prior, broadcastable to the site.
+
+    Raises :class:`MethodError` for any other prior, and for a < 1 or b < 1, where the mode is a pole on the
+    boundary and not a stationary point.
+    """
+    a, b = beta_prior(model, site, like)
     if bool((a < 1).any() or (b < 1).any()):
         raise MethodError(
             f"the Beta prior of '{site}' has a concentration below 1, so its density is unbounded at the edge and "
             "has no maximum a posteriori; use NUTS, or concentrations of at least 1"
         )
     return a, b
+
+
+def beta_divergence(posterior: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor]) -> Tensor:
+    """KL(Beta(posterior) || Beta(prior)) of every element."""
+    (a, b), (a0, b0) = posterior, prior
+    both = torch.digamma(a + b)
+    normalisers = _log_beta(a0, b0) - _log_beta(a, b)
+    return normalisers + (a - a0) * (torch.digamma(a) - both) + (b - b0) * (torch.digamma(b) - both)
+
+
+def _log_beta(a: Tensor, b: Tensor) -> Tensor:
+    return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
 
 
 def beta_mode(on: Tensor, total: Tensor, prior: tuple[Tensor, Tensor], *, floor: float) -> Tensor:

@@ -28,11 +28,17 @@ from custom_inference.steps.mixture_of_counts import (
     MixtureOfPoissonsExact,
     MixtureOfPoissonsVB,
 )
+from custom_inference.steps.mmsb_cvb0 import MmsbCvb0
+from custom_inference.steps.mmsb_dirichlet import MmsbDirichlet
 from custom_inference.steps.mmsb_exact import MmsbExact
+from custom_inference.steps.mmsb_vb import MmsbVB
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
 from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.steps.sbm_exact import SbmExact
+from custom_inference.steps.sbm_mean_field import SbmMeanField
+from custom_inference.steps.sbm_vb import SbmVB
 from custom_inference.steps.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from ppl_models import (
     CVQ,
@@ -40,6 +46,7 @@ from ppl_models import (
     MMSB,
     NOCA,
     PLSA,
+    SBM,
     AspectBernoulli,
     CovariateSBM,
     LogisticPCA,
@@ -48,6 +55,7 @@ from ppl_models import (
     MixtureOfMultinomials,
     MixtureOfPoissons,
     Model,
+    PoissonSBM,
     UserRatingProfile,
 )
 
@@ -62,13 +70,15 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
     MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
     MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
-    MMSB: {"evidence": MmsbExact},
+    MMSB: {"evidence": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
     NOCA: {
         "evidence": NocaExact,
         "truncated": NocaTruncated,
         "factorized": NocaFactorized,
         "mean_field": NocaMeanField,
     },
+    PoissonSBM: {"evidence": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
+    SBM: {"evidence": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
     UserRatingProfile: {
         "evidence": ProfileExact,
         "dirichlet": ProfileDirichlet,

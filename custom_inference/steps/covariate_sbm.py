@@ -29,7 +29,7 @@ from custom_inference.steps._dirichlet import dirichlet_prior, log_prior_density
 from custom_inference.steps._normal import normal_parameters
 from custom_inference.steps._protocol import EXACT_UP_TO, EStep, Params, Steps
 from custom_inference.steps._weighted_logistic import fit_weighted
-from ppl_models import CovariateSBM, Data, Model
+from ppl_models import Data, Model
 from ppl_models._model import is_flat
 from ppl_models.distributions import all_labelings
 
@@ -85,7 +85,7 @@ class CovariateMeanField(Steps):
         from custom_inference.steps._node_sweep import sweep_nodes
 
         meet, own = (temperature * part for part in rows.meetings(params["weight"]))
-        log = _log(params["block_proportion"].double())
+        log = _log_proportion(params)
         known = locals_ if locals_ else params
         starts = [known[SHARE].double()] if SHARE in known else _random_shares(rows, len(log), generator)
         sweeps, shares = _SWEEPS if SHARE in known else _COLD_SWEEPS, []
@@ -99,7 +99,7 @@ class CovariateMeanField(Steps):
 
     def bound(self, params: Params, rows: CovariateRows, share: Tensor) -> Tensor:
         """The bound at any shares (N, K), (1,)."""
-        log = _log(params["block_proportion"].double())
+        log = _log_proportion(params)
         return _bound(*rows.meetings(params["weight"]), log, share.double()).reshape(1)
 
     def posterior(self, params: Params, rows: CovariateRows, step: EStep) -> LocalPosterior:
@@ -205,7 +205,7 @@ class CovariateExact(CovariateMeanField):
         meet, own = rows.meetings(params["weight"])
         size, blocks = own.shape
         code = one_hot(all_labelings(size, blocks, device=own.device), blocks).to(own)
-        flat, log = code.flatten(1), _log(params["block_proportion"].double())
+        flat, log = code.flatten(1), _log_proportion(params)
         pairs = ((flat @ meet.reshape(size * blocks, -1)) * flat).sum(-1) / 2
         return code, temperature * (pairs + flat @ own.flatten()) + (code @ log).sum(-1)
 
@@ -249,6 +249,12 @@ class CovariateExact(CovariateMeanField):
 
 def _log(value: Tensor) -> Tensor:
     return torch.log(value.clamp_min(torch.finfo(value.dtype).tiny))
+
+
+def _log_proportion(params: Params) -> Tensor:
+    """log pi (K,), normalised in double precision even where a search worked in single."""
+    proportion = params["block_proportion"].double()
+    return _log(proportion / proportion.sum())
 
 
 def _bound(meet: Tensor, own: Tensor, log: Tensor, share: Tensor) -> Tensor:

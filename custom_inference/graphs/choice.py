@@ -1,0 +1,135 @@
+"""How many blocks a graph has: by integrated likelihood, by the bound, or by links held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from custom_inference.default import fit as default_fit
+from custom_inference.graphs.blocks import pair_counts
+from custom_inference.graphs.links import hold_out_dyads, link_prediction
+from ppl_models import GraphData, GraphModel, MethodError
+from ppl_models._errors import unknown_name
+from ppl_models.sbm import SBM, DegreeCorrectedSBM, PoissonSBM
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+CRITERIA = ("icl", "evidence", "held_out")
+
+
+class BlockChoice(NamedTuple):
+    """A row for each number of blocks, indexed by "num_blocks", and the number that is best.
+
+    table: "score", which is maximised; "used", blocks that hold a node; "status" of the fit.
+    """
+
+    table: pd.DataFrame
+    best: int
+
+
+def choose_num_blocks(
+    model: GraphModel | Callable[[int], GraphModel],
+    graph: GraphData,
+    num_blocks: Iterable[int],
+    *,
+    criterion: str = "icl",
+    share: float = 0.1,
+    seed: int = 0,
+    **settings: Any,
+) -> BlockChoice:
+    """Fit a graph with every number of blocks, and compare.
+
+    model: makes the model of K blocks; or one whose settings they share (its priors must be the default ones, which
+        depend on K). settings: of :func:`custom_inference.fit`, ``method`` among them.
+    criterion: "icl", the complete-data likelihood with the parameters integrated out, :func:`integrated_likelihood`
+        (Daudin, Picard & Robin, *A mixture model for random graphs*, 2008; exact by Côme & Latouche, *Model selection
+        and clustering in stochastic block models based on the exact integrated complete data likelihood*, 2015); for
+        SBM and PoissonSBM. "evidence": the fits' bound on log p(x), for fits by "vb". "held_out": minus the log loss of
+        a ``share`` of dyads that the fits do not see.
+    """
+    if criterion not in CRITERIA:
+        raise MethodError(unknown_name("criterion", criterion, CRITERIA))
+    numbers = sorted(set(num_blocks))
+    if not numbers or numbers[0] < 1:
+        raise MethodError(f"num_blocks = {numbers}, expected numbers of at least 1")
+    make = model if not isinstance(model, GraphModel) else lambda k: _with_blocks(model, k)
+    seen, held = hold_out_dyads(graph, share, seed) if criterion == "held_out" else (graph, None)
+    rows, scores = {}, {}
+    for k in numbers:
+        fitted = default_fit(make(k), seen, seed=seed, **settings)
+        if held is not None:
+            score = -float(link_prediction(fitted, held).loc["model", "log_loss"])
+        else:
+            score = integrated_likelihood(fitted) if criterion == "icl" else _bound(fitted)
+        used = len(fitted.posterior.mean.argmax(-1).unique())
+        scores[k] = score
+        rows[k] = {"score": score, "used": used, "status": fitted.status}
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("num_blocks")
+    return BlockChoice(table, max(numbers, key=scores.__getitem__))
+
+
+def _with_blocks(model: GraphModel, num_blocks: int) -> GraphModel:
+    return replace(model, num_blocks=num_blocks, priors={})
+
+
+def _bound(fit: Fit) -> float:
+    if fit.bound_name != "vb":
+        found = f"a fit by {fit.method} with the objective {fit.bound_name!r}"
+        raise MethodError(f"{found} bounds no evidence; expected 'vb', or criterion='icl' or 'held_out'")
+    return float(fit.elbo[-1])
+
+
+def integrated_likelihood(fit: Fit) -> float:
+    """log p(x, q) at the most probable block of each node, with proportions and probabilities integrated out.
+
+    Exact for SBM and PoissonSBM with Dirichlet and Beta or Gamma priors (Côme & Latouche 2015, eq. 5):
+
+        sum_ab log B(a + m_ab, b + n_ab - m_ab) / B(a, b) + log Dirichlet-multinomial(sizes)
+
+    with m_ab edges of n_ab observed dyads between the blocks.
+    """
+    model, graph = fit.model, fit.data
+    if not isinstance(model, SBM | PoissonSBM) or isinstance(model, DegreeCorrectedSBM):
+        name = type(model).__name__
+        raise MethodError(f"{name} has no integrated likelihood in closed form; criterion='evidence' or 'held_out'")
+    assert isinstance(graph, GraphData)
+    label = fit.posterior.mean.argmax(-1)
+    one_hot = torch.nn.functional.one_hot(label, model.num_blocks).double()
+    edges, dyads = pair_counts(graph, one_hot)
+    prior: Any = model.priors[model.component_site]
+    if isinstance(prior, dist.Beta):
+        a, b = (part.double().expand(edges.shape) for part in (prior.concentration1, prior.concentration0))
+        value = _log_beta(a + edges, b + dyads - edges) - _log_beta(a, b)
+    elif isinstance(prior, dist.Gamma):
+        a, b = (part.double().expand(edges.shape) for part in (prior.concentration, prior.rate))
+        value = torch.lgamma(a + edges) - torch.lgamma(a) + a * b.log() - (a + edges) * (b + dyads).log()
+    else:
+        raise MethodError(f"a {type(prior).__name__} prior of {model.component_site}, expected Beta or Gamma")
+    pairs = value.sum() if model.directed else value.triu().sum()
+    return float(pairs + _log_labels(model, one_hot.sum(0))) - _log_factorials(model, graph)
+
+
+def _log_beta(a: Tensor, b: Tensor) -> Tensor:
+    return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
+
+
+def _log_labels(model: GraphModel, sizes: Tensor) -> Tensor:
+    """log p(q) with the proportions integrated out."""
+    prior: Any = model.priors["block_proportion"]
+    if not isinstance(prior, dist.Dirichlet):
+        raise MethodError(f"a {type(prior).__name__} prior of block_proportion, expected a Dirichlet")
+    alpha = prior.concentration.double().expand(sizes.shape)
+    ends = torch.lgamma(alpha.sum()) - torch.lgamma(alpha.sum() + sizes.sum())
+    return ends + (torch.lgamma(alpha + sizes) - torch.lgamma(alpha)).sum()
+
+
+def _log_factorials(model: GraphModel, graph: GraphData) -> float:
+    """sum log x_ij! of counts; 0 of 0/1 data."""
+    return 0.0 if isinstance(model, SBM) else float(torch.lgamma(graph.edge_values().double() + 1).sum())

@@ -1,0 +1,204 @@
+"""Links that were held out: which dyads, how probable an edge is there, and how good that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from custom_inference.posterior import LabellingPosterior
+from ppl_models import CapacityError, DataError, GraphData, GraphModel, MethodError
+from ppl_models.datasets._graphs import numbered_dyads
+from ppl_models.sbm import SBM, BlockModel, PoissonSBM
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+#: Dyads a block: what K^2 numbers a dyad may cost.
+_BLOCK = 100_000
+#: Labelings that are averaged over as they are; of more, the nodes are taken to be independent.
+_LABELINGS = 20_000
+
+
+class HeldDyads(NamedTuple):
+    """Dyads (M,) by the numbers of their nodes, and the values that were hidden there."""
+
+    i: Tensor
+    j: Tensor
+    value: Tensor
+
+
+# ----- holding out ----------------------------------------------------------------------------------------
+
+
+def hold_out_dyads(
+    graph: GraphData, share: float = 0.1, seed: int = 0, *, stratified: bool = True, max_dyads: int = 20_000_000
+) -> tuple[GraphData, HeldDyads]:
+    """The graph with a share of its observed dyads hidden, and these dyads with their values.
+
+    stratified: the same share of the edges and of the dyads without one. Self loops are never held out.
+
+    Raises DataError where nothing would be held out or left; CapacityError for more than ``max_dyads``.
+    """
+    if not 0 < share < 1:
+        raise DataError(f"share = {share}", axis="dyad", expected="a number between 0 and 1")
+    rng, size = np.random.default_rng(seed), len(graph)
+    ends, value = graph.edges().cpu().numpy(), graph.edge_values().cpu().numpy()
+    proper = ends[0] != ends[1]
+    edge, value = _number(ends[:, proper], size, graph.directed), value[proper]
+    hidden = np.empty((2, 0), dtype=np.int64) if graph.hidden is None else graph.hidden.cpu().numpy()
+    gone = _number(hidden[:, hidden[0] != hidden[1]], size, graph.directed)
+    total = size * (size - 1) // (1 if graph.directed else 2)
+    count = round(share * (total - len(gone)))
+    if count > max_dyads:
+        raise CapacityError(
+            f"{count} dyads would be held out, {max_dyads} are allowed; a smaller share would do",
+            needed_bytes=24.0 * count, allowed_bytes=24.0 * max_dyads,
+        )  # fmt: skip
+    if stratified:
+        ones = rng.choice(edge, round(share * len(edge)), replace=False)
+        zeros = _others(rng, np.union1d(edge, gone), total, round(share * (total - len(gone) - len(edge))))
+        chosen = np.sort(np.concatenate([ones, zeros]))
+    else:
+        chosen = np.sort(_others(rng, np.unique(gone), total, count))
+    if not len(chosen) or len(chosen) >= total - len(gone):
+        found = f"{len(chosen)} of {total - len(gone)} observed dyads to hold out"
+        raise DataError(found, axis="dyad", expected="a share that holds some out and leaves others")
+    i, j = (torch.as_tensor(part, device=graph.x.device) for part in numbered_dyads(chosen, size, graph.directed))
+    held = HeldDyads(i, j, graph.observed_value(i, j))
+    return graph.without(torch.stack([i, j])), held
+
+
+def _number(ends: Any, size: int, directed: bool) -> Any:
+    """The places (M,) of dyads (2, M) in lexicographic order: the inverse of ``numbered_dyads``."""
+    i, j = ends
+    if directed:
+        return i * (size - 1) + j - (j > i)
+    return i * size - i * (i + 1) // 2 + j - i - 1
+
+
+def _others(rng: np.random.Generator, excluded: Any, total: int, count: int) -> Any:
+    """``count`` different numbers below ``total`` that are none of the sorted ``excluded`` ones."""
+    if not count:
+        return np.empty(0, dtype=np.int64)
+    rank = rng.choice(total - len(excluded), count, replace=False, shuffle=False)
+    # So many numbers below each excluded one are not excluded: the rank among those is moved past them.
+    return rank + np.searchsorted(excluded - np.arange(len(excluded)), rank, side="right")
+
+
+# ----- predicting -----------------------------------------------------------------------------------------
+
+
+def link_probability(fit: Fit, i: Any, j: Any) -> Tensor:
+    """P(x_ij > 0 | graph) of dyads (M,), the posterior of locals and globals averaged out as far as the fit has one.
+
+        sum_ab P(q_i = a) P(q_j = b) E[eta_ab]                    SBM; 1 - exp(-rate) in place of eta for counts
+        (1 - rho) E[pi_i]' E[eta] E[pi_j]                         MMSB (002, eqs. 27.77-27.79)
+
+    Of fits with draws it is the mean over the draws of locals and globals together, which no exchange of the blocks'
+    labels changes.
+    """
+    model = fit.model
+    if not isinstance(model, GraphModel):
+        raise MethodError(f"{type(model).__name__} is no model of graphs")
+    first, second = (torch.as_tensor(part).long().flatten() for part in (i, j))
+    if first.shape != second.shape or (len(first) and not _within(first, second, len(fit.data))):
+        raise DataError("dyads of unknown nodes", axis="dyad", expected=f"two vectors of numbers below {len(fit.data)}")
+    total = fit.params[model.component_site].new_zeros(len(first))
+    for weight, site, local in _states(fit):
+        for start in range(0, len(first), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            total[part] += weight * _chance(model, site, local, first[part], second[part])
+    return total
+
+
+def _within(first: Tensor, second: Tensor, size: int) -> bool:
+    both = torch.cat([first, second])
+    return bool((both >= 0).all() and (both < size).all())
+
+
+def _states(fit: Fit) -> list[tuple[float, dict[str, Tensor], Tensor]]:
+    """(weight, globals, locals): labels (N,), or P(block) or memberships (N, K)."""
+    posterior, globals_ = fit.posterior, fit.globals
+    draws = {site: v.flatten(0, 1) for site, v in (fit.draws or {}).items() if site in globals_}
+    count = len(next(iter(draws.values()))) if len(draws) == len(globals_) else 0
+    if isinstance(posterior, LabellingPosterior):
+        labels, weight = posterior.labels.long(), posterior.log_weight.exp()
+        if count == len(labels):
+            return [(1 / count, {s: v[d] for s, v in draws.items()}, labels[d]) for d in range(count)]
+        if not count and len(labels) <= _LABELINGS:
+            return [(float(w), globals_, one) for w, one in zip(weight, labels, strict=True) if w > 0]
+    concentration = getattr(posterior, "concentration", None)
+    if concentration is not None and concentration.ndim == 3 and len(concentration) == count:
+        mean = concentration / concentration.sum(-1, keepdim=True)
+        return [(1 / count, {s: v[d] for s, v in draws.items()}, mean[d]) for d in range(count)]
+    return [(1.0, globals_, posterior.mean)]
+
+
+def _chance(model: GraphModel, site: dict[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """P(x_ij > 0) (M,) at given globals, of nodes that are independent given ``local``."""
+    if not isinstance(model, BlockModel):
+        # Bilinear in the memberships of two different nodes, so that their means will do.
+        return _above_zero(model.edge_distribution(site, local, i, j))
+    if local.ndim == 1:
+        return _above_zero(model.edges_between(site, local[i], local[j], i, j))
+    blocks = torch.arange(model.num_blocks)
+    if type(model) in (SBM, PoissonSBM):
+        a, b = (part.flatten() for part in torch.meshgrid(blocks, blocks, indexing="ij"))
+        matrix = _above_zero(model.edges_between(site, a, b, a, b)).reshape(len(blocks), -1)
+        return (local[i] @ matrix * local[j]).sum(-1)
+    total = local.new_zeros(len(i))
+    for a in blocks.tolist():
+        for b in blocks.tolist():
+            one, other = (torch.full_like(i, label) for label in (a, b))
+            total += local[i, a] * local[j, b] * _above_zero(model.edges_between(site, one, other, i, j))
+    return total
+
+
+def _above_zero(edge: Any) -> Tensor:
+    return -torch.expm1(-edge.rate) if hasattr(edge, "rate") else edge.probs
+
+
+def link_prediction(fit: Fit, held: HeldDyads) -> pd.DataFrame:
+    """How well a fit to the graph without the held dyads tells which of them have an edge, beside two baselines.
+
+    Rows "model", "density" (the same probability everywhere) and "degree product" (1 - exp(-d_i d_j / E), the degrees
+    out of i and into j of E edges in the training graph; twice E if undirected). Columns: "auc", the area under the ROC
+    curve; "average_precision", of the precision-recall curve; "log_loss", in nats a dyad.
+
+    Raises DataError where the held dyads all have an edge, or none.
+    """
+    from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
+
+    graph = fit.data
+    assert isinstance(graph, GraphData)
+    truth = (held.value > 0).cpu().numpy()
+    if truth.all() or not truth.any():
+        found = f"{int(truth.sum())} of {len(truth)} held dyads have an edge"
+        raise DataError(found, axis="dyad", expected="some that have one and some that have none")
+    # A probability of 0 where there is an edge would be an infinite loss.
+    rows = {name: p.detach().cpu().double().clamp(1e-12, 1 - 1e-12).numpy() for name, p in _predictors(fit, held)}
+    scores = {
+        name: {
+            "auc": roc_auc_score(truth, p),
+            "average_precision": average_precision_score(truth, p),
+            "log_loss": log_loss(truth, p),
+        }
+        for name, p in rows.items()
+    }
+    return pd.DataFrame.from_dict(scores, orient="index").rename_axis("predictor")
+
+
+def _predictors(fit: Fit, held: HeldDyads) -> list[tuple[str, Tensor]]:
+    graph: Any = fit.data
+    edges = graph.num_edges
+    out, into = (graph.degrees(kind).double() for kind in ("out", "in"))
+    expected = out[held.i] * into[held.j] / max(edges * (1 if graph.directed else 2), 1)
+    return [
+        ("model", link_probability(fit, held.i, held.j)),
+        ("density", torch.full(held.i.shape, edges / graph.num_dyads, dtype=torch.float64)),
+        ("degree product", -torch.expm1(-expected)),
+    ]

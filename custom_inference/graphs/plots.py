@@ -1,0 +1,321 @@
+"""Figures of graph models: the adjacency matrix by blocks, memberships, graphs of pies, graphs between blocks."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, Wedge
+
+from custom_inference import _axes
+from custom_inference._axes import INK, MUTED, new_figure
+from custom_inference.graphs.blocks import pair_counts
+from ppl_models import GraphData, GraphModel, MethodError
+
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+#: Nodes up to this many are named; edges of larger graphs are points.
+_NAMED = 60
+
+
+def plot_adjacency(fit: Fit, *, order: str = "block", title: str | None = None) -> Figure:
+    """The adjacency matrix with its nodes ordered by their blocks, and lines between blocks (002, Fig. 27.19b).
+
+    Edges are points, so that large graphs cost their edges; hidden dyads are grey crosses where nodes are named.
+    order: "block" (the largest block first; within, the surest nodes first) or "data".
+    """
+    graph, mean = _graph(fit), _mean(fit)
+    if order not in ("block", "data"):
+        raise MethodError(f"order = {order!r}, expected 'block' or 'data'")
+    by_size = np.argsort(-mean.sum(0), kind="stable")
+    rank = np.argsort(by_size)[mean.argmax(1)]
+    nodes = np.lexsort((-mean.max(1), rank)) if order == "block" else np.arange(len(graph))
+    place = np.argsort(nodes)
+    size, named = len(graph), len(graph) <= _NAMED
+    title = title or f"{_family(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
+    side = float(np.clip(0.17 * size + 2.4, 4.4, 8.4))
+    figure = new_figure(max(side, 0.095 * len(title)), side + 0.3)
+    axes = figure.subplots()
+    _points(axes, graph, place, side, named)
+    if order == "block":
+        for edge in np.flatnonzero(np.diff(rank[nodes])) + 0.5:
+            axes.axhline(edge, color=MUTED, linewidth=0.8)
+            axes.axvline(edge, color=MUTED, linewidth=0.8)
+    axes.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5), aspect="equal")
+    axes.set_xlabel("to node" if graph.directed else "node")
+    axes.set_ylabel("from node" if graph.directed else "node")
+    if named:
+        names = [_axes.shortened(graph.names[n], 14) for n in nodes]
+        axes.set_xticks(range(size), names, rotation=90, fontsize=7)
+        axes.set_yticks(range(size), names, fontsize=7)
+    elif order == "block":
+        _name_blocks(axes, rank[nodes], [fit.coords["component"][k] for k in by_size])
+    figure.suptitle(title)
+    return figure
+
+
+def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) -> None:
+    (row, column), value = graph.edges().cpu().numpy(), graph.edge_values().cpu().numpy()
+    hidden = np.empty((2, 0), dtype=int) if graph.hidden is None else graph.hidden.cpu().numpy()
+    if not graph.directed:
+        row, column = np.concatenate([row, column]), np.concatenate([column, row])
+        value, hidden = np.concatenate([value, value]), np.concatenate([hidden, hidden[::-1]], axis=1)
+    # A point as wide as its cell, but never so small that it vanishes.
+    points = max(72 * (side - 1.6) / len(graph), 1.2 if len(graph) < 3000 else 0.8)
+    settings: dict[str, Any] = {"marker": "s", "linewidths": 0, "s": points**2, "rasterized": not named}
+    if len(value) and value.max() > value.min():
+        image = axes.scatter(place[column], place[row], c=value, cmap=_axes.COLORMAP, vmin=0, **settings)
+        _axes.scale(axes.get_figure(root=True), image, axes, "value of the edge")  # pyright: ignore[reportArgumentType]
+    else:
+        axes.scatter(place[column], place[row], color=INK, **settings)
+    if named and hidden.size:
+        cross: Any = {"marker": "x", "color": MUTED, "s": (0.5 * points) ** 2, "linewidths": 0.8}
+        axes.scatter(place[hidden[1]], place[hidden[0]], **cross)
+
+
+def _name_blocks(axes: Axes, rank: Any, names: list[Any]) -> None:
+    """The number of a block at its middle."""
+    found = np.unique(rank)
+    middle = [float(np.flatnonzero(rank == k).mean()) for k in found]
+    labels = [f"{names[k]}" for k in found]
+    axes.set_xticks(middle, labels, fontsize=8)
+    axes.set_yticks(middle, labels, fontsize=8)
+    axes.set_xlabel(axes.get_xlabel() + ", by block")
+    axes.set_ylabel(axes.get_ylabel() + ", by block")
+
+
+# ----- memberships ----------------------------------------------------------------------------------------
+
+
+def plot_memberships(fit: Fit, *, max_nodes: int = 400, title: str | None = None) -> Figure:
+    """Posterior means of the nodes' blocks: points in a triangle for three blocks, else stacked bars.
+
+    Bars are ordered by the strongest block, and shown for at most ``max_nodes`` nodes, evenly spaced in that order.
+    """
+    graph, mean = _graph(fit), _mean(fit)
+    title = title or f"{_family(fit)}: {fit.model.local_meaning} of {len(graph)} nodes"
+    blocks = [f"block {name}" for name in fit.coords["component"]]
+    if mean.shape[1] == 3:
+        figure = new_figure(max(7.0, 0.095 * len(title)), 6.0)
+        _triangle(figure.subplots(), mean, graph.names if len(graph) <= _NAMED else None, blocks)
+        figure.suptitle(title)
+        return figure
+    by_size = np.argsort(-mean.sum(0), kind="stable")
+    rank = np.argsort(by_size)[mean.argmax(1)]
+    nodes = np.lexsort((-mean.max(1), rank))
+    if len(nodes) > max_nodes:
+        nodes = nodes[np.linspace(0, len(nodes) - 1, max_nodes).round().astype(int)]
+    named = len(nodes) <= _NAMED
+    figure = new_figure(max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0, 0.095 * len(title)), 3.8)
+    axes, bottom = figure.subplots(), np.zeros(len(nodes))
+    for k, colour in zip(by_size, _colours(len(by_size))[by_size], strict=True):
+        axes.bar(range(len(nodes)), mean[nodes, k], 1.0, bottom, color=colour, label=blocks[k], linewidth=0)
+        bottom += mean[nodes, k]
+    axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=fit.model.local_meaning)
+    if named:
+        names = [_axes.shortened(graph.names[n], 16) for n in nodes]
+        axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7)
+    else:
+        axes.set_xticks([])
+        axes.set_xlabel(f"{len(nodes)} of {len(graph)} nodes, by their strongest block")
+    if mean.shape[1] <= 20:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    figure.suptitle(title)
+    return figure
+
+
+def _triangle(axes: Axes, mean: Any, names: list[Any] | None, blocks: list[str]) -> None:
+    """Points of the simplex of three blocks in an equilateral triangle."""
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]])
+    at, colours = mean @ corners, _colours(3)
+    axes.plot(*corners[[0, 1, 2, 0]].T, color=MUTED, linewidth=1)
+    for share in (0.25, 0.5, 0.75):
+        for k in range(3):
+            one, other = (share * corners[k] + (1 - share) * corners[(k + step) % 3] for step in (1, 2))
+            axes.plot(*np.array([one, other]).T, color=MUTED, linewidth=0.4, alpha=0.6)
+    axes.scatter(*at.T, color=mean @ colours, s=26, edgecolors="white", linewidths=0.5, zorder=3)
+    for k, (offset, align) in enumerate((((0, -0.05), "right"), ((0, -0.05), "left"), ((0, 0.04), "center"))):
+        axes.annotate(
+            blocks[k], corners[k] + offset, ha=align, color=0.75 * colours[k], fontsize=10, annotation_clip=False
+        )
+    for place, n in _apart(at) if names is not None else []:
+        assert names is not None
+        arrow: Any = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkB": 2}
+        axes.annotate(
+            _axes.shortened(names[n], 14), at[n], place, fontsize=7, va="center",
+            ha="left" if place[0] >= at[n][0] else "right", arrowprops=arrow,
+        )  # fmt: skip
+    axes.set(aspect="equal", xlim=(-0.32, 1.32), ylim=(-0.12, 1.0))
+    axes.set_axis_off()
+
+
+def _apart(at: Any) -> list[tuple[Any, int]]:
+    """Places of labels beside their points: those that would overlap are stacked outwards of the triangle."""
+    right = at[:, 0] >= 0.5
+    found = []
+    for side in (False, True):
+        nodes = np.flatnonzero(right == side)
+        nodes = nodes[np.argsort(at[nodes, 1], kind="stable")]
+        height = -0.1
+        for n in nodes:
+            height = max(height + 0.042, float(at[n, 1]))
+            # Outwards of the triangle's side at that height.
+            reach = 0.06 + max(0.0, 0.5 - height / math.sqrt(3))
+            found.append((np.array([0.5 + reach if side else 0.5 - reach, height]), int(n)))
+    return found
+
+
+# ----- graphs ---------------------------------------------------------------------------------------------
+
+
+def plot_pie_graph(fit: Fit, *, max_nodes: int = 150, seed: int = 0, title: str | None = None) -> Figure:
+    """The graph with a pie of memberships at every node (002, Fig. 27.22; Airoldi et al. 2008, Fig. 3).
+
+    Nodes are placed by forces along the edges. Raises ``MethodError`` for more than ``max_nodes`` nodes.
+    """
+    import networkx
+
+    graph, mean = _graph(fit), _mean(fit)
+    if len(graph) > max_nodes:
+        raise MethodError(f"{len(graph)} pies would hide each other, expected at most {max_nodes}; see 'adjacency'")
+    drawing = networkx.Graph()
+    drawing.add_nodes_from(range(len(graph)))
+    drawing.add_edges_from(graph.edges().T.tolist())
+    spread = networkx.spring_layout(drawing, seed=seed, k=2.2 / math.sqrt(len(graph)), iterations=200)
+    at = np.array([spread[n] for n in range(len(graph))])
+    at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
+    title = title or f"{_family(fit)}: {fit.model.local_meaning} of {len(graph)} nodes"
+    figure = new_figure(8.0, 7.4)
+    axes, radius = figure.subplots(), float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
+    style = "-|>" if graph.directed else "-"
+    shrink = 72 * 6.4 * radius
+    for i, j in graph.edges().T.tolist():
+        arrow: Any = {"arrowstyle": style, "mutation_scale": 7, "color": MUTED, "linewidth": 0.5, "alpha": 0.7}
+        axes.add_patch(FancyArrowPatch(tuple(at[i]), tuple(at[j]), shrinkA=shrink, shrinkB=shrink, **arrow))
+    colours = _colours(mean.shape[1])
+    for n, (x, y) in enumerate(at):
+        _pie(axes, (x, y), radius, mean[n], colours)
+        if len(graph) <= _NAMED:
+            name = _axes.shortened(graph.names[n], 14)
+            axes.annotate(name, (x, y - radius), (0, -2), textcoords="offset points", ha="center", va="top", fontsize=7)
+    edge = 0.07
+    axes.set(xlim=(-edge, 1 + edge), ylim=(-edge, 1 + edge), aspect="equal")
+    axes.set_axis_off()
+    _legend(axes, fit, colours)
+    figure.suptitle(title)
+    return figure
+
+
+def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Any, colours: Any) -> None:
+    start = 90.0
+    for share, colour in zip(shares / shares.sum(), colours, strict=True):
+        if share > 0.005:
+            wedge = Wedge(centre, radius, start, start + 360 * share, facecolor=colour, linewidth=0, zorder=3)
+            axes.add_patch(wedge)
+        start += 360 * float(share)
+    axes.add_patch(Wedge(centre, radius, 0, 360, facecolor="none", edgecolor="white", linewidth=0.6, zorder=4))
+
+
+def plot_block_graph(fit: Fit, *, above: float = 1.0, title: str | None = None) -> Figure:
+    """The abstract graph between blocks (002, Fig. 27.20): arrows as wide as the probability of an edge is high.
+
+    Discs are as large as the blocks, and their border is as wide as an arrow to themselves would be. above: pairs of
+    blocks are joined where the probability (or rate) exceeds this many times that of the whole graph.
+    """
+    graph, mean = _graph(fit), _mean(fit)
+    if fit.params[fit.model.component_site].ndim != 2:
+        raise MethodError(f"{_family(fit)} has no one number for a pair of blocks, but weights of covariates")
+    counts = pair_counts(graph, fit.posterior.mean)
+    pairs = counts.edges.triu() if not graph.directed else counts.edges
+    total = counts.dyads.triu() if not graph.directed else counts.dyads
+    overall = float(pairs.sum() / total.sum())
+    eta = fit.params[fit.model.component_site].detach().cpu().numpy()
+    size, used = len(eta), np.flatnonzero(mean.sum(0) >= 0.5)
+    angle = math.pi / 2 - 2 * math.pi * np.arange(size) / max(len(used), 1)
+    at = np.zeros((size, 2))
+    at[used] = np.stack([np.cos(angle[: len(used)]), np.sin(angle[: len(used)])], axis=1) * (len(used) > 1)
+    radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
+    title = title or f"{_family(fit)}: edges between {len(used)} blocks"
+    figure = new_figure(max(6.2, 0.095 * len(title)), 6.0)
+    axes, colours = figure.subplots(), _colours(size)
+    shown = (eta > above * overall) & (np.ones_like(eta) > 0)
+    widest = eta[shown].max() if shown.any() else 1.0
+    for a in used:
+        for b in used:
+            if a != b and shown[a, b] and (graph.directed or a < b):
+                _arrow(axes, at[a], at[b], radius[a], radius[b], eta[a, b], widest, graph.directed)
+    for k in used:
+        wide = 1.0 + 5 * eta[k, k] / widest if shown[k, k] else 0.6
+        disc = Wedge(tuple(at[k]), radius[k], 0, 360, facecolor=colours[k], edgecolor="black", linewidth=wide, zorder=3)
+        axes.add_patch(disc)
+        within = f"\nwithin {eta[k, k]:.2g}" if shown[k, k] else ""
+        label = f"{fit.coords['component'][k]}\n{mean[:, k].sum():.0f} nodes{within}"
+        axes.annotate(label, at[k], ha="center", va="center", fontsize=8, zorder=4)
+    axes.set(xlim=(-1.45, 1.45), ylim=(-1.4, 1.4), aspect="equal")
+    axes.set_axis_off()
+    axes.annotate(
+        f"joined where {fit.model.component_meaning} > {above * overall:.2g}", (0.5, 0.0), xycoords="axes fraction",
+        ha="center", va="bottom", fontsize=8, color=MUTED,
+    )  # fmt: skip
+    figure.suptitle(title)
+    return figure
+
+
+def _arrow(
+    axes: Axes, one: Any, other: Any, near: float, far: float, value: float, widest: float, directed: bool
+) -> None:
+    """An arrow from disc to disc, bent so that the one back does not cover it; its value beside it."""
+    bend = 0.14 if directed else 0.0
+    points = 72 * 5.0 / 2.9  # of a unit of the axes
+    arrow: Any = {"arrowstyle": "-|>" if directed else "-", "mutation_scale": 14, "color": INK, "alpha": 0.85}
+    curve = FancyArrowPatch(
+        tuple(one), tuple(other), connectionstyle=f"arc3,rad={bend}", shrinkA=near * points, shrinkB=far * points,
+        linewidth=0.8 + 4 * value / widest, **arrow,
+    )  # fmt: skip
+    axes.add_patch(curve)
+    along = other - one
+    # The middle of the curve lies half of the bend beside the line; the text a little further out.
+    side = np.array([along[1], -along[0]])
+    length = max(float(np.hypot(*along)), 1e-9)
+    middle = one + 0.42 * along + side * bend / 2 + side / length * 0.07
+    axes.annotate(f"{value:.2g}", middle, ha="center", va="center", fontsize=8, color=INK)
+
+
+# ----- what the figures share -----------------------------------------------------------------------------
+
+
+def _graph(fit: Fit) -> GraphData:
+    if not isinstance(fit.model, GraphModel) or not isinstance(fit.data, GraphData):
+        raise MethodError(f"{_family(fit)} is no model of graphs: this plot is for those")
+    return fit.data
+
+
+def _mean(fit: Fit) -> Any:
+    return fit.posterior.mean.detach().cpu().numpy()
+
+
+def _family(fit: Fit) -> str:
+    return type(fit.model).__name__
+
+
+def _colours(count: int) -> Any:
+    """(K, 3): colours that differ; for more than twenty blocks, in order of hue."""
+    if count <= 8:
+        return np.array(colormaps["Set2"].colors)[:count]  # pyright: ignore[reportAttributeAccessIssue]
+    if count <= 20:
+        return np.array(colormaps["tab20"].colors)[:count]  # pyright: ignore[reportAttributeAccessIssue]
+    return colormaps["hsv"](np.linspace(0, 1, count, endpoint=False))[:, :3]
+
+
+def _legend(axes: Axes, fit: Fit, colours: Any) -> None:
+    names = fit.coords["component"]
+    if len(names) > 20:
+        return
+    marks = [Line2D([], [], marker="o", linestyle="", color=colour, markersize=8) for colour in colours]
+    axes.legend(marks, [f"block {name}" for name in names], frameon=False, fontsize=8, loc="upper right")
