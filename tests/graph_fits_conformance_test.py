@@ -151,7 +151,8 @@ def test_traces_climb(model, method, directed):
 @pytest.mark.parametrize("model", [name for name in GRAPHS if "vb" in engines_of(MODELS[name].example().model)])
 @pytest.mark.parametrize("directed", [True, False])
 def test_vb_bound_is_below_the_evidence_with_the_globals_integrated_out(model, directed):
-    problem = small_problem(model, directed=directed, hidden=0.2, num_nodes=3 if model == "mmsb" else 6)
+    size = (3 if directed else 4) if model == "mmsb" else 6
+    problem = small_problem(model, directed=directed, hidden=0.2, num_nodes=size)
     for chosen in (problem.model, informative(problem.model)):
         fit = small_method("vb").fit(chosen, problem.data, seed=0, progress=False)
         exact = integrated_evidence(chosen, fit.data)

@@ -1,8 +1,8 @@
 """Unbiased estimates of what the tables of a mixed-membership block model add up to, from some nodes' dyads.
 
-For every node of a sample S all edges are taken, and of its other dyads n0 at random: edges are few and say most
-(stratified, in the manner of Gopalan & Blei, PNAS 110, 2013). The zeros' draws are uniform over the M = N - 1 dyads that
-the node could have (in each direction), those that turn out to be edges or hidden counting nothing, so that
+For every node of a sample S all edges are taken, and of its other dyads n0 at random: edges are few, and say most
+(stratified, in the manner of Gopalan & Blei, PNAS 110, 2013). The zeros' draws are uniform over the M = N - 1 dyads
+that the node could have (in each direction), those that turn out to be edges or hidden counting nothing, so that
 
     members_i  ~  sum over i's edges of q(i takes a)  +  (M / n0) sum over the draws that are zeros of q(i takes a)
 
