@@ -210,8 +210,9 @@ def _averaged(records: list[Record]) -> Params:
 def _stacked(records: list[Record], like: Tensor) -> dict[str, Tensor] | None:
     """site -> (chain, draw, ...), cut to the shortest chain; None where nothing was kept."""
     length = _shortest(records)
-    draws = {site: torch.stack([torch.stack(r.draws[site][:length]) for r in records]).to(like)
-             for site in records[0].draws}
+    stacked = {site: torch.stack([torch.stack(r.draws[site][:length]) for r in records]) for site in records[0].draws}
+    # Blocks of nodes are whole numbers, and stay so.
+    draws = {site: v.to(like) if v.is_floating_point() else v.to(like.device) for site, v in stacked.items()}
     if records[0].indicators:
         draws["indicator"] = torch.stack([torch.stack(r.indicators[:length]) for r in records])
     return draws or None
