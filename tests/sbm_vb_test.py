@@ -113,7 +113,13 @@ def test_planted_blocks_are_recovered(name):
     for seed in range(3):
         x, block = planted(matrix, sizes, seed, directed=directed)
         fit = ci.fit(SBM(num_blocks=3, num_nodes=50, directed=directed), x, seed=seed, progress=False)
-        assert adjusted_rand_score(block, fit.params["block"]) > 0.9
+        # Fifty nodes do not always tell: where the optimum is another division, its bound is above the planted one's.
+        steps = steps_for(fit.model, "vb")
+        rows = steps.rows(fit.data)
+        params = steps.from_shares(fit.model, torch.nn.functional.one_hot(torch.as_tensor(block), 3).double(), rows)
+        planted_bound = steps.objective(fit.model, params, steps.e_step(params, rows).bound)
+        assert float(fit.elbo[-1]) >= planted_bound - 1e-6
+        assert adjusted_rand_score(block, fit.params["block"]) > 0.8
         assert fit.method == "VariationalEM(vb)" and "responsibility" not in fit.params
 
 
