@@ -37,7 +37,7 @@ def test_potential_is_the_log_joint_with_blocks_summed_out(kind, directed):
     model = kind(num_blocks=2, directed=directed, **settings)
     potential, transforms = log_joint_potential(model, model.as_read(data))
     params = {site: model.prior(site).sample() for site in model.global_sites}
-    raw = {site: transforms[site](value).requires_grad_() for site, value in params.items()}
+    raw = {site: transforms[site](value).clone().requires_grad_() for site, value in params.items()}
     value = potential(raw)
     exact = ci.Exact(generic=True).local_posterior(model, params, model.as_read(data)).bound
     volume = sum(transforms[s].inv.log_abs_det_jacobian(z.detach(), params[s]).sum() for s, z in raw.items())

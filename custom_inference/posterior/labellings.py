@@ -103,7 +103,7 @@ def _at(posterior: LocalPosterior, labels: Tensor) -> Tensor:
     if isinstance(posterior, CodePosterior) and posterior.shared:
         order = posterior.codes.argmax(-1)  # the codes are one-hot
         by_block = posterior.log_weight[:, torch.argsort(order)]
-        return by_block[torch.arange(labels.shape[1], device=labels.device), labels].sum(-1)
+        return by_block[torch.arange(labels.shape[1], device=labels.device), labels.long()].sum(-1)
     if isinstance(posterior, LabellingPosterior):
         listed, log_weight = posterior._distinct()
         both, place = torch.unique(torch.cat([listed, labels.to(listed)]), dim=0, return_inverse=True)
