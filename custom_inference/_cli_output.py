@@ -14,7 +14,7 @@ import torch
 from custom_inference import evaluate
 from custom_inference._score import score
 from custom_inference.steps._protocol import POINT
-from ppl_models import Data, DocumentModel, FileFormatError, ModelError
+from ppl_models import Data, DocumentModel, FileFormatError, GraphModel, ModelError
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -59,6 +59,10 @@ def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
     """Kind -> figure, of the kinds that this fit has something to show for."""
     if isinstance(fit.model, DocumentModel):
         kinds = ["topics", "documents"] + (["elbo"] if len(fit.elbo) else [])
+        return {kind: fit.plot(kind) for kind in kinds}
+    if isinstance(fit.model, GraphModel):
+        pairs = fit.params[fit.model.component_site].ndim == 2
+        kinds = ["adjacency", "memberships", *(["blocks"] if pairs else []), *(["elbo"] if len(fit.elbo) else [])]
         return {kind: fit.plot(kind) for kind in kinds}
     kinds = ["loading", "source"] + (["elbo"] if len(fit.elbo) else [])
     return {"components": fit.plot("components", image_shape=image_shape)} | {k: fit.plot(k) for k in kinds}

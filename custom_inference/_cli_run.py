@@ -13,7 +13,17 @@ from custom_inference._cli_source import Source
 from custom_inference._methods import methods_for, named_method
 from custom_inference.compare import compare as compare_methods
 from custom_inference.engines import engines_of
-from ppl_models import MODELS, Data, DocumentModel, FileFormatError, MethodError, Model, ModelError
+from ppl_models import (
+    MODELS,
+    Data,
+    DataError,
+    DocumentModel,
+    FileFormatError,
+    GraphModel,
+    MethodError,
+    Model,
+    ModelError,
+)
 from ppl_models._errors import unknown_name
 
 
@@ -22,6 +32,8 @@ def _read(name: str, source: Source) -> tuple[type[Model], Data]:
     if name.lower() not in MODELS:
         raise ModelError(unknown_name("model", name, MODELS))
     kind = MODELS[name.lower()]
+    if issubclass(kind, GraphModel):
+        return kind, source.read_graph(kind.edge_kind)
     return kind, source.read(as_documents=issubclass(kind, DocumentModel))
 
 
@@ -97,6 +109,8 @@ def compare(
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     chosen = [named_method(name) for name in names or ()]
     kind, data = _read(model_name, source)
+    if rows is not None and issubclass(kind, GraphModel):
+        raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
     if rows is not None and rows < len(data):
         picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:rows]
         data = data.rows(picked.sort().values)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ppl_models import Data, DataError, _sparse, documents
+from ppl_models import Data, DataError, GraphData, _sparse, documents, graph
 from ppl_models.datasets import read_matrix
 
 _MATRICES = (".csv", ".parquet", ".npz")
@@ -19,7 +19,8 @@ class Source:
     """Where the data come from, and what is done to them before they reach the model.
 
     matrix, columns, labels: arrays of an NPZ file by name. vocabulary: a file with a word a line. min_count, max_share,
-    stop_words: which words of documents are left out, as in :func:`ppl_models.documents`.
+    stop_words: which words of documents are left out, as in :func:`ppl_models.documents`. directed: of a graph, where
+    the file should not be asked.
     """
 
     file: Path
@@ -34,6 +35,7 @@ class Source:
     min_count: int = 1
     max_share: float = 1.0
     stop_words: str | None = None
+    directed: bool | None = None
 
     def read(self, *, as_documents: bool = False) -> Data:
         """Rows by features, labels kept; sparse rows stay sparse where they can.
@@ -43,6 +45,8 @@ class Source:
         """
         if not as_documents:
             self._refuse_words()
+        if self.directed is not None:
+            raise DataError("--directed or --undirected for a model that reads no graph", expected="sbm or the like")
         data = self._raw(as_documents)
         if self.transpose:
             data = _transposed(data)
@@ -59,6 +63,36 @@ class Source:
             limits: dict[str, Any] = {"min_count": self.min_count, "max_share": self.max_share, "stop_words": names}
             data = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
         return _without_empty(data) if self.drop_empty_rows else data
+
+    def read_graph(self, kind: str) -> GraphData:
+        """A graph, from any file that :func:`ppl_models.graph` reads.
+
+        threshold: edges of a greater weight, as 0/1. drop_empty_rows: without the nodes that have no edge. kind:
+        "binary" or "counts".
+        """
+        self._refuse_words()
+        used = {
+            "--columns": self.columns, "--matrix": self.matrix, "--labels": self.labels,
+            "--mask-value": self.mask_value, "--transpose": self.transpose or None,
+        }  # fmt: skip
+        wrong = next((name for name, value in used.items() if value is not None), None)
+        if wrong is not None:
+            raise DataError(f"{wrong} for a graph", expected="an edge list or an adjacency matrix as it is")
+        settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64}
+        if self.threshold is None:
+            data = graph(self.file, kind=kind, **settings)
+        else:
+            if self.threshold < 0:
+                raise DataError(f"--threshold {self.threshold:g} for a graph", expected="a number of at least 0")
+            data = graph(self.file, **settings)
+            assert isinstance(data, GraphData)
+            data = replace(data, x=_above(data, self.threshold).x)
+        if not self.drop_empty_rows:
+            return data
+        joined = data.degrees() > 0
+        if not bool(joined.any()):
+            raise DataError("no node has an edge", axis="node", expected="at least one edge")
+        return data.subgraph(joined)
 
     def _refuse_words(self) -> None:
         given = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyro import poutine
 from pyro.infer import config_enumerate
 from torch import Tensor
 
+from custom_inference._capacity import allowed_bytes, require
 from ppl_models import Data, MethodError, Model, ModelError
 
 ROW_PLATE = "data"
@@ -58,6 +60,17 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     return depth
 
 
+def _require_labelings(model: Any, num_nodes: int) -> None:
+    """Refuse a table of labelings by dyads that does not fit: at its peak 4 numbers an entry, 2 more a weight of it."""
+    blocks, weights = model.local_shape[0], math.prod(model.shapes[model.component_site][2:])
+    entry = 8.0 * model.num_dyads(num_nodes) * (4 + 2 * weights)
+    log_labelings = num_nodes * math.log(blocks)
+    needed, allowed = entry * math.exp(min(log_labelings, 600.0)), allowed_bytes()  # e^700 is no float
+    most = int(math.log(max(allowed / entry, 1.0), max(blocks, 2)))
+    what = f"enumerating the {blocks}^{num_nodes} labelings of the nodes"
+    require(what, needed, allowed=allowed, fits=f"with {blocks} blocks about {most} nodes would fit")
+
+
 def enumerated_log_joint(
     model: Model | Any, params: Mapping[str, Tensor], data: Data
 ) -> tuple[dict[str, Tensor], Tensor]:
@@ -68,6 +81,8 @@ def enumerated_log_joint(
     graph's nodes) meet in all of its members, which are then one observation: N = 1.
     """
     depth = plate_nesting(model, params, data)
+    if getattr(model, "is_graph", False):
+        _require_labelings(model, len(data))
     conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
     enumerated = poutine.enum(conditioned, first_available_dim=-1 - depth)
     with pyro.get_param_store().scope():

@@ -17,7 +17,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from custom_inference.engines import Local, LocalSolver, steps_for
-from custom_inference.posterior import POSTERIORS, CodePosterior, DirichletMixture, LabellingPosterior
+from custom_inference.posterior import (
+    POSTERIORS,
+    CodePosterior,
+    DirichletMixture,
+    JointDirichletMixture,
+    LabellingPosterior,
+)
 from ppl_models import MODELS, Data, FileFormatError, GraphData, Model, ModelError, _sparse
 from ppl_models.distributions import Flat
 
@@ -127,6 +133,8 @@ def _stores_local(fit: Fit) -> bool:
         return classes and fit.bound_name != "evidence"
     if isinstance(posterior, LabellingPosterior):
         return posterior.labels.numel() <= _LABELS and fit.bound_name != "evidence"
+    if isinstance(posterior, JointDirichletMixture):
+        return fit.bound_name != "evidence"
     return not isinstance(posterior, DirichletMixture)
 
 

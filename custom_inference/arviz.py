@@ -72,7 +72,8 @@ def to_arviz(fit: Fit, *, num_draws: int = 500, locals_: bool = True, max_rows: 
     observed, mask = fit.model.observed_site, fit.data.mask
     axes = fit.model.dims[observed]
     if not fit.data.is_sparse or fit.data.x.numel() <= _DENSE_UP_TO:
-        x = fit.data.dense().x
+        dense = fit.data.dense()
+        x, mask = dense.x, dense.mask  # of a graph the mask is made of its hidden dyads
         x = x if mask is None else x.masked_fill(~mask, torch.nan)
         groups["observed_data"] = _dataset({observed: x}, {observed: axes}, labels, leading=())
     if mask is not None:
@@ -208,7 +209,7 @@ def _dyad_scores(fit: Fit, graph: GraphData, posterior: xr.Dataset) -> xr.Datase
     """log p(x_ij | globals, locals) of every observed dyad at every draw."""
     model: Any = fit.model
     sites = [*model.global_sites, model.local_site]
-    draws = {site: torch.as_tensor(posterior[site].values).to(graph.x.device) for site in sites}
+    draws = {site: torch.tensor(posterior[site].values).to(graph.x.device) for site in sites}
     i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
     observed = graph.is_observed(i, j)
     chains, length = posterior.sizes["chain"], posterior.sizes["draw"]

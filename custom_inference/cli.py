@@ -32,7 +32,9 @@ ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="name of a model
 DataFile = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI"
+        metavar="FILE",
+        help="rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an "
+        "adjacency matrix or edges in these, edges as text, GML, GraphML",
     ),
 ]
 Components = Annotated[int, typer.Option("--components", "-k", min=1, help="number of components")]
@@ -49,7 +51,12 @@ StopWords = Annotated[str | None, typer.Option(metavar="LIST", help="documents: 
 Transpose = Annotated[bool, typer.Option("--transpose", help="the file has features by rows")]
 MaskValue = Annotated[float | None, typer.Option(metavar="V", help="entries equal to V are missing (NaN always is)")]
 Threshold = Annotated[float | None, typer.Option(metavar="T", help="binarise: 1 where an entry is greater than T")]
-DropEmpty = Annotated[bool, typer.Option("--drop-empty-rows", help="leave out rows without any 1")]
+DropEmpty = Annotated[
+    bool, typer.Option("--drop-empty-rows", help="leave out rows without any 1; of graphs, nodes without an edge")
+]
+Directed = Annotated[
+    bool | None, typer.Option("--directed/--undirected", help="graphs  [default: what the file says; edges: directed]")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a setting of the method; repeatable")
 ]
@@ -139,6 +146,7 @@ def fit(
     min_count: MinCount = 1,
     max_share: MaxShare = 1.0,
     stop_words: StopWords = None,
+    directed: Directed = None,
     image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None,
     top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8,
     settings: Settings = None,
@@ -152,7 +160,7 @@ def fit(
 
         source = _cli_run.Source(
             file, columns, transpose, mask_value, threshold, drop_empty_rows,
-            matrix, labels, vocabulary, min_count, max_share, stop_words,
+            matrix, labels, vocabulary, min_count, max_share, stop_words, directed,
         )  # fmt: skip
         interrupted = _cli_run.fit(
             model, source, components, method=method, settings=settings or [], seed=seed, image_shape=shape, top=top,
@@ -184,6 +192,7 @@ def compare(
     min_count: MinCount = 1,
     max_share: MaxShare = 1.0,
     stop_words: StopWords = None,
+    directed: Directed = None,
     json: Json = None,
     no_progress: NoProgress = False,
 ) -> None:
@@ -193,7 +202,7 @@ def compare(
 
         source = _cli_run.Source(
             file, columns, transpose, mask_value, threshold, drop_empty_rows,
-            matrix, labels, vocabulary, min_count, max_share, stop_words,
+            matrix, labels, vocabulary, min_count, max_share, stop_words, directed,
         )  # fmt: skip
         _cli_run.compare(
             model, source, components, methods=methods, seed=seed, rows=rows, json=json, progress=not no_progress

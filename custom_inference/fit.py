@@ -60,6 +60,10 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.model = self.model.summed_out
+        self._report_nodes()
+
+    def _report_nodes(self) -> None:
+        """Put a graph's blocks or memberships among ``params``, once their posterior is known."""
         site = self.model.local_site
         if self.model.is_graph and self.local is not None and site not in self.params:
             self.params[site] = self.model.local_value(self.local.posterior.mean)
@@ -71,6 +75,7 @@ class Fit:
         """The method's own posterior over the local latents of the training rows."""
         if self.local is None:
             self.local = self._solve(self.data, None)
+            self._report_nodes()
         return self.local.posterior
 
     @property

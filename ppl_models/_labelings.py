@@ -24,7 +24,8 @@ def all_labelings(num_nodes: int, num_blocks: int, *, device: Any = None) -> Ten
     Raises CapacityError for more than 2^22 of them.
     """
     if num_nodes * math.log2(max(num_blocks, 1)) > math.log2(MAX_LABELINGS):
-        needed, most = 8.0 * num_nodes * float(num_blocks) ** num_nodes, int(math.log(MAX_LABELINGS, num_blocks))
+        log_labelings, most = num_nodes * math.log(num_blocks), int(math.log(MAX_LABELINGS, num_blocks))
+        needed = 8.0 * num_nodes * math.exp(min(log_labelings, 600.0))  # e^700 is no float
         raise CapacityError(
             f"{num_blocks}^{num_nodes} labelings of the nodes need {needed / 2**30:.3g} GiB before any data are seen; "
             f"with {num_blocks} blocks at most {most} nodes are enumerated",

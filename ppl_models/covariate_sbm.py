@@ -99,6 +99,11 @@ class CovariateSBM(BlockModel):
     def dims(self) -> dict[str, tuple[str, ...]]:
         return {**super().dims, "weight": ("component", "to_component", "covariate")}
 
+    def component_labels(self, features: Any) -> list[Any]:
+        """The columns of the component matrix (K, K F): the blocks, and the entries of f(x_i, x_j)."""
+        entries = ["constant", *(f"{self.combine} {f}" for f in range(self.num_weights - 1))]
+        return [f"{block}, {entry}" for block in super().component_labels(features) for entry in entries]
+
     def combined(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:
         """f(x_i, x_j) of dyads (E,), (E, F)."""
         features = self.covariates if like is None else self.covariates.to(like)

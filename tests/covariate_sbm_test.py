@@ -260,7 +260,7 @@ def test_exact_and_mean_field_posteriors_are_compared():
 def test_what_does_not_fit_and_what_has_no_steps_is_refused():
     rng = np.random.default_rng(0)
     large = CovariateSBM(num_blocks=20, covariates=rng.standard_normal((20000, 1)), directed=False)
-    empty = torch.sparse_coo_tensor(torch.zeros(2, 0).long(), torch.zeros(0), (20000, 20000)).to_sparse_csr()
+    empty = _sparse.tensor(torch.zeros(20001).long(), torch.zeros(0).long(), torch.zeros(0), size=(20000, 20000))
     with pytest.raises(CapacityError, match="SVI"):
         steps_for(large, "mean_field").rows(GraphData(x=empty, directed=False))
     model, data, _ = problem(size=4)

@@ -189,12 +189,11 @@ def test_names_of_nodes_do_not_matter(name, directed):
     data = reordered_data(model, problem.data, order)
     before = log_joint(problem.model, problem.truth, problem.data)
     assert np.isclose(log_joint(model, truth, data), before, rtol=1e-12)
-    for bound in [b for b in engines_of(model) if b != "vb"]:
-        one = solve_local(problem.model, globals_of(problem), problem.data, bound=bound)
-        other = solve_local(model, {s: truth[s] for s in model.global_sites}, data, bound=bound)
-        tolerance = 1e-10 if bound == "evidence" else 1e-6
-        assert torch.allclose(one.bound, other.bound, atol=tolerance, rtol=0), bound
-        assert torch.allclose(one.posterior.mean[order], other.posterior.mean, atol=100 * tolerance), bound
+    if is_feasible(model):  # mean fields have several optima
+        one = solve_local(problem.model, globals_of(problem), problem.data, bound="evidence")
+        other = solve_local(model, {s: truth[s] for s in model.global_sites}, data, bound="evidence")
+        assert torch.allclose(one.bound, other.bound, atol=1e-10, rtol=0)
+        assert torch.allclose(one.posterior.mean[order], other.posterior.mean, atol=1e-8)
 
 
 @NAMES
@@ -340,8 +339,9 @@ def test_priors_are_checked(name):
 
 @BLOCKS
 def test_too_many_labelings_are_refused_with_what_would_fit(name):
-    example = MODELS[name].example()
-    params = {site: example.truth[site] for site in example.model.global_sites}
-    for generic in (True, False):
-        with pytest.raises(CapacityError, match=r"at most \d+ nodes"):
-            ci.Exact(generic=generic).local_posterior(example.model, params, example.data)
+    """Before they are listed: the table of 2^22 labelings by some hundred dyads alone would take gigabytes."""
+    for num_nodes, num_blocks in ((30, 3), (800, 2)):
+        problem = small_problem(name, directed=True, num_nodes=num_nodes, num_blocks=num_blocks)
+        for generic in (True, False):
+            with pytest.raises(CapacityError, match=r"\d+ nodes"):
+                ci.Exact(generic=generic).local_posterior(problem.model, globals_of(problem), problem.data)

@@ -83,6 +83,7 @@ def test_a_fit_keeps_its_promises(model, method):
     size, blocks, site = problem.model.num_nodes, problem.model.num_blocks, problem.model.local_site
     local_shape = (size,) if site == "block" else (size, blocks)
     shapes = {**problem.model.shapes, site: local_shape}
+    assert fit.posterior is not None  # found at the first look; from then on among the parameters
     assert {name: tuple(value.shape) for name, value in fit.params.items()} == shapes
     for name, value in fit.params.items():
         assert torch.isfinite(value).all() and value.dtype == (torch.int64 if name == "block" else torch.float64)
@@ -132,11 +133,11 @@ def test_bounds_stay_below_the_evidence(model, method):
     pointwise = isinstance(local.posterior, PointPosterior) or not hasattr(local.posterior, "mean")
     if pointwise:
         assert torch.isnan(local.bound).all()
-    with pytest.raises(MethodError, match="valid: "):
+    with pytest.raises(MethodError, match="valid: " if engines_of(fit.model) else "no closed-form steps"):
         fit.log_likelihood(bound="nonsense")
 
 
-@pytest.mark.parametrize(("model", "method"), MONOTONE)
+@pytest.mark.parametrize(("model", "method"), [pair for pair in MONOTONE if pair[1] != "cvb0"])  # no bound climbs
 @pytest.mark.parametrize("directed", [True, False])
 def test_traces_climb(model, method, directed):
     """From a random start without a search, in both kinds of graphs, under informative priors."""
@@ -150,7 +151,8 @@ def test_traces_climb(model, method, directed):
 @pytest.mark.parametrize("model", [name for name in GRAPHS if "vb" in engines_of(MODELS[name].example().model)])
 @pytest.mark.parametrize("directed", [True, False])
 def test_vb_bound_is_below_the_evidence_with_the_globals_integrated_out(model, directed):
-    problem = small_problem(model, directed=directed, hidden=0.2, num_nodes=3 if model == "mmsb" else 6)
+    size = (3 if directed else 4) if model == "mmsb" else 6
+    problem = small_problem(model, directed=directed, hidden=0.2, num_nodes=size)
     for chosen in (problem.model, informative(problem.model)):
         fit = small_method("vb").fit(chosen, problem.data, seed=0, progress=False)
         exact = integrated_evidence(chosen, fit.data)
@@ -217,6 +219,8 @@ def test_save_and_load(model, method, tmp_path):
 @EACH
 def test_to_arviz_names_nodes_and_blocks(model, method):
     fit = fitted(model, method)
+    if fit.draws is not None:
+        fit = replace(fit, draws={site: value[:, :7] for site, value in fit.draws.items()})
     tree = fit.to_arviz(num_draws=7)
     posterior, names = tree.posterior, [f"node {n}" for n in range(fit.model.num_nodes)]
     for site, axes in fit.model.dims.items():
@@ -233,10 +237,10 @@ def test_to_arviz_names_nodes_and_blocks(model, method):
     dense = fit.data.dense()
     assert np.array_equal(np.isnan(observed.values), ~dense.mask.numpy()), "hidden dyads are NaN"
     assert np.allclose(observed.values[dense.mask.numpy()], dense.x[dense.mask].numpy())
-    if "log_likelihood" in tree:
-        values = tree.log_likelihood["x"]
-        assert "node" not in values.dims, "one number a graph, not one a node"
-        assert values.shape[2:] in ((), (1,)) and np.isfinite(values.values).all()
+    values = tree.log_likelihood["x"]
+    first, second = fit.model.dyads(torch.arange(fit.model.num_dyads()))
+    assert values.dims == ("chain", "draw", "dyad") and values.shape[2] == int(dense.mask[first, second].sum())
+    assert np.isfinite(values.values).all() and " node " in str(values.coords["dyad"].values[0])
 
 
 @pytest.mark.parametrize(("model", "method"), MONOTONE)

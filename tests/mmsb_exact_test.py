@@ -180,7 +180,7 @@ def test_the_divergence_from_a_joint_posterior_is_that_of_all_nodes():
 
 @pytest.mark.parametrize("case", CASES)
 def test_summing_the_indicators_of_the_program_out_leaves_mmsb(case):
-    directed, nodes, hidden, rho, self_loops = case
+    nodes, hidden = case[1:3]
     model, data, params, _ = problem(*case)
     kept = MMSBIndicator(**model.settings(), priors=model.priors)
     pi = dist.Dirichlet(torch.full((2,), 0.7)).sample(torch.Size([nodes]))

@@ -32,7 +32,7 @@ from ppl_models import MMSB, Data, Model, _sparse
 #: Up to so many blocks every dyad is drawn from the table of all pairs.
 EXACT_UP_TO = 6
 #: Visits to dyads that a sweep makes at least.
-VISITS = 2**13
+VISITS = 2**12
 #: The share of its block in a node's first membership.
 _LOYAL = 0.8
 #: Sweeps, and draws, at given globals.
@@ -82,7 +82,7 @@ class MmsbChain(Chain):
         """New blocks for every dyad, ``passes`` times; other threads may run meanwhile."""
         from custom_inference.gibbs import _mmsb_kernels as kernels
 
-        kernels.sweeps(self.fixed, self.state, self.exact, self.passes)
+        kernels.sweep(self.fixed, self.state, self.exact, self.passes)
 
     def give(self, probability: NDArray[np.float64], sparsity: float | None) -> None:
         """Hold eta (K, K), and rho, at these values from now on."""
@@ -138,7 +138,8 @@ class MmsbChain(Chain):
 
     def profile(self) -> Tensor:
         """Columns of the memberships, (K, N): where edges are few, those of eta tell blocks apart less well."""
-        return self.means()["membership"].T
+        member = self.member + self.fixed.alpha
+        return torch.as_tensor((member / member.sum(1, keepdims=True)).T)
 
     def indicators(self) -> Tensor:
         """s and r of all dyads, in the model's order, (2, E); -1 where hidden, or background."""

@@ -1,4 +1,4 @@
-"""Compiled Gibbs sweeps over the blocks that nodes take in a graph. Import inside functions only: it loads the compiler.
+"""Compiled Gibbs sweeps over the blocks that nodes take. Import inside functions only: it loads the compiler.
 
 With memberships, block matrix and sparsity integrated out, and dyad (i, j) itself not counted, the blocks (s, r) that i
 and j take for it have the full conditional (002, eqs. 27.77-27.79)
@@ -8,7 +8,7 @@ and j take for it have the full conditional (002, eqs. 27.77-27.79)
 
 with c_ia how often node i takes block a, f_ab(1) = (m_ab + g_ab) / (m_ab + e_ab + g_ab + h_ab) from m_ab edges and e_ab
 other dyads under a Beta(g, h) prior, f_ab(0) = 1 - f_ab(1), and w = (1 - rho, rho), or w_0 = d + dyads with blocks, w_1
-= c + background ones under rho ~ Beta(c, d). A background dyad takes no blocks and has no part in c, m and e. For a self
+= c + background ones under rho ~ Beta(c, d). A background dyad takes no blocks and has no part in c, m and e. Of a self
 loop both blocks are of one node: c_ib of the second factor counts the first, s = b.
 
 Edges, and all dyads where K is small, are drawn from this table: K^2 operations. Of the other dyads without an edge, by
@@ -23,6 +23,8 @@ a cache line for every single block.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -32,6 +34,11 @@ from custom_inference.gibbs._mmsb_state import TILE
 _LOOKS = 8
 #: Proposals that may be rejected for a dyad without blocks before its table is used instead.
 _TRIES = 16
+
+
+_jit: Any = njit
+#: For what allocates nothing: without reference counts of the arrays, which cost more than all else.
+_inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
 
 
 @njit(inline="always")
@@ -93,7 +100,7 @@ def _from_table(left, right, rate, x, outside, same, rows, rng):
     return row, column
 
 
-@njit(error_model="numpy")
+@_inner
 def _by_counts(member, i, u):
     """The block of node i at place u of its counts laid end to end."""
     k = 0
@@ -130,10 +137,9 @@ def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
     return found
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def sweep(fixed, state, exact):
-    """New blocks for every observed dyad, in place. exact: from the table of all pairs everywhere, else only for edges
-    and self loops. Written in one piece: what is handed to a function costs more than what most of them do."""
+@_inner
+def _sweep(fixed, state, exact, left, right, rows, place):
+    """One pass. Written in one piece: what is handed to a function costs more than what most of them do."""
     start, index, alpha, mass, prior = fixed.start, fixed.index, fixed.alpha, fixed.mass, fixed.prior
     hidden, none, outer = fixed.hidden, fixed.none, fixed.background
     change, mirrored = np.int64(fixed.learns_rate), not fixed.directed
@@ -142,8 +148,6 @@ def sweep(fixed, state, exact):
     step = np.int64(fixed.learns_background)
     size, blocks = member.shape
     slots = size * fixed.layers
-    left, right, rows = np.empty(blocks), np.empty(blocks), np.empty(blocks)
-    place = np.empty(TILE, np.int64)
     for top in range(0, size, TILE):
         bottom = min(top + TILE, size)
         for i in range(top, bottom):
@@ -210,10 +214,14 @@ def sweep(fixed, state, exact):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweeps(fixed, state, exact, passes):
-    """Several sweeps."""
+def sweep(fixed, state, exact, passes):
+    """New blocks for every observed dyad, in place, so many times. exact: from the table of all pairs everywhere, else
+    only for edges and self loops."""
+    blocks = state.member.shape[1]
+    left, right, rows = np.empty(blocks), np.empty(blocks), np.empty(blocks)
+    place = np.empty(TILE, np.int64)
     for _ in range(passes):
-        sweep(fixed, state, exact)
+        _sweep(fixed, state, exact, left, right, rows, place)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

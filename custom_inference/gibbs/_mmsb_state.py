@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from custom_inference._capacity import allowed_bytes, require
@@ -65,13 +66,11 @@ class State(NamedTuple):
 
 def beta_weights(model: MMSB, site: str) -> tuple[Floats, Floats]:
     """(a, b) of a Beta prior. Raises MethodError for any other, which cannot be integrated out."""
-    import torch
-
     prior = model.priors[site]
     if not isinstance(prior, torch.distributions.Beta):
         name = "an improper prior (Flat)" if is_flat(prior) else type(prior).__name__
-        raise MethodError(f"collapsed Gibbs sampling needs a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
-    return tuple(c.double().cpu().numpy() for c in (prior.concentration1, prior.concentration0))  # pyright: ignore
+        raise MethodError(f"collapsed Gibbs sampling needs a Beta prior for '{site}', not {name}; use SVI or NUTS")
+    return prior.concentration1.double().cpu().numpy(), prior.concentration0.double().cpu().numpy()
 
 
 def fixed_of(model: MMSB, rows: GraphRows, alpha: Floats) -> Fixed:
@@ -82,7 +81,8 @@ def fixed_of(model: MMSB, rows: GraphRows, alpha: Floats) -> Fixed:
     if not model.directed:
         prior = np.triu(prior) + np.triu(prior, 1).swapaxes(1, 2)
     learned = model.sparsity is None
-    c, d = beta_weights(model, "sparsity") if learned else (model.sparsity, 1 - model.sparsity)
+    rho = float(model.sparsity or 0.0)
+    c, d = beta_weights(model, "sparsity") if learned else (rho, 1 - rho)
     edges = _upper(rows.outgoing) if not model.directed else rows.outgoing
     top = int(np.iinfo(number_type(blocks)).max)
     return Fixed(

@@ -41,7 +41,7 @@ class Chain(abc.ABC):
 
     @abc.abstractmethod
     def indicators(self) -> Tensor:
-        """q, whole numbers below the number of components."""
+        """q, whole numbers below the number of components; negative where something has none."""
 
     @abc.abstractmethod
     def locals(self) -> Tensor:

@@ -99,13 +99,18 @@ def collect(record: Record, model: Model, sampler: Sampler, plan: Plan) -> None:
     if record.count % plan.local_every == 0:
         record.locals.append(sampler.relabelled(chain.locals(), order))
     if plan.indicators:
-        record.indicators.append(torch.argsort(order)[chain.indicators()])
+        record.indicators.append(_renamed(chain.indicators(), order))
     record.count += 1
 
 
 def _running(before: Tensor, value: Tensor, count: int) -> Tensor:
     """The mean of so many values and one more."""
     return before + (value - before) / (count + 1)
+
+
+def _renamed(indicators: Tensor, order: Tensor) -> Tensor:
+    """Components by their places in ``order``; negative numbers (no component) stay."""
+    return torch.where(indicators < 0, indicators, torch.argsort(order)[indicators])
 
 
 def relabel(record: Record, model: Model, sampler: Sampler, alignment: Alignment) -> None:
@@ -115,7 +120,7 @@ def relabel(record: Record, model: Model, sampler: Sampler, alignment: Alignment
     stacked = {name: torch.stack(values) for name, values in record.draws.items()}
     record.draws = {name: list(value) for name, value in alignment.apply(stacked, model.dims).items()}
     record.locals = [sampler.relabelled(one, order) for one in record.locals]
-    record.indicators = [torch.argsort(order)[one] for one in record.indicators]
+    record.indicators = [_renamed(one, order) for one in record.indicators]
 
 
 def run_chains(

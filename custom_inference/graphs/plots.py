@@ -67,7 +67,7 @@ def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) 
         row, column = np.concatenate([row, column]), np.concatenate([column, row])
         value, hidden = np.concatenate([value, value]), np.concatenate([hidden, hidden[::-1]], axis=1)
     # A point as wide as its cell, but never so small that it vanishes.
-    points = max(72 * (side - 1.6) / len(graph), 0.6 if len(graph) < 3000 else 0.25)
+    points = max(72 * (side - 1.6) / len(graph), 1.2 if len(graph) < 3000 else 0.8)
     settings: dict[str, Any] = {"marker": "s", "linewidths": 0, "s": points**2, "rasterized": not named}
     if len(value) and value.max() > value.min():
         image = axes.scatter(place[column], place[row], c=value, cmap=_axes.COLORMAP, vmin=0, **settings)

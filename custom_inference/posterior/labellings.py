@@ -76,7 +76,7 @@ class LabellingPosterior(LocalPosterior):
         return torch.einsum("c,cik,cjk->ij", self.log_weight.exp(), one_hot, one_hot).clamp(max=1.0)
 
     def _distinct(self) -> tuple[Tensor, Tensor]:
-        labels, place = torch.unique(self.labels, dim=0, return_inverse=True)
+        labels, place = torch.unique(self.labels.long(), dim=0, return_inverse=True)
         weight = self.log_weight.new_zeros(len(labels)).index_add(0, place, self.log_weight.exp())
         return labels, weight.log()
 

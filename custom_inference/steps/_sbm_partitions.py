@@ -43,17 +43,18 @@ def propose_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: i
     likelihood: "bernoulli", "poisson" or "degree_corrected". attempt: counts the proposals of one search; each begins
     in another way.
     """
-    return search_partition(_flat(rows, num_blocks, likelihood), seed, attempt)[0]
+    return search_partition(flat_graph(rows, num_blocks, likelihood), seed, attempt)[0]
 
 
 def best_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int, attempts: int) -> Labels:
     """The best of some attempts; the first is another for every seed."""
-    graph = _flat(rows, num_blocks, likelihood)
+    graph = flat_graph(rows, num_blocks, likelihood)
     found = [search_partition(graph, seed, seed % 3 + attempt) for attempt in range(attempts)]
     return max(found, key=lambda one: one[1])[0]
 
 
-def _flat(rows: GraphRows, num_blocks: int, likelihood: str) -> Graph:
+def flat_graph(rows: GraphRows, num_blocks: int, likelihood: str) -> Graph:
+    """The graph under flat priors."""
     return graph_of(rows, kind=KINDS[likelihood], alpha=np.ones(num_blocks), first=1.0, second=1.0)
 
 

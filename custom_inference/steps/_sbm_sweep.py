@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +25,8 @@ from custom_inference.steps._sbm_rows import Counts, Floats, SbmRows
 _STILL = 1e-10
 #: Divisions that a cold start tries, and the sweeps after which these are judged.
 _TRIES, _JUDGED = 3, 30
+#: Edges and K N nodes, times K, up to which divisions are sought by integrated likelihood: about ten seconds each.
+_AFFORDED = 10**6
 #: Up to so many blocks all ways of naming them are tried.
 _ALL_ORDERS = 6
 
@@ -129,10 +130,16 @@ def _pairs(rows: SbmRows, value: Floats) -> Floats:
 
 
 def propose_labels(rows: SbmRows, blocks: int, likelihood: str, seed: int, attempt: int) -> NDArray[np.int64]:
-    """A division of the nodes into at most K blocks that is likely whatever the globals, (N,)."""
-    from custom_inference.steps._sbm_partitions import propose_partition
+    """A division of the nodes into at most K blocks that is likely whatever the globals, (N,).
+
+    By integrated likelihood; of big graphs, where that takes minutes, spectral alone.
+    """
+    from custom_inference.steps import _sbm_partitions as partitions
 
     if blocks == 1:
         return np.zeros(len(rows), dtype=np.int64)
-    found: Any = propose_partition(rows, min(blocks, len(rows)), likelihood, seed, attempt)
-    return found
+    number = min(blocks, len(rows))
+    if (rows.edges.nnz + len(rows) * blocks) * blocks <= _AFFORDED:
+        return partitions.propose_partition(rows, number, likelihood, seed, attempt)
+    graph = partitions.flat_graph(rows, number, likelihood)
+    return partitions.spectral_partition(graph, number, np.random.default_rng([seed, attempt]))

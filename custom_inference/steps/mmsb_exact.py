@@ -9,7 +9,8 @@ c_ik being how often node i takes block k. Multiplied out dyad by dyad, equal co
 prod_i C(n_i + K - 1, K - 1) terms for nodes with n_i ends of dyads, instead of the K^2E values of the indicators. A
 Dirichlet moment integrates each term:
 
-    p(x) = sum_c beta(c) prod_i E[prod_k pi_ik^{c_ik}],    p(pi | x) = sum_c [... / p(x)] prod_i Dirichlet(pi_i; alpha + c_i)
+    p(x) = sum_c beta(c) prod_i E[prod_k pi_ik^{c_ik}],
+    p(pi | x) = sum_c [... / p(x)] prod_i Dirichlet(pi_i; alpha + c_i).
 
 The derivative of log p(x) by log w_ij,ab is the posterior probability of (s_ij, r_ij) = (a, b): the E step.
 """

@@ -41,7 +41,7 @@ SWEEPS = 5
 _FIRST = 5
 #: A start is the best of so many divisions of the nodes, of fewer where edges and nodes are more than a few hundred,
 #: after as many iterations.
-_TRIES, _CHEAP, _SETTLE = 10, 4000, 5
+_TRIES, _CHEAP, _SETTLE = 6, 4000, 5
 #: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
 _SAME = 0.97
 
