@@ -48,6 +48,7 @@ from custom_inference.guides import (
 )
 from custom_inference.mcmc import NUTS
 from custom_inference.predictive import reconstruction_error
+from custom_inference.stochastic_mmsb import StochasticMMSB
 from custom_inference.svi import SVI
 from custom_inference.tempered import TemperedEM
 from custom_inference.vem import EM, Search, VariationalEM
@@ -76,6 +77,7 @@ __all__ = [
     "MeanField",
     "PointEstimate",
     "Search",
+    "StochasticMMSB",
     "TemperedEM",
     "Truncated",
     "VariationalBayes",

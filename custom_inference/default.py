@@ -25,13 +25,16 @@ def default_method(model: Model, data: Data | None) -> Any:
     """The best-known method for a model and a size.
 
     Binary codes: exact EM where enumeration is cheap, the family for large codes beyond. Choices of a class: exact EM.
-    Continuous locals, and the blocks of a graph's nodes: the family that ``PREFERRED`` names. All with search;
+    Continuous locals, and the blocks of a graph's nodes: the family that ``PREFERRED`` names, but collapsed
+    variational Bayes for mixed memberships of small graphs, of which "vb" is too sure. All with search;
     AutoDelta with the codes summed out for models without closed-form steps.
     """
     del data  # no default depends on the data so far
     engines = engines_of(model)
     if not engines:
         return SVI(guide="delta")
+    if model.is_graph and "cvb0" in engines and engines["cvb0"]().feasible(model):
+        return VariationalEM(guide="cvb0")
     if model.has_continuous_locals or model.is_graph:
         return VariationalEM(guide=next(name for name in (*PREFERRED, *engines) if name in engines))
     if model.code_bits is None or model.code_bits <= EXACT_EM_UP_TO:

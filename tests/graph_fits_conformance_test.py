@@ -135,7 +135,7 @@ def test_bounds_stay_below_the_evidence(model, method):
         fit.log_likelihood(bound="nonsense")
 
 
-@pytest.mark.parametrize(("model", "method"), MONOTONE)
+@pytest.mark.parametrize(("model", "method"), [pair for pair in MONOTONE if pair[1] != "cvb0"])  # no bound climbs
 @pytest.mark.parametrize("directed", [True, False])
 def test_traces_climb(model, method, directed):
     """From a random start without a search, in both kinds of graphs, under informative priors."""

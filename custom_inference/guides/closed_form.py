@@ -45,18 +45,23 @@ class VariationalBayes(Guide):
     learn: which concentrations of Dirichlet priors to learn too (empirical Bayes), where the model's steps can: of LDA
         "alpha" (of the topic proportions, one for every topic), "gamma" (of the topics) or "both". ``Fit.model`` has
         the learned priors.
+    zeros: of graphs with mixed memberships, whether the dyads without an edge each have a Q of their own ("each"), or
+        share one by node ("shared"), which costs N K^2 instead of N^2 K and gives a lower bound; None: by size.
     """
 
     learn: str | None = None
+    zeros: str | None = None
     bound_name: ClassVar[str] = "vb"
 
     def steps(self, model: Model) -> Steps:
         """Raises MethodError where something is to be learned that the model's steps cannot learn."""
-        if self.learn is None:
-            return steps_for(model, self.bound_name)
-        if not hasattr(engines_of(model).get(self.bound_name), "learn"):
+        found = engines_of(model).get(self.bound_name)
+        if self.learn is not None and not hasattr(found, "learn"):
             raise MethodError(f"learn = {self.learn!r}, but {type(model).__name__} has no priors that are learned")
-        return steps_for(model, self.bound_name, learn=self.learn)
+        if self.zeros is not None and not hasattr(found, "zeros"):
+            raise MethodError(f"zeros = {self.zeros!r}, but {type(model).__name__} does not tell zeros apart")
+        settings = {"learn": self.learn, "zeros": self.zeros}
+        return steps_for(model, self.bound_name, **{name: v for name, v in settings.items() if v is not None})
 
 
 @dataclass(frozen=True, kw_only=True)

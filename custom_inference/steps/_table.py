@@ -28,7 +28,10 @@ from custom_inference.steps.mixture_of_counts import (
     MixtureOfPoissonsExact,
     MixtureOfPoissonsVB,
 )
+from custom_inference.steps.mmsb_cvb0 import MmsbCvb0
+from custom_inference.steps.mmsb_dirichlet import MmsbDirichlet
 from custom_inference.steps.mmsb_exact import MmsbExact
+from custom_inference.steps.mmsb_vb import MmsbVB
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
 from custom_inference.steps.noca_mean_field import NocaMeanField
@@ -67,7 +70,7 @@ ENGINES: dict[type[Model], dict[str, Callable[[], Steps]]] = {
     MixtureOfCategoricals: {"evidence": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
     MixtureOfMultinomials: {"evidence": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
     MixtureOfPoissons: {"evidence": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
-    MMSB: {"evidence": MmsbExact},
+    MMSB: {"evidence": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
     NOCA: {
         "evidence": NocaExact,
         "truncated": NocaTruncated,
