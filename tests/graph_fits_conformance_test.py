@@ -34,10 +34,10 @@ from tests.references import _graphs, mmsb_integrated
 SMALL = {
     "max_iterations": 40, "steps": 15, "num_samples": 5, "warmup": 5, "chains": 2, "max_tree_depth": 2,
 }  # fmt: skip
-#: Stands for one of the others.
-LEFT_OUT = ("default",)
-#: The models that NUTS runs on: it sums over all labelings at every step.
-SAMPLED = ("sbm",)
+#: Those that are others by another name.
+LEFT_OUT = ("default", "exact", "amortized")
+#: The methods that draw globals and sum over all labelings for each draw run on one model.
+DRAWN, SAMPLED = {"nuts", "svi_normal"}, "sbm"
 
 
 def small_method(name: str) -> Any:
@@ -55,9 +55,7 @@ def problem_of(model: str):
 
 def applying(model: str) -> list[str]:
     instance = MODELS[model].example().model
-    left_out = {*LEFT_OUT} if model in SAMPLED else {*LEFT_OUT, "nuts"}
-    if "evidence" not in engines_of(instance):
-        left_out.add("exact")  # the same as svi_delta, in more steps
+    left_out = {*LEFT_OUT} if model == SAMPLED else {*LEFT_OUT, *DRAWN}
     return [name for name in methods_for(instance) if name not in left_out]
 
 
@@ -263,7 +261,7 @@ def test_every_family_at_the_truth_against_the_exact_posterior(model):
     params = {site: problem.truth[site] for site in problem.model.global_sites}
     if problem.model.has_continuous_locals and not is_feasible(problem.model):
         pytest.skip("no exact posterior of memberships of this size")
-    methods = [ci.Exact(), *(small_method(name) for name in applying(model) if name not in ("nuts", "exact"))]
+    methods = [ci.Exact(), *(small_method(name) for name in applying(model) if name != "nuts")]
     table = ci.compare(methods, problem.model, problem.data, at=params).table
     assert list(table.columns) == ["bound", "evidence", "gap_per_row", "kl_per_row", "worst_marginal_error", "seconds"]
     assert np.allclose(table["evidence"], exact_evidence(problem.model, params, problem.data), rtol=1e-10)

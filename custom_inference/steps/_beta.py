@@ -26,7 +26,8 @@ def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
     """
     prior = model.priors[site]
     if is_flat(prior):
-        return torch.ones_like(like[..., :1]), torch.ones_like(like[..., :1])
+        one = torch.ones_like(like[..., :1] if like.ndim else like)
+        return one, one.clone()
     if not isinstance(prior, torch.distributions.Beta):
         name = type(prior).__name__
         raise MethodError(f"closed-form steps need a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
