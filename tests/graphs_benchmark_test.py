@@ -19,6 +19,7 @@ from benchmarks.quality._graph_data import (
 )
 from benchmarks.quality._graph_figures import block_graphs, monks, slopes
 from benchmarks.quality._graph_peers import Peers, as_sets, write_graph
+from custom_inference import graphs
 
 
 def small(directed: bool = False) -> KnownGraph:
@@ -53,6 +54,7 @@ def test_f1_of_overlapping_sets():
     # true: .8 with the first, 1 with the second; found: .8, 1, 0; the empty one is left out.
     assert best_match_f1(found, truth) == pytest.approx((0.9 + 1.8 / 3) / 2)
     assert best_match_f1(np.zeros((5, 2), dtype=bool), truth) == 0.0
+    assert graphs.best_match_f1([[0, 1], [2, 3], [4]], [[0, 1, 2], [2, 3]]) == pytest.approx(0.75)
 
 
 def test_entropy_and_auc():

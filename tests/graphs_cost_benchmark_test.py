@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
-import torch
 
 from benchmarks.quality import kinds_of_graphs as kinds
-from benchmarks.quality._graph_ours import edge_probability
 from benchmarks.speed._graph_problem import overlapped, planted
 from benchmarks.speed.graphs_speed import slope
 
@@ -83,23 +78,3 @@ def test_blocks_are_numbered_like_the_true_ones():
     np.testing.assert_array_equal(kinds.in_order(np.array([2, 2, 0, 0, 0, 1]), truth), [0, 0, 1, 1, 1, 2])
     graph = kinds.drawn(kinds.KINDS[0], 3)
     assert graph.directed and not graph.adjacency.diagonal().any()
-
-
-@pytest.mark.parametrize("kind", ["binary", "sparse", "corrected", "directed"])
-def test_probabilities_of_edges(kind):
-    rng = np.random.default_rng(0)
-    m, block = rng.dirichlet(np.ones(2), 3), rng.random((2, 2))
-    params: dict[str, Any] = {"edge_probability" if kind in ("binary", "sparse") else "edge_rate": block}
-    a = b = np.ones(3)
-    if kind == "sparse":
-        params["sparsity"] = np.array(0.25)
-    if kind == "corrected":
-        params["propensity"] = a = b = rng.random(3)
-    if kind == "directed":
-        params["out_propensity"], params["in_propensity"] = a, b = rng.random((2, 3))
-    fit: Any = SimpleNamespace(params={site: torch.as_tensor(value) for site, value in params.items()})
-    i, j = np.array([0, 2]), np.array([1, 0])
-    for n, (s, t) in enumerate(zip(i, j, strict=True)):
-        mean = sum(m[s, k] * block[k, c] * m[t, c] for k in range(2) for c in range(2)) * a[s] * b[t]
-        expected = {"binary": mean, "sparse": 0.75 * mean}.get(kind, 1 - np.exp(-mean))
-        assert edge_probability(fit, m, i, j)[n] == pytest.approx(expected)

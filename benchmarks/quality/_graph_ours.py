@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import custom_inference
 from benchmarks.quality._common import cpu_seconds
 from benchmarks.quality._graph_data import Array, KnownGraph, Labels
 from custom_inference import CollapsedGibbs, Fit
+from custom_inference.graphs import link_probability
 from ppl_models import MMSB, SBM, DegreeCorrectedSBM, GraphData, PoissonSBM, graph
 
 MODELS: dict[str, type] = {
@@ -59,19 +58,6 @@ def found(call: Callable[[], Fit]) -> Ours:
     return Ours(fit, block, mean, seconds)
 
 
-def edge_probability(fit: Fit, membership: Array, i: Labels, j: Labels) -> Array:
-    """P(edge) of the dyads (i, j) at the fit's globals and memberships (for SBMs P(q_i = k)), blocks independent.
-
-    Bernoulli: sum_ab m_ia eta_ab m_jb, times 1 - rho. Poisson: 1 - exp(-sum_ab m_ia rate_ab m_jb), with the
-    propensities of i and j where there are any.
-    """
-    params = {site: value.numpy(force=True) for site, value in fit.params.items()}
-    block = params.get("edge_probability", params.get("edge_rate"))
-    mean = ((membership[i] @ block) * membership[j]).sum(1)
-    if "edge_rate" not in params:
-        return mean * (1 - params.get("sparsity", np.zeros(())))
-    if "propensity" in params:
-        mean = mean * params["propensity"][i] * params["propensity"][j]
-    elif "out_propensity" in params:
-        mean = mean * params["out_propensity"][i] * params["in_propensity"][j]
-    return -np.expm1(-mean)
+def edge_probability(fit: Fit, i: Labels, j: Labels) -> Array:
+    """P(edge) of the dyads (i, j) given the graph."""
+    return link_probability(fit, i, j).numpy(force=True)

@@ -88,7 +88,7 @@ def links_table(known: KnownGraph, split: Split, sizes: Sequence[int]) -> Table:
     for kind in KINDS:
         for size in sizes:
             fit = ours.default_fit(ours.model_of(kind, known, size), data, 0)
-            found = quality(split.x, ours.edge_probability(fit.fit, fit.membership, *split.hidden))
+            found = quality(split.x, ours.edge_probability(fit.fit, *split.hidden))
             cells = [f"{found['AUC']:.3f}", f"{found['AP']:.3f}", f"{found['log-loss']:.4f}"]
             table.rows.append([kind, size, *cells, f"{fit.seconds:.2f}"])
             print(table.rows[-1], flush=True)

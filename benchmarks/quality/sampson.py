@@ -54,7 +54,7 @@ def score(known: KnownGraph, membership: Array, block: Any, probability: Array |
 def of_ours(known: KnownGraph, result: ours.Ours) -> Score:
     probability = np.zeros((known.num_nodes,) * 2)
     i, j = dyads(known.num_nodes, known.directed)
-    probability[i, j] = ours.edge_probability(result.fit, result.membership, i, j)
+    probability[i, j] = ours.edge_probability(result.fit, i, j)
     return score(known, result.membership, result.block, probability, result.seconds)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,10 +62,8 @@ def overlapped(num_nodes: int, degree: float, size: int, seed: int, *, within: f
 # ----- sweeps ---------------------------------------------------------------------------------------------------------
 
 
-def _variational(kind: str, known: KnownGraph, size: int, iterations: int, **settings: Any) -> tuple[int, float]:
-    method = VariationalEM(
-        guide="vb", search=None, accelerate=None, max_iterations=iterations, tolerance=1e-300, **settings
-    )
+def _variational(kind: str, known: KnownGraph, size: int, iterations: int) -> tuple[int, float]:
+    method = VariationalEM(guide="vb", search=None, accelerate=None, max_iterations=iterations, tolerance=1e-300)
     model, data = model_of(kind, known, size), data_of(known)
     fit, seconds = cpu_seconds(lambda: method.fit(model, data, seed=0, progress=False))
     return len(fit.elbo), seconds
@@ -74,6 +72,13 @@ def _variational(kind: str, known: KnownGraph, size: int, iterations: int, **set
 def _sampled(kind: str, known: KnownGraph, size: int, iterations: int) -> tuple[int, float]:
     method = CollapsedGibbs(chains=1, warmup=iterations, num_samples=1, thin=1, search=False)
     model, data = model_of(kind, known, size), data_of(known)
+    return iterations, cpu_seconds(lambda: method.fit(model, data, seed=0, progress=False))[1]
+
+
+def _stochastic(kind: str, known: KnownGraph, size: int, iterations: int) -> tuple[int, float]:
+    from custom_inference.stochastic_mmsb import StochasticMMSB
+
+    method, model, data = StochasticMMSB(steps=iterations), model_of(kind, known, size), data_of(known)
     return iterations, cpu_seconds(lambda: method.fit(model, data, seed=0, progress=False))[1]
 
 
@@ -94,6 +99,6 @@ ENGINES = {
     "SBM, VB": Engine(lambda *given: _variational("SBM", *given), 10**6),
     "SBM, collapsed Gibbs": Engine(lambda *given: _sampled("SBM", *given), 10**6),
     "MMSB, VB": Engine(lambda *given: _variational("MMSB", *given), 10**6),
-    "MMSB, stochastic VB": Engine(lambda *given: _variational("MMSB", *given, batch_size=2048), 10**6),
+    "MMSB, stochastic VB": Engine(lambda *given: _stochastic("MMSB", *given), 10**6),
     "MMSB, collapsed Gibbs": Engine(lambda *given: _sampled("MMSB", *given), 2000),
 }
