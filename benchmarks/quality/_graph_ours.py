@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import custom_inference
 from benchmarks.quality._common import cpu_seconds
 from benchmarks.quality._graph_data import Array, KnownGraph, Labels
@@ -49,6 +51,14 @@ def default_fit(model: Any, data: GraphData, seed: int) -> Ours:
 
 def gibbs_fit(model: Any, data: GraphData, seed: int, **settings: Any) -> Ours:
     return found(lambda: CollapsedGibbs(**settings).fit(model, data, seed=seed, progress=False))
+
+
+def warm_up(kind: str, *, directed: bool = False) -> None:
+    """Compiles what is compiled, by a fit of a chain of nodes that is long enough not to be treated as a toy."""
+    node = np.arange(300)
+    edges = np.concatenate([np.stack([node[:-step], node[step:]], 1) for step in (1, 2, 5, 9)])
+    known = KnownGraph("chain", edges[edges[:, 0] % 10 != 9], len(node), directed, {})
+    default_fit(model_of(kind, known, 3), data_of(known), 0)
 
 
 def found(call: Callable[[], Fit]) -> Ours:

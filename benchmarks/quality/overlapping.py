@@ -55,6 +55,7 @@ def ours_table(known: KnownGraph, seeds: int, size: int) -> Table:
     data = ours.data_of(known)
     for kind in ("MMSB", "SBM", "degree-corrected SBM"):
         model = ours.model_of(kind, known, size)
+        ours.warm_up(kind)
         fits = [ours.default_fit(model, data, seed) for seed in range(seeds)]
         sets = [members(fit.membership) for fit in fits]
         goal = ["", ""]

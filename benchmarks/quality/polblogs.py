@@ -35,6 +35,7 @@ def two_blocks(known: KnownGraph, seeds: int) -> Table:
     )
     data, truth = ours.data_of(known), known.groups["side"]
     for kind in KINDS:
+        ours.warm_up(kind)
         fits = [ours.default_fit(ours.model_of(kind, known, 2), data, seed) for seed in range(seeds)]
         scores = [agreement(fit.block, truth) for fit in fits]
         nmi, ari = ([score[name] for score in scores] for name in ("NMI", "ARI"))

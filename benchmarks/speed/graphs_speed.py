@@ -132,6 +132,8 @@ def fits_table(peers: Peers, quick: bool) -> Table:
             "seconds of the user."
         ),
     )
+    ours.warm_up("SBM")
+    ours.warm_up("MMSB")
     for nodes in (500,) if quick else (1000, 3000, 10_000):
         known = planted(nodes, DEGREE, BLOCKS, 0)
         fit = ours.default_fit(ours.model_of("SBM", known, BLOCKS), ours.data_of(known), 0)
