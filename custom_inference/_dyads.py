@@ -60,7 +60,7 @@ class DyadSample(Messenger):
         self.edges = _numbers(model, row, column, self.size)
         hidden = _hidden(model, data)
         if hidden is not None:
-            hidden = _numbers(model, *hidden, self.size)
+            hidden = _numbers(model, hidden[0], hidden[1], self.size)
             self.edges = self.edges[~torch.isin(self.edges, hidden)]
         excluded = self.edges if hidden is None else torch.cat([self.edges, hidden]).sort().values
         # The r-th number that is not among the sorted e_0 < e_1 < ... is r + #{k: e_k - k <= r}.

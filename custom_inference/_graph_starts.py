@@ -47,7 +47,7 @@ def partition(model: GraphModel, data: Data, seed: int) -> Tensor:
 def _adjacency(data: Data) -> scipy.sparse.csr_matrix:
     """The observed edges."""
     x = data.x if data.mask is None else data.x * data.mask
-    return _sparse.to_scipy(x if _sparse.is_sparse(x) else _sparse.from_dense(x)).astype(np.float64)
+    return scipy.sparse.csr_matrix(_sparse.to_scipy(x if _sparse.is_sparse(x) else _sparse.from_dense(x)), dtype=float)
 
 
 def globals_of(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tensor]:

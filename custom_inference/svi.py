@@ -152,8 +152,8 @@ class SVI:
         """Random starting values: at the priors' medians the components are equal, a saddle point."""
         given = check_init(model, init)
         if given is None:
-            started = graph_start if isinstance(model, GraphModel) else initial_values
-            return started(model, data, seed)
+            is_graph = isinstance(model, GraphModel)
+            return graph_start(model, data, seed) if is_graph else initial_values(model, data, seed)
         start = off_the_edges(model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
         values = init.params if isinstance(init, Fit) else init
         local = values.get(model.local_site) if model.is_graph else None

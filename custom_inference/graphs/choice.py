@@ -7,16 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-import pyro.distributions as dist
-import torch
-from torch import Tensor
 
 from custom_inference.default import fit as default_fit
-from custom_inference.graphs.blocks import pair_counts
+from custom_inference.graphs.criteria import integrated_log_likelihood
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
 from ppl_models import GraphData, GraphModel, MethodError
 from ppl_models._errors import unknown_name
-from ppl_models.sbm import SBM, DegreeCorrectedSBM, PoissonSBM
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -89,47 +85,6 @@ def _bound(fit: Fit) -> float:
 def integrated_likelihood(fit: Fit) -> float:
     """log p(x, q) at the most probable block of each node, with proportions and probabilities integrated out.
 
-    Exact for SBM and PoissonSBM with Dirichlet and Beta or Gamma priors (Côme & Latouche 2015, eq. 5):
-
-        sum_ab log B(a + m_ab, b + n_ab - m_ab) / B(a, b) + log Dirichlet-multinomial(sizes)
-
-    with m_ab edges of n_ab observed dyads between the blocks.
+    Exact for SBM and PoissonSBM with conjugate priors: :func:`integrated_log_likelihood` at these blocks.
     """
-    model, graph = fit.model, fit.data
-    if not isinstance(model, SBM | PoissonSBM) or isinstance(model, DegreeCorrectedSBM):
-        name = type(model).__name__
-        raise MethodError(f"{name} has no integrated likelihood in closed form; criterion='evidence' or 'held_out'")
-    assert isinstance(graph, GraphData)
-    label = fit.posterior.mean.argmax(-1)
-    one_hot = torch.nn.functional.one_hot(label, model.num_blocks).double()
-    edges, dyads = pair_counts(graph, one_hot)
-    prior: Any = model.priors[model.component_site]
-    if isinstance(prior, dist.Beta):
-        a, b = (part.double().expand(edges.shape) for part in (prior.concentration1, prior.concentration0))
-        value = _log_beta(a + edges, b + dyads - edges) - _log_beta(a, b)
-    elif isinstance(prior, dist.Gamma):
-        a, b = (part.double().expand(edges.shape) for part in (prior.concentration, prior.rate))
-        value = torch.lgamma(a + edges) - torch.lgamma(a) + a * b.log() - (a + edges) * (b + dyads).log()
-    else:
-        raise MethodError(f"a {type(prior).__name__} prior of {model.component_site}, expected Beta or Gamma")
-    pairs = value.sum() if model.directed else value.triu().sum()
-    return float(pairs + _log_labels(model, one_hot.sum(0))) - _log_factorials(model, graph)
-
-
-def _log_beta(a: Tensor, b: Tensor) -> Tensor:
-    return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
-
-
-def _log_labels(model: GraphModel, sizes: Tensor) -> Tensor:
-    """log p(q) with the proportions integrated out."""
-    prior: Any = model.priors["block_proportion"]
-    if not isinstance(prior, dist.Dirichlet):
-        raise MethodError(f"a {type(prior).__name__} prior of block_proportion, expected a Dirichlet")
-    alpha = prior.concentration.double().expand(sizes.shape)
-    ends = torch.lgamma(alpha.sum()) - torch.lgamma(alpha.sum() + sizes.sum())
-    return ends + (torch.lgamma(alpha + sizes) - torch.lgamma(alpha)).sum()
-
-
-def _log_factorials(model: GraphModel, graph: GraphData) -> float:
-    """sum log x_ij! of counts; 0 of 0/1 data."""
-    return 0.0 if isinstance(model, SBM) else float(torch.lgamma(graph.edge_values().double() + 1).sum())
+    return integrated_log_likelihood(fit.model, fit.data, fit.posterior.mean.argmax(-1))

@@ -141,5 +141,13 @@ def propose_labels(rows: SbmRows, blocks: int, likelihood: str, seed: int, attem
     number = min(blocks, len(rows))
     if (rows.edges.nnz + len(rows) * blocks) * blocks <= _AFFORDED:
         return partitions.propose_partition(rows, number, likelihood, seed, attempt)
+    return spectral_labels(rows, blocks, likelihood, seed, attempt)
+
+
+def spectral_labels(rows: SbmRows, blocks: int, likelihood: str, seed: int, attempt: int) -> NDArray[np.int64]:
+    """A division of the nodes into K blocks by spectral clustering alone, (N,)."""
+    from custom_inference.steps import _sbm_partitions as partitions
+
+    number = min(blocks, len(rows))
     graph = partitions.flat_graph(rows, number, likelihood)
     return partitions.spectral_partition(graph, number, np.random.default_rng([seed, attempt]))

@@ -30,7 +30,7 @@ from custom_inference.steps._protocol import EStep, Params, Steps
 from custom_inference.steps._sbm_families import Family, family_of
 from custom_inference.steps._sbm_nodes import Alike, Meetings, nodes_of
 from custom_inference.steps._sbm_rows import Counts, Floats, SbmRows
-from custom_inference.steps._sbm_sweep import Expected, bound_at, cold_start, propose_labels, sweep
+from custom_inference.steps._sbm_sweep import Expected, bound_at, cold_start, propose_labels, spectral_labels, sweep
 from ppl_models import Data, DegreeCorrectedSBM, MethodError, Model
 
 #: The name under which the shares are kept among the parameters and the locals.
@@ -193,18 +193,23 @@ class SbmSteps(Steps):
         """Of some divisions of the nodes of high integrated likelihood the one whose bound is best.
 
         Two divisions may be all but equally likely, and the search finds now this, now that one: small graphs, where
-        that is so, afford several.
+        that is so, afford several. Where it leaves blocks empty, a division into all of them is tried too: the search
+        integrates propensities out under another prior than the model's, and may see no use of a block that has one.
         """
         tries = 1 if self.family.shape[0] == 1 else min(_TRIES, 1 + _CHEAP // (rows.edges.nnz + len(rows)))
         found: list[tuple[float, Params]] = []
         known: set[bytes] = set()
         for number in range(attempt * tries, (attempt + 1) * tries):
-            label = propose_labels(rows, self.family.shape[0], self.likelihood, _seed(generator), number)
-            _, first, place = np.unique(label, return_index=True, return_inverse=True)
-            canonical = first[place].tobytes()  # blocks by their first nodes
-            if canonical not in known:
-                found.append(self._settled(model, rows, label))
-            known.add(canonical)
+            seed, blocks = _seed(generator), self.family.shape[0]
+            labels = [propose_labels(rows, blocks, self.likelihood, seed, number)]
+            if len(np.unique(labels[0])) < min(blocks, len(rows)):
+                labels.append(spectral_labels(rows, blocks, self.likelihood, seed, number))
+            for label in labels:
+                _, first, place = np.unique(label, return_index=True, return_inverse=True)
+                canonical = first[place].tobytes()  # blocks by their first nodes
+                if canonical not in known:
+                    found.append(self._settled(model, rows, label))
+                known.add(canonical)
         return max(found, key=lambda one: one[0])[1]
 
     def _settled(self, model: Model, rows: SbmRows, label: NDArray[np.int64]) -> tuple[float, Params]:
