@@ -51,8 +51,16 @@ def _papers(path):
     frame.to_csv(path, index=False)
 
 
+def _friends(path):
+    """An edge list: two circles of friends, and one friendship between them."""
+    circles = [["Ann", "Bob", "Cyd", "Dan", "Eve"], ["Fay", "Gus", "Hal", "Ida", "Jim"]]
+    pairs = [(a, b) for circle in circles for n, a in enumerate(circle) for b in circle[:n]] + [("Eve", "Fay")]
+    path.write_text("".join(f"{a} {b}\n" for a, b in pairs), encoding="utf-8")
+
+
 def test_commands_run_as_printed(tmp_path, monkeypatch):
     _papers(tmp_path / "papers.csv")
+    _friends(tmp_path / "friends.txt")
     monkeypatch.chdir(tmp_path)
     block = re.search(r"^```sh\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     assert block
@@ -67,6 +75,7 @@ def test_commands_run_as_printed(tmp_path, monkeypatch):
         assert (tmp_path / "papers_fit" / name).is_file()
     assert (tmp_path / "papers.json").is_file()
     assert (tmp_path / "papers_aspects" / "fit.safetensors").is_file()
+    assert (tmp_path / "friends_blocks" / "fit.safetensors").is_file()
 
 
 @pytest.mark.parametrize("marker", ["models", "results"])
