@@ -44,9 +44,9 @@ def model_of(kind: str, known: KnownGraph, num_blocks: int, **settings: Any) -> 
     return MODELS[kind](num_blocks=num_blocks, num_nodes=known.num_nodes, directed=known.directed, **settings)
 
 
-def default_fit(model: Any, data: GraphData, seed: int) -> Ours:
-    """``fit(model, data)`` as it comes."""
-    return found(lambda: custom_inference.fit(model, data, seed=seed, progress=False))
+def default_fit(model: Any, data: GraphData, seed: int, **settings: Any) -> Ours:
+    """``fit(model, data)`` as it comes, or with settings."""
+    return found(lambda: custom_inference.fit(model, data, seed=seed, progress=False, **settings))
 
 
 def gibbs_fit(model: Any, data: GraphData, seed: int, **settings: Any) -> Ours:
