@@ -12,7 +12,12 @@ from typer.testing import CliRunner
 
 from custom_inference.cli import app
 from custom_inference.fit import Fit
-from ppl_models import MODELS, DocumentModel
+from ppl_models import MODELS as ALL_MODELS
+from ppl_models import DocumentModel
+from ppl_models.datasets import nine_nodes
+
+MODELS = {name: kind for name, kind in ALL_MODELS.items() if not kind.is_graph}
+GRAPHS = [name for name, kind in ALL_MODELS.items() if kind.is_graph and name != "covariate_sbm"]
 
 
 @pytest.fixture
@@ -67,3 +72,36 @@ def test_compare_takes_the_families_that_the_model_has(file, tmp_path):
     written = json.loads((tmp_path / "compare.json").read_text())
     assert written["methods"][0] == "exact" and written["table"][0]["gap_per_row"] == 0
     assert all(line["gap_per_row"] is None or line["gap_per_row"] >= -1e-8 for line in written["table"])
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_fit_reads_edges_and_writes_figures_of_graphs(name, tmp_path):
+    example = ALL_MODELS[name].example()
+    (row, column), value = example.data.edges().numpy(), example.data.edge_values().int().numpy()
+    frame = pd.DataFrame({"source": [f"n{i}" for i in row], "target": [f"n{j}" for j in column], "weight": value})
+    frame.to_csv(tmp_path / "edges.csv", index=False)
+    way = "--directed" if example.model.directed else "--undirected"
+    out, report = tmp_path / "out", tmp_path / "fit.json"
+    printed = run("fit", name, tmp_path / "edges.csv", way, "-k", 2, "--out", out, "--json", report, "--no-progress")
+    assert "to block 1" in printed
+    fit = Fit.load(out / "fit.safetensors")
+    assert fit.data.names[0].startswith("n") and fit.data.directed == example.model.directed
+    assert fit.data.num_edges == example.data.num_edges and fit.transform().shape == (len(fit.data), 2)
+    for kind in ("adjacency", "memberships", "blocks", "elbo"):
+        assert (out / f"{kind}.png").stat().st_size > 1000
+    assert list(pd.read_csv(out / "membership.csv", index_col=0).index) == fit.data.names
+
+
+def test_compare_of_a_small_graph(tmp_path):
+    edges = nine_nodes().data.edges().T.numpy()
+    np.savetxt(tmp_path / "edges.txt", edges, fmt="%d")
+    run("compare", "sbm", tmp_path / "edges.txt", "-k", 3, "--json", tmp_path / "compare.json", "--no-progress")
+    written = json.loads((tmp_path / "compare.json").read_text())
+    assert written["methods"][0] == "exact" and written["table"][0]["gap_per_row"] == 0
+    assert all(line["gap_per_row"] >= -1e-8 for line in written["table"])
+
+
+def test_covariates_are_for_python(tmp_path):
+    np.savetxt(tmp_path / "edges.txt", nine_nodes().data.edges().T.numpy(), fmt="%d")
+    result = CliRunner().invoke(app, ["fit", "covariate_sbm", str(tmp_path / "edges.txt"), "-k", "2"])
+    assert result.exit_code == 1 and "covariates" in result.output and "Traceback" not in result.output
