@@ -53,20 +53,17 @@ class Fit:
     def __repr__(self) -> str:
         shape = ", ".join(f"{k} = {v}" for k, v in self.model.settings().items())
         last = f"{float(self.elbo[-1]):.2f}" if len(self.elbo) else "none"
+        unit = "nodes" if self.model.is_graph else "rows"
         return (
-            f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} rows by {self.method}\n"
+            f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method}\n"
             f"  objective ({self.bound_name}): {last}\n  status: {self.status}"
         )
 
     def __post_init__(self) -> None:
         self.model = self.model.summed_out
-        self._report_nodes()
-
-    def _report_nodes(self) -> None:
-        """Put a graph's blocks or memberships among ``params``, once their posterior is known."""
         site = self.model.local_site
-        if self.model.is_graph and self.local is not None and site not in self.params:
-            self.params[site] = self.model.local_value(self.local.posterior.mean)
+        if self.model.is_graph and site not in self.params:
+            self.params[site] = self.model.local_value(self.posterior.mean)
 
     # ----- local latents ----------------------------------------------------------------------------------
 
@@ -75,7 +72,6 @@ class Fit:
         """The method's own posterior over the local latents of the training rows."""
         if self.local is None:
             self.local = self._solve(self.data, None)
-            self._report_nodes()
         return self.local.posterior
 
     @property

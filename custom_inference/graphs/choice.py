@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from custom_inference.default import fit as default_fit
-from custom_inference.graphs.criteria import integrated_log_likelihood
+from custom_inference.graphs.criteria import icl, integrated_log_likelihood
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
 from ppl_models import GraphData, GraphModel, MethodError
 from ppl_models._errors import unknown_name
+from ppl_models.sbm import DegreeCorrectedSBM
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -46,9 +47,9 @@ def choose_num_blocks(
         depend on K). settings: of :func:`custom_inference.fit`, ``method`` among them.
     criterion: "icl", the complete-data likelihood with the parameters integrated out, :func:`integrated_likelihood`
         (Daudin, Picard & Robin, *A mixture model for random graphs*, 2008; exact by Côme & Latouche, *Model selection
-        and clustering in stochastic block models based on the exact integrated complete data likelihood*, 2015); for
-        SBM and PoissonSBM. "evidence": the fits' bound on log p(x), for fits by "vb". "held_out": minus the log loss of
-        a ``share`` of dyads that the fits do not see.
+        and clustering in stochastic block models based on the exact integrated complete data likelihood*, 2015); of
+        DegreeCorrectedSBM the asymptotic :func:`icl`. "evidence": the fits' bound on log p(x), for fits by "vb".
+        "held_out": minus the log loss of a ``share`` of dyads that the fits do not see.
     """
     if criterion not in CRITERIA:
         raise MethodError(unknown_name("criterion", criterion, CRITERIA))
@@ -63,7 +64,7 @@ def choose_num_blocks(
         if held is not None:
             score = -float(link_prediction(fitted, held).loc["model", "log_loss"])
         else:
-            score = integrated_likelihood(fitted) if criterion == "icl" else _bound(fitted)
+            score = _integrated(fitted) if criterion == "icl" else _bound(fitted)
         used = len(fitted.posterior.mean.argmax(-1).unique())
         scores[k] = score
         rows[k] = {"score": score, "used": used, "status": fitted.status}
@@ -80,6 +81,11 @@ def _bound(fit: Fit) -> float:
         found = f"a fit by {fit.method} with the objective {fit.bound_name!r}"
         raise MethodError(f"{found} bounds no evidence; expected 'vb', or criterion='icl' or 'held_out'")
     return float(fit.elbo[-1])
+
+
+def _integrated(fit: Fit) -> float:
+    """Exact where there is a closed form; with propensities the asymptotic ICL."""
+    return icl(fit) if isinstance(fit.model, DegreeCorrectedSBM) else integrated_likelihood(fit)
 
 
 def integrated_likelihood(fit: Fit) -> float:
