@@ -36,6 +36,8 @@ _ELBO_DRAWS = (200, 10)
 _ELBO_PRODUCTS = 2**27
 #: Terms (dyad, values of its ends) that the bound of a graph is evaluated by.
 _GRAPH_TERMS = 2**23
+#: The same for posteriors whose bound is the mean over draws anyway.
+_DRAWN_TERMS = 2**20
 
 
 class Local(NamedTuple):
@@ -197,8 +199,8 @@ def _graph_bound(model: GraphModel, params: dict[str, Tensor], data: Data, poste
     blocks = model.num_blocks
     if not isinstance(posterior, ContinuousPosterior):
         return sampled_bound(model, params, data, posterior.mean, batch_size=max(1, _GRAPH_TERMS // blocks**2))
-    dyads = min(_GRAPH_TERMS // blocks, model.num_dyads(len(data)))
-    draws = posterior.sample(min(_ELBO_DRAWS[0], max(_ELBO_DRAWS[1], _ELBO_PRODUCTS // (dyads * blocks))))
+    dyads = min(_DRAWN_TERMS // blocks, model.num_dyads(len(data)))
+    draws = posterior.sample(min(_ELBO_DRAWS[0], max(_ELBO_DRAWS[1], _ELBO_PRODUCTS // (4 * dyads * blocks))))
     joint = [sampled_log_joint(model, params, data, one, batch_size=dyads) for one in draws]
     return torch.stack([p - posterior.log_prob(one).sum() for p, one in zip(joint, draws, strict=True)]).mean()[None]
 

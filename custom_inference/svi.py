@@ -18,11 +18,12 @@ from custom_inference._capacity import require_labelings
 from custom_inference._dyads import DyadSample
 from custom_inference._graph_starts import graph_start, random_locals
 from custom_inference._isolation import default_dtype, isolated
+from custom_inference._points import point_locals
 from custom_inference._progress import Progress
 from custom_inference._row_adam import RowAdam
 from custom_inference._starts import documents_a_step, initial_values, off_the_edges
 from custom_inference.align import align_draws
-from custom_inference.engines import Local, bound_of, solve_local
+from custom_inference.engines import Local, bound_of, engines_of, solve_local
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import FactorizedBound, FactorizedNoisyOr, Guide
 from custom_inference.guides._dirichlet import ClosedFormELBO
@@ -345,6 +346,9 @@ class SVI:
         """The guide's posterior over the locals at fixed globals (what ``compare`` compares)."""
         if self.sums_codes:
             points = model.has_continuous_locals and self.guide == "delta"
+            if points and POINT not in engines_of(model):
+                settings: Any = {"steps": self.steps, "learning_rate": self.learning_rate}
+                return point_locals(model, params, data, seed=seed, **settings)
             return solve_local(model, params, data, bound=POINT if points else "evidence", seed=seed)
         if not isinstance(self.guide, str | Guide):
             raise MethodError("a custom Pyro guide has no posterior at given globals")

@@ -102,8 +102,19 @@ def global_guide(
     return _automatic(model, kind, exposed, init)
 
 
+def _globals_of(model: Model) -> Any:
+    """A program of the global sites alone, with the model's arguments."""
+
+    def program(x: Tensor | None = None, **_: Any) -> dict[str, Tensor]:
+        return model.sample_globals(like=x if x is None or not _sparse.is_sparse(x) else x.values())
+
+    return program
+
+
 def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor] | None) -> Any:
-    only = poutine.block(model, expose=sites)
+    # Of graphs the statements of the globals alone: the whole program would number every dyad to set the guide up.
+    program = _globals_of(model) if model.is_graph and set(sites) <= set(model.global_sites) else model
+    only = poutine.block(program, expose=sites)
     settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
     return {"delta": AutoDelta, "normal": AutoNormal}[kind](only, **settings)
 
