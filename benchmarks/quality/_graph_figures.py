@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.ticker import NullFormatter
 
 from benchmarks.quality._graph_data import Array, KnownGraph, Labels
 from benchmarks.quality._topic_figures import COLOURS, save
@@ -150,7 +151,8 @@ def slopes(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[flo
             colour = COLOURS[names.index(name) % len(COLOURS)]
             axes.loglog(x, y, color=colour, marker="o", ms=4, lw=1.4, label=f"{name}: slope {slope:.2f}")
         axes.set_xlabel(label)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     figure.axes[0].set_ylabel(ylabel)
     return figure

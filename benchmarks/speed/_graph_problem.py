@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.quality._common import cpu_seconds
 from benchmarks.quality._graph_data import KnownGraph, Labels
 from benchmarks.quality._graph_ours import data_of, model_of
-from custom_inference import CollapsedGibbs, VariationalEM
+from custom_inference import CollapsedGibbs, VariationalBayes, VariationalEM
 
 
 def planted(num_nodes: int, degree: float, num_blocks: int, seed: int, *, within: float = 0.8) -> KnownGraph:
@@ -62,8 +62,10 @@ def overlapped(num_nodes: int, degree: float, size: int, seed: int, *, within: f
 # ----- sweeps ---------------------------------------------------------------------------------------------------------
 
 
-def _variational(kind: str, known: KnownGraph, size: int, iterations: int) -> tuple[int, float]:
-    method = VariationalEM(guide="vb", search=None, accelerate=None, max_iterations=iterations, tolerance=1e-300)
+def _variational(
+    kind: str, known: KnownGraph, size: int, iterations: int, guide: str | VariationalBayes = "vb"
+) -> tuple[int, float]:
+    method = VariationalEM(guide=guide, search=None, accelerate=None, max_iterations=iterations, tolerance=1e-300)
     model, data = model_of(kind, known, size), data_of(known)
     fit, seconds = cpu_seconds(lambda: method.fit(model, data, seed=0, progress=False))
     return len(fit.elbo), seconds
@@ -83,22 +85,28 @@ def _stochastic(kind: str, known: KnownGraph, size: int, iterations: int) -> tup
 
 
 class Engine(NamedTuple):
-    """run(graph, K, iterations): iterations done, CPU seconds. most: nodes of the largest graph it is measured on."""
+    """run(graph, K, iterations): iterations done, CPU seconds. most: nodes of the largest graph it is measured on.
+
+    lengths: iterations of the two runs whose difference is taken.
+    """
 
     run: Callable[[KnownGraph, int, int], tuple[int, float]]
     most: int
+    lengths: tuple[int, int] = (3, 13)
 
 
-def sweep_seconds(engine: Engine, known: KnownGraph, size: int, short: int = 3, long: int = 13) -> float:
+def sweep_seconds(engine: Engine, known: KnownGraph, size: int) -> float:
     """CPU seconds of an iteration: the difference of two runs, so that preparing does not count."""
-    (few, first), (many, second) = (engine.run(known, size, number) for number in (short, long))
+    (few, first), (many, second) = (engine.run(known, size, number) for number in engine.lengths)
     return (second - first) / max(many - few, 1)
 
 
+_EACH, _SHARED = VariationalBayes(zeros="each"), VariationalBayes(zeros="shared")
 ENGINES = {
     "SBM, VB": Engine(lambda *given: _variational("SBM", *given), 10**6),
     "SBM, collapsed Gibbs": Engine(lambda *given: _sampled("SBM", *given), 10**6),
-    "MMSB, VB": Engine(lambda *given: _variational("MMSB", *given), 10**6),
-    "MMSB, stochastic VB": Engine(lambda *given: _stochastic("MMSB", *given), 10**6),
+    "MMSB, VB": Engine(lambda *given: _variational("MMSB", *given, _EACH), 10**4),
+    "MMSB, VB, shared zeros": Engine(lambda *given: _variational("MMSB", *given, _SHARED), 10**6),
+    "MMSB, stochastic VB": Engine(lambda *given: _stochastic("MMSB", *given), 10**4, (100, 500)),
     "MMSB, collapsed Gibbs": Engine(lambda *given: _sampled("MMSB", *given), 2000),
 }

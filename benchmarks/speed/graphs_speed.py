@@ -65,7 +65,7 @@ def sweeps_table(peers: Peers, quick: bool) -> Table:
     panels: dict[str, dict[str, tuple[list[float], list[float], float]]] = {}
     warm = planted(200, 5, 2, 1)
     for engine in ENGINES.values():
-        engine.run(warm, 2, 2)  # compiles what is compiled
+        engine.run(warm, 2, 3)  # compiles what is compiled
     for axis, problems in axes(quick).items():
         for name, engine in ENGINES.items():
             chosen = [problem for problem in problems if problem[1].num_nodes <= engine.most]
