@@ -90,7 +90,7 @@ class GraphData(Data):
 
     def observed_value(self, i: Tensor, j: Tensor) -> Tensor:
         """x[i, j] of the dyads, in the shape of ``i``; 0 where there is no edge, and where the dyad is hidden."""
-        return _looked_up(self._key, i * len(self) + j, self.x.values())
+        return _sparse.looked_up(self._key, i * len(self) + j, self.x.values())
 
     @cached_property
     def _key(self) -> Tensor:
@@ -105,7 +105,7 @@ class GraphData(Data):
             return ~loops
         low, high = (i, j) if self.directed else (torch.minimum(i, j), torch.maximum(i, j))
         key = self.hidden[0] * len(self) + self.hidden[1]
-        return ~(loops | _looked_up(key, low * len(self) + high, torch.ones_like(key, dtype=torch.bool)))
+        return ~(loops | _sparse.looked_up(key, low * len(self) + high, torch.ones_like(key, dtype=torch.bool)))
 
     def dense(self, *, max_bytes: float | None = None) -> Data:
         """Dense x (N, N), with the mask (N, N) where dyads are hidden; on the diagonal, which is no dyad, it is True.
@@ -203,14 +203,6 @@ class GraphData(Data):
         ends = zip(*self.edges().tolist(), self.edge_values().tolist(), strict=True)
         graph.add_weighted_edges_from((names[i], names[j], value) for i, j, value in ends)
         return graph
-
-
-def _looked_up(keys: Tensor, wanted: Tensor, values: Tensor) -> Tensor:
-    """The value of each wanted key among sorted ones, 0 where it is not there."""
-    if not len(keys):
-        return torch.zeros(wanted.shape, dtype=values.dtype, device=values.device)
-    place = torch.searchsorted(keys, wanted.contiguous()).clamp(max=len(keys) - 1)
-    return torch.where(keys[place] == wanted, values[place], torch.zeros_like(values[:1]))
 
 
 def _sorted_dyads(dyads: Array, size: int, directed: bool, device: Any) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -142,13 +143,13 @@ class GraphModel(Model):
                 edge = edge.mask(mask[i, j])
             return pyro.sample("x", edge, obs=None if x is None else _sparse.entries(x, i, j))
 
+    @abc.abstractmethod
     def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Any:
         """The statements of the nodes' latents."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def edge_distribution(self, site: Mapping[str, Tensor], local: Any, i: Tensor, j: Tensor) -> Any:
         """p(x_ij | locals, globals) of dyads, batch shape (..., E)."""
-        raise NotImplementedError
 
     def prior(self, site: str, *, like: Tensor | None = None) -> Any:
         prior = super().prior(site, like=like)

@@ -115,7 +115,12 @@ def entries(x: Tensor, row: Tensor, column: Tensor) -> Tensor:
     width = x.shape[1]
     stored_row, stored_column, values = triplets(x)
     keys, wanted = stored_row * width + stored_column, row * width + column
-    place = torch.searchsorted(keys, wanted).clamp(max=max(len(keys) - 1, 0))
+    return looked_up(keys, wanted, values)
+
+
+def looked_up(keys: Tensor, wanted: Tensor, values: Tensor) -> Tensor:
+    """The value of each wanted key among sorted ones, 0 where it is not there."""
     if not len(keys):
-        return values.new_zeros(row.shape)
-    return torch.where(keys[place] == wanted, values[place], torch.zeros((), dtype=values.dtype, device=values.device))
+        return torch.zeros(wanted.shape, dtype=values.dtype, device=values.device)
+    place = torch.searchsorted(keys, wanted.contiguous()).clamp(max=len(keys) - 1)
+    return torch.where(keys[place] == wanted, values[place], torch.zeros_like(values[:1]))

@@ -14,6 +14,7 @@ community structure in networks*, Phys. Rev. E 83, 2011):
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -63,9 +64,9 @@ class BlockModel(GraphModel):
         ends = local if isinstance(local, EndBlocks) else EndBlocks(_of_nodes(local, i), _of_nodes(local, j))
         return self.edges_between(site, ends.first, ends.second, i, j)
 
+    @abc.abstractmethod
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         """p(x_ij | q_i, q_j) at the blocks (..., E) of the nodes i and j (E,)."""
-        raise NotImplementedError
 
     def local_value(self, local: Tensor) -> Tensor:
         """The blocks (..., N) of one-hot rows (..., N, K)."""
