@@ -1,5 +1,6 @@
 """Inference: how the models of ``ppl_models`` are learned, and how far an approximation is from the truth."""
 
+from custom_inference._checkpoint import Checkpoint
 from custom_inference.align import Alignment, align, match_blocks, match_components
 from custom_inference.aspects import attribute, denoise, expand, phantoms
 from custom_inference.compare import Comparison, compare
@@ -63,6 +64,7 @@ __all__ = [
     "AllCodes",
     "Amortized",
     "BlockChoice",
+    "Checkpoint",
     "CollapsedGibbs",
     "CollapsedVariationalBayes",
     "Comparison",

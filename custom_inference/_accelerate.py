@@ -38,14 +38,24 @@ class Accelerator(abc.ABC):
 
     def __init__(self, steps: Steps, model: Model):
         self.steps, self.model = steps, model
+        self._common = 0
+
+    @abc.abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """What was learned of the run so far, for :meth:`restore` to go on from."""
+
+    @abc.abstractmethod
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what :meth:`state` gave."""
 
     def leap(self, current: tuple[Params, dict[str, Tensor] | None], following: State) -> State | None:
         """Where to go instead of ``following``, the map's value at ``current``; None while too little is known."""
         params, locals_ = current
         if locals_ is None and self.steps.extrapolated:
             return None  # the very first E step had no locals to start from
+        self._common = sum(value.numel() for value in params.values())
         moved = self._extrapolated(self._flat((params, locals_ or {})), self._flat(following))
-        if moved is None or not bool(torch.isfinite(moved).all()):
+        if moved is None or self.steps.pool.count(float((~torch.isfinite(moved)).sum())):
             return None
         params, locals_ = self._shaped(moved, following)
         if not self.steps.integrates_globals:  # else the parameters are those of posteriors, no values of the sites
@@ -59,6 +69,16 @@ class Accelerator(abc.ABC):
     @abc.abstractmethod
     def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
         """The leap from flat states."""
+
+    def _products(self, left: Tensor, right: Tensor) -> Tensor:
+        """left' right of flat states: every process has all of the parameters, and its own rows' locals."""
+        if self.steps.pool.size == 1:
+            return left.T @ right
+        own = left[self._common :].T @ right[self._common :]
+        return left[: self._common].T @ right[: self._common] + self.steps.pool.total(own)[0]
+
+    def _norm(self, flat: Tensor) -> float:
+        return float(flat.norm() if self.steps.pool.size == 1 else self._products(flat, flat).sqrt())
 
     def _names(self, state: State) -> tuple[list[str], list[str]]:
         return list(state[0]), [name for name in self.steps.extrapolated if name in state[1]]
@@ -94,13 +114,21 @@ class Squarem(Accelerator):
         (first, second), self._points = self._points, []
         r = second - first
         v = following - second - r
-        bend = float(v.norm())
-        length = float(r.norm()) / bend if bend > 0 else 0.0
+        bend = self._norm(v)
+        length = self._norm(r) / bend if bend > 0 else 0.0
         if not length > 1:
             return None
         self._reached = length >= self.longest
         length = min(length, self.longest)
         return first + 2 * length * r + length**2 * v
+
+    def state(self) -> dict[str, Tensor]:
+        settings = torch.tensor([self.longest, float(self._reached)], dtype=torch.float64)
+        return {"settings": settings, **({"point": self._points[0]} if self._points else {})}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.longest, self._reached = float(state["settings"][0]), bool(state["settings"][1])
+        self._points = [state["point"]] if "point" in state else []
 
     def judge(self, accepted: bool) -> None:
         if accepted and self._reached:
@@ -123,7 +151,8 @@ class Anderson(Accelerator):
     def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
         self._values.append(following)
         self._changes.append(following - current)
-        bytes_a_step = 4 * following.numel() * following.element_size()
+        rows = self.steps.pool.count(following.numel() - self._common)
+        bytes_a_step = int(4 * (self._common + rows) * following.element_size())
         window = max(1, min(self._WINDOW, self._MAX_BYTES // bytes_a_step))
         while len(self._values) > window + 1:
             self._values.popleft()
@@ -133,10 +162,18 @@ class Anderson(Accelerator):
         changes = torch.stack(list(self._changes), 1).diff(dim=1)
         values = torch.stack(list(self._values), 1).diff(dim=1)
         # Differences that have become alike are dropped by the ridge, at rounding's scale.
-        gram = (changes.T @ changes).double()
+        gram = self._products(changes, changes).double()
         gram.diagonal().add_(torch.finfo(changes.dtype).eps * gram.diagonal().max() + 1e-300)
-        gamma = torch.linalg.solve_ex(gram, (changes.T @ self._changes[-1]).double())[0]
+        gamma = torch.linalg.solve_ex(gram, self._products(changes, self._changes[-1]).double())[0]
         return following - values @ gamma.to(values)
+
+    def state(self) -> dict[str, Tensor]:
+        if not self._values:
+            return {}
+        return {"values": torch.stack(list(self._values)), "changes": torch.stack(list(self._changes))}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self._values, self._changes = (deque(state.get(name, ())) for name in ("values", "changes"))
 
     def judge(self, accepted: bool) -> None:
         if not accepted:

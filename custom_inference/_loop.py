@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,7 +48,37 @@ def linear_schedule(start: float, iterations: int) -> Schedule:
 
 
 #: Where an iteration starts: parameters, and the locals that warm-start its E step.
-_State = tuple[Params, dict[str, Tensor] | None]
+State = tuple[Params, dict[str, Tensor] | None]
+
+
+@dataclass
+class Position:
+    """Where a run is between two iterations: all that it needs to go on, beside the data.
+
+    state: where the next iteration starts; fallback: where instead, if that is a leap that lowers the objective.
+    trace: the objectives so far. still: E steps in a row that gained next to nothing. leaper: what the acceleration
+    knows (``Accelerator.state``).
+    """
+
+    state: State
+    fallback: State | None = None
+    trace: list[float] = field(default_factory=list)
+    still: int = 0
+    evaluations: int = 0
+    leaper: dict[str, Tensor] = field(default_factory=dict)
+
+
+#: Is shown every position that a run comes to.
+Watcher = Callable[[Position], None]
+
+
+class _Taken(NamedTuple):
+    """An E step that was taken: from where, what it found on this process's rows and on all, and the objective."""
+
+    state: State
+    step: EStep
+    whole: EStep
+    value: float
 
 
 class _Climb:
@@ -58,33 +88,35 @@ class _Climb:
         self, steps: Steps, model: Model, rows: Any, leaper: Accelerator | None, generator: torch.Generator | None
     ):
         self.steps, self.model, self.rows, self.leaper, self.generator = steps, model, rows, leaper, generator
-        self.evaluations = 0
+        self.size = steps.num_rows(rows)
 
     @property
     def cycle(self) -> int:
         """Iterations to judge convergence by: a single one between two leaps may gain next to nothing."""
         return 1 if self.leaper is None else 3
 
-    def evaluated(
-        self, state: _State, temperature: float, fallback: _State | None, trace: list[float]
-    ) -> tuple[_State, EStep, float]:
-        """The E step at a state; or at the plain step, ``fallback``, where the leap there lowered the objective."""
-        step, value = self._at(state, temperature)
-        if self.leaper is None or fallback is None:
-            return state, step, value
-        accepted = value >= trace[-1]
+    def evaluated(self, at: Position, temperature: float) -> _Taken:
+        """The E step at a position; or at its fallback, the plain step, where the leap there lowered the objective."""
+        taken = self._at(at, at.state, temperature)
+        if self.leaper is None or at.fallback is None:
+            return taken
+        accepted = taken.value >= at.trace[-1]
         self.leaper.judge(accepted=accepted)
-        return (state, step, value) if accepted else (fallback, *self._at(fallback, temperature))
+        return taken if accepted else self._at(at, at.fallback, temperature)
 
-    def _at(self, state: _State, temperature: float) -> tuple[EStep, float]:
+    def _at(self, at: Position, state: State, temperature: float) -> _Taken:
         params, locals_ = state
-        step = self.steps.e_step(params, self.rows, locals_, temperature=temperature, generator=self.generator)
-        self.evaluations += 1
-        return step, self.steps.objective(self.model, params, step.bound)
+        step = self.steps.e_steps(params, self.rows, locals_, temperature=temperature, generator=self.generator)
+        whole = self.steps.gathered(step)
+        at.evaluations += 1
+        return _Taken(state, step, whole, self.steps.objective(self.model, params, whole.bound))
 
-    def leap(self, state: _State, following: tuple[Params, dict[str, Tensor]], temperature: float) -> _State | None:
-        """Where to go instead of ``following``; None for nowhere, as while annealing."""
-        return self.leaper.leap(state, following) if self.leaper is not None and temperature == 1 else None
+    def following(self, taken: _Taken, temperature: float) -> tuple[State, State | None]:
+        """Where the next iteration starts, and its fallback where that is a leap; none while annealing."""
+        params, _ = taken.state
+        plain = self.steps.m_step(self.model, params, taken.whole, self.rows), taken.step.locals
+        leap = self.leaper.leap(taken.state, plain) if self.leaper is not None and temperature == 1 else None
+        return (plain, None) if leap is None else (leap, plain)
 
 
 def run_em(
@@ -100,49 +132,63 @@ def run_em(
     accelerate: str | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
+    position: Position | None = None,
+    watcher: Watcher | None = None,
 ) -> Run:
     """Iterate until the objective gains less than ``tolerance`` per row, at temperature 1.
 
     accelerate: "squarem" or "anderson" extrapolate the iterations where that does not lower the objective (see
         ``_accelerate``); None iterates plainly. While annealing there is no extrapolation.
+    position: of an earlier run, to go on from instead of from ``params``. watcher: is shown every position.
 
     The returned parameters are those of the last completed E step, so that bound, locals and parameters belong
-    together. Ctrl-C ends the run with what it has.
+    together. Ctrl-C ends the run with what it has. Where the steps are those of one of several processes, all of them
+    run alike: rows, locals and bounds are this process's, parameters and objectives everybody's.
     """
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1")
     climb = _Climb(steps, model, rows, accelerator(accelerate, steps, model), generator)
-    state: _State = (params, locals_)
-    fallback: _State | None = None
+    at = position or Position((params, locals_))
+    if climb.leaper is not None and at.leaper:
+        climb.leaper.restore(at.leaper)
     run: Run | None = None
-    trace: list[float] = []
-    still = 0
     try:
-        for iteration in range(max_iterations):
+        while True:
+            iteration = len(at.trace)
             temperature = schedule(iteration) if schedule else 1.0
-            state, step, value = climb.evaluated(state, temperature, fallback, trace)
-            trace.append(value)
-            run = Run(state[0], step, trace, evaluations=climb.evaluations)
+            taken = climb.evaluated(at, temperature)
+            at.trace.append(taken.value)
+            run = Run(taken.state[0], taken.step, list(at.trace), evaluations=at.evaluations)
             if progress is not None:
-                progress.advance(value / len(rows))
-            settled = iteration >= climb.cycle and (not schedule or schedule(iteration - climb.cycle) == 1.0)
-            # Gains below the rounding of the terms cannot be told from none.
-            least = max(tolerance * len(rows), torch.finfo(step.bound.dtype).eps * abs(value))
-            still = still + 1 if settled and abs(value - trace[-1 - climb.cycle]) <= least else 0
-            if still >= steps.patience:
-                run.outcome = f"converged after {len(trace)} iterations (gain below {tolerance:g} a row)"
+                progress.advance(taken.value / climb.size)
+            at.still = at.still + 1 if _stands_still(at.trace, climb, schedule, tolerance, taken.step.bound) else 0
+            if at.still >= steps.patience:
+                run.outcome = f"converged after {len(at.trace)} iterations (gain below {tolerance:g} a row)"
                 return run
-            if iteration + 1 < max_iterations:
-                following = steps.m_step(model, state[0], step, rows), step.locals
-                leap = climb.leap(state, following, temperature)
-                state, fallback = (following, None) if leap is None else (leap, following)
+            if iteration + 1 >= max_iterations:
+                break
+            at.state, at.fallback = climb.following(taken, temperature)
+            if watcher is not None:
+                at.leaper = climb.leaper.state() if climb.leaper is not None else {}
+                watcher(at)
     except KeyboardInterrupt:
         if run is None:
             raise
-        run.outcome, run.interrupted = f"interrupted after {len(trace)} iterations; this is the best state so far", True
+        run.outcome = f"interrupted after {len(run.trace)} iterations; this is the best state so far"
+        run.interrupted = True
         return run
-    assert run is not None
-    gain = (trace[-1] - trace[-2]) / len(rows) if len(trace) > 1 else float("nan")
+    gain = (run.trace[-1] - run.trace[-2]) / climb.size if len(run.trace) > 1 else float("nan")
     run.outcome = f"stopped at the limit of {max_iterations} iterations (last gain {gain:.2g} a row)"
     return run
 
+
+def _stands_still(
+    trace: list[float], climb: _Climb, schedule: Schedule | None, tolerance: float, bound: Tensor
+) -> bool:
+    """Whether the last cycle, at temperature 1 from its beginning, gained less than the tolerance a row."""
+    before = len(trace) - 1 - climb.cycle
+    if before < 0 or (schedule and schedule(before) != 1.0):
+        return False
+    # Gains below the rounding of the terms cannot be told from none.
+    least = max(tolerance * climb.size, torch.finfo(bound.dtype).eps * abs(trace[-1]))
+    return abs(trace[-1] - trace[before]) <= least

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference._loop import Run, run_em
+from custom_inference._loop import Position, Run, Watcher, run_em
 from custom_inference._progress import Progress
 from custom_inference.steps._protocol import EStep, Params, Steps
 from ppl_models import MethodError, Model
@@ -68,16 +68,40 @@ class Stepwise:
     bounds: list[float] = field(default_factory=list)
     interrupted: bool = False
 
-    def climb(self, one_pass: Pass, *, max_iterations: int, tolerance: float) -> None:
+    @classmethod
+    def at(
+        cls, steps: Steps, model: Model, num_rows: int, position: Position, rates: Rates, generator: torch.Generator,
+        progress: Progress | None,
+    ) -> Stepwise:  # fmt: skip
+        """From a start, or from the position of an earlier run (:attr:`position`)."""
+        params, statistics = position.state
+        online = cls(steps, model, num_rows, params, rates, generator, dict(statistics or {}), progress)
+        online.trace = list(position.trace)
+        online.seen = position.leaper["seen"].tolist() if position.leaper else []
+        online.bounds = position.leaper["bounds"].tolist() if position.leaper else []
+        return online
+
+    @property
+    def position(self) -> Position:
+        """Where the passes are: its state is parameters and statistics; what was seen is where leaps have theirs."""
+        bounds = torch.tensor(self.bounds, dtype=torch.float64)
+        learned = {"seen": torch.tensor(self.seen), "bounds": bounds}
+        return Position((self.params, self.statistics), trace=list(self.trace), leaper=learned)
+
+    def climb(
+        self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None
+    ) -> None:
         """Passes until one gains less than ``tolerance`` per row, or ``max_iterations`` of them; Ctrl-C ends them."""
         try:
-            for _ in range(max_iterations):
+            while len(self.trace) < max_iterations:
                 total = torch.stack([self._learn(batch) for batch in one_pass()])
                 self.trace.append(self.steps.objective(self.model, self.params, total))
                 if self.progress is not None:
                     self.progress.advance(self.trace[-1] / self.num_rows)
                 if len(self.trace) > 1 and abs(self.trace[-1] - self.trace[-2]) <= tolerance * self.num_rows:
                     break
+                if watcher is not None:
+                    watcher(self.position)
         except KeyboardInterrupt:
             self.interrupted = True
 
@@ -111,9 +135,10 @@ def run_stepwise(
     generator: torch.Generator,
     progress: Progress | None = None,
     rates: Rates | None = None,
-    statistics: dict[str, Tensor] | None = None,
+    position: Position | None = None,
+    watcher: Watcher | None = None,
 ) -> Run:
-    """Stepwise EM on shuffled minibatches of rows in memory; see :class:`Stepwise`.
+    """Stepwise EM on shuffled minibatches of rows in memory, from ``params`` or ``position``; see :class:`Stepwise`.
 
     Then two full iterations give bound, locals and parameters that belong together.
     """
@@ -123,9 +148,9 @@ def run_stepwise(
         for index in torch.randperm(len(rows), generator=generator).split(batch_size):
             yield rows.select(index)
 
-    start = dict(statistics or {})
-    online = Stepwise(steps, model, len(rows), params, rates or Rates(), generator, start, progress)
-    online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance)
+    at = position or Position((params, None))
+    online = Stepwise.at(steps, model, len(rows), at, rates or Rates(), generator, progress)
+    online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
     final = run_em(steps, model, rows, online.params, max_iterations=2, tolerance=tolerance, generator=generator)
     passes = len(online.trace)
     final.outcome = f"stepwise EM made {passes} passes of minibatches of {batch_size}"

@@ -1,18 +1,21 @@
-"""Stepwise EM on rows that are read from a source block by block, with one block in memory at a time."""
+"""EM, plain or stepwise, on rows that are read from a source block by block, with one block in memory at a time."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from custom_inference._loop import Run
+from custom_inference._loop import Position, Run, Watcher
 from custom_inference._progress import Progress
-from custom_inference._search import Search, search
 from custom_inference._stepwise import Rates, Stepwise, require_additive
-from custom_inference.steps import Steps
+from custom_inference.steps import EStep, Steps
+from custom_inference.steps._protocol import Params, ReadRows
 from ppl_models import Data, DataError, Model
 from ppl_models._row_blocks import RowBlocks
 
@@ -53,38 +56,123 @@ class BlockReader:
             del rows
 
 
+class StreamedRows(ReadRows):
+    """The rows of a source, one block in memory at a time; what an E step goes on from of each block is kept on disk.
+
+    folder: where these files stay, for checkpoints; by default they go when the fit ends. The driver's locals are
+    ``{"generation": g}``: the files that the g-th E step wrote.
+    """
+
+    def __init__(self, reader: BlockReader, folder: Path | None = None):
+        self.reader = reader
+        self.first = next(iter(reader.data()))
+        self.first_rows = reader.steps.rows(self.first)
+        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="ppl-locals-")
+        self._folder = folder or Path(self._temporary.name if self._temporary else "")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._generations = max((_generation(path) for path in self._folder.iterdir()), default=0)
+        self._before: int | None = None
+        self._pinned: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def pin(self, at: Position) -> None:
+        """Keep the files of a position that a checkpoint names."""
+        self._pinned = int(at.state[1]["generation"]) if at.state[1] and "generation" in at.state[1] else None
+
+    @property
+    def like(self) -> Tensor:
+        return self.first_rows.like
+
+    def __len__(self) -> int:
+        return self.reader.source.num_rows
+
+    def e_step(self, steps: Steps, params: Params, locals_: dict[str, Tensor] | None, **settings: Any) -> EStep:
+        before = None if not locals_ else int(locals_["generation"])
+        self._generations += 1
+        total: dict[str, Tensor] = {}
+        bounds = []
+        for number, data in enumerate(self.reader.data()):
+            step = steps.e_step(params, steps.rows(data), self._kept(before, number), **settings)
+            del data
+            if step.locals:
+                plain = {name: value.cpu().contiguous() for name, value in step.locals.items()}
+                save_file(plain, self._file(self._generations, number))
+            total = {k: total[k] + v if k in total else v for k, v in step.statistics.items()}
+            bounds.append(step.bound.double().sum())
+        self._before = before
+        self._forget({before, self._generations, self._pinned})
+        return EStep(total, {"generation": torch.tensor(self._generations)}, torch.stack(bounds).sum().reshape(1))
+
+    def scaled_statistics(self, steps: Steps, params: Params, generator: torch.Generator) -> dict[str, Tensor]:
+        """Those of the first block, as many rows as there are in all."""
+        found = steps.e_step(params, self.first_rows, generator=generator).statistics
+        return {name: value * (len(self) / len(self.first_rows)) for name, value in found.items()}
+
+    def _file(self, generation: int, block: int) -> Path:
+        return self._folder / f"{generation}-{block}.safetensors"
+
+    def _kept(self, generation: int | None, block: int) -> dict[str, Tensor] | None:
+        path = None if generation is None else self._file(generation, block)
+        if path is None or not path.exists():
+            return None
+        return {name: value.to(self.like.device) for name, value in load_file(path).items()}
+
+    def _forget(self, needed: set[int | None]) -> None:
+        for path in self._folder.iterdir():
+            if _generation(path) not in needed:
+                path.unlink()
+
+
+    def finished(self, steps: Steps, run: Run, generator: torch.Generator) -> Run:
+        """The run with the locals and bounds of the first block, as those of a fit."""
+        generation = run.step.locals.get("generation")
+        if generation is not None:
+            warm = self._kept(self._before, 0)  # the last E step once more, on this block
+            run.step = steps.e_step(run.params, self.first_rows, warm, generator=generator)
+            run.details["rows"] = len(self)
+        run.outcome += f"; Fit.data are the first block's {len(self.first_rows)} rows"
+        return run
+
+
+def _generation(path: Path) -> int:
+    return int(path.name.split("-")[0])
+
+
 def run_streaming(
-    reader: BlockReader,
-    start: dict[str, Tensor] | None,
-    settings: Search | None,
+    steps: Steps,
+    model: Model,
+    rows: StreamedRows,
+    at: Position,
     *,
     batch_size: int,
     max_iterations: int,
     tolerance: float,
     rates: Rates,
     generator: torch.Generator,
-    progress: Progress,
-) -> tuple[Run, Data, Any]:
-    """The run, the first block, and its rows. Starts are searched for on the first block; the last pass only looks."""
-    steps, model, total = reader.steps, reader.model, reader.source.num_rows
+    progress: Progress | None = None,
+    watcher: Watcher | None = None,
+) -> Run:
+    """Stepwise EM on minibatches in the order of the source; the last pass only looks."""
     require_additive(steps)
-    first = next(iter(reader.data()))
-    rows = steps.rows(first)
-    steps.check(model, rows)
-    params, statistics, agreement = _start(steps, model, rows, start, settings, generator, progress)
-    scaled = {name: value * (total / len(rows)) for name, value in statistics.items()}
-    online = Stepwise(steps, model, total, params, rates, generator, scaled, progress)
-    online.climb(lambda: reader.batches(batch_size), max_iterations=max_iterations, tolerance=tolerance)
+    online = Stepwise.at(steps, model, len(rows), at, rates, generator, progress)
+    online.climb(
+        lambda: rows.reader.batches(batch_size), max_iterations=max_iterations, tolerance=tolerance, watcher=watcher
+    )
     trace = list(online.trace)
     if not online.interrupted:
-        trace += _judged(online, reader, batch_size)
-    step = steps.e_step(online.params, rows, generator=generator)
-    outcome = f"streamed {len(online.trace)} passes of {total} rows in minibatches of {batch_size}"
+        trace += _judged(online, rows.reader, batch_size)
+    step = steps.e_step(online.params, rows.first_rows, generator=generator)
+    outcome = f"streamed {len(online.trace)} passes of {len(rows)} rows in minibatches of {batch_size}"
     if online.interrupted:
-        outcome = f"interrupted after {len(online.trace)} passes of {total} rows; this is the state at that point"
-    outcome += f"{agreement}; Fit.data are the first block's {len(rows)} rows"
-    details = {**online.details, "rows": total}
-    return Run(online.params, step, trace, outcome, interrupted=online.interrupted, details=details), first, rows
+        outcome = f"interrupted after {len(online.trace)} passes of {len(rows)} rows; this is the state at that point"
+    details = {**online.details, "rows": len(rows)}
+    return Run(online.params, step, trace, outcome, interrupted=online.interrupted, details=details)
 
 
 def _judged(online: Stepwise, reader: BlockReader, batch_size: int) -> list[float]:
@@ -97,23 +185,3 @@ def _judged(online: Stepwise, reader: BlockReader, batch_size: int) -> list[floa
     except KeyboardInterrupt:
         return []
     return [online.steps.objective(online.model, online.params, torch.stack(each))]
-
-
-def _start(
-    steps: Steps,
-    model: Model,
-    rows: Any,
-    start: dict[str, Tensor] | None,
-    settings: Search | None,
-    generator: torch.Generator,
-    progress: Progress,
-) -> tuple[dict[str, Tensor], dict[str, Tensor], str]:
-    """Parameters, the statistics of the first block that they come with, and how the starts agreed."""
-    if start is not None:
-        given = {site: value.to(rows.like) for site, value in start.items()}
-        return steps.starting(model, given, rows), {}, ""
-    if settings is None:
-        return steps.initial(model, rows, generator), {}, ""
-    found = search(steps, model, rows, settings, generator, progress)
-    statistics = steps.e_step(found.params, rows, generator=generator).statistics
-    return found.params, statistics, f"; {found.agreement} on the first block"

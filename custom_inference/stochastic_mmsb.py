@@ -86,8 +86,8 @@ class StochasticMMSB:
             params = self.climb(steps, model, rows, params, generator, bar)
             run = run_em(steps, model, rows, params, max_iterations=2, tolerance=1e-9, generator=generator)
         run.outcome = f"made {self.steps} steps of {min(self.batch_size, len(rows))} nodes each"
-        details = {"seconds": round(time.perf_counter() - begin, 3)}
-        fit = method._result(model, checked, steps, rows, run, details, seed)
+        run.details["seconds"] = round(time.perf_counter() - begin, 3)
+        fit = method._result(model, checked, steps, rows, run, seed)
         return replace(fit, method=self.name)
 
     def climb(

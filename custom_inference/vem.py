@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from custom_inference._accelerate import ACCELERATIONS
-from custom_inference._loop import Run, run_em
+from custom_inference._checkpoint import Checkpoint, Keeper, checksum, described, fingerprint
+from custom_inference._fitting import Fitting
+from custom_inference._loop import Run
 from custom_inference._progress import Progress
-from custom_inference._search import Search, search
-from custom_inference._stepwise import Rates, require_additive, run_stepwise
-from custom_inference._streaming import BlockReader, run_streaming
+from custom_inference._search import Search
+from custom_inference._stepwise import Rates, require_additive
+from custom_inference._streaming import BlockReader, StreamedRows
 from custom_inference.engines import Local, LocalSolver, local_of
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import GUIDES, Guide
@@ -44,6 +47,7 @@ class VariationalEM:
         ``None`` runs once from one random start.
     batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step. Needed for ``RowBlocks``.
     delay, forgetting: of stepwise EM's averages, rho_t = (t + delay)^-forgetting (tau_0 and kappa in 002, alg. 27.2).
+    checkpoint: a path, or a :class:`Checkpoint`: the state is kept there, and the same call goes on from it.
     accelerate: "squarem" or "anderson" extrapolate EM's steps, safeguarded; ``None`` does not; "default" leaves it to
         the engine.
     """
@@ -56,6 +60,7 @@ class VariationalEM:
     accelerate: str | None = "default"
     delay: float = 2.0
     forgetting: float = 0.6
+    checkpoint: str | Path | Checkpoint | None = None
 
     def __post_init__(self) -> None:
         if self.max_iterations < 1 or self.tolerance <= 0:
@@ -92,7 +97,8 @@ class VariationalEM:
         """Fit the model. With ``init`` the search is skipped and EM starts there.
 
         Of ``RowBlocks`` one block is in memory at a time: starts are searched for on the first, and ``Fit.data``,
-        ``Fit.local`` and ``Fit.evidence`` are those of the first.
+        ``Fit.local`` and ``Fit.evidence`` are those of the first. Without ``batch_size`` every iteration reads all
+        blocks, and what is found is what the same rows would give in memory from that start.
         """
         if isinstance(data, RowBlocks):
             return self._fit_blocks(model, data, mask, seed, {"dtype": dtype, "device": device}, init, progress)
@@ -103,75 +109,49 @@ class VariationalEM:
         steps.check(model, rows)
         if self.batch_size is not None:
             require_additive(steps)  # before the search, not after it
-        begin = time.perf_counter()
+        begin, generator = time.perf_counter(), torch.Generator().manual_seed(seed)
+        keeper = self._keeper(model, checked, seed, start, generator)
         with Progress(None, self.name, enabled=progress) as bar, torch.no_grad():
-            run, details = self._run(steps, model, rows, start, seed, bar)
-        details = {**details, **run.details, "seconds": round(time.perf_counter() - begin, 3)}
-        return self._result(model, checked, steps, rows, run, details, seed)
+            run = Fitting(self, model, steps, rows, generator, bar, keeper).run(start)
+        run.details["seconds"] = round(time.perf_counter() - begin, 3)
+        return self._result(model, checked, steps, rows, run, seed)
 
     def _fit_blocks(
         self, model: Model, source: RowBlocks, mask: Any, seed: int, settings: Any, init: Any, progress: bool
     ) -> Fit:
-        if mask is not None or self.batch_size is None:
-            raise MethodError("RowBlocks are learned from in minibatches, without a mask; set batch_size")
-        reader = BlockReader(self.steps(model), model, source, **settings)
-        begin = time.perf_counter()
-        with Progress(None, self.name, enabled=progress) as bar, torch.no_grad():
-            run, first, rows = run_streaming(
-                reader,
-                check_init(model, init),
-                self.search,
-                batch_size=self.batch_size,
-                max_iterations=self.max_iterations,
-                tolerance=self.tolerance,
-                rates=self.rates,
-                generator=torch.Generator().manual_seed(seed),
-                progress=bar,
-            )
-        details = {**run.details, "seconds": round(time.perf_counter() - begin, 3)}
-        return self._result(model, first, reader.steps, rows, run, details, seed)
+        steps, start = self.steps(model), check_init(model, init)
+        if mask is not None:
+            raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")
+        require_additive(steps)
+        begin, generator = time.perf_counter(), torch.Generator().manual_seed(seed)
+        bar = Progress(None, self.name, enabled=progress)
+        with bar, torch.no_grad(), StreamedRows(BlockReader(steps, model, source, **settings), self._folder()) as rows:
+            steps.check(model, rows.first_rows)
+            keeper = self._keeper(model, rows.first, seed, start, generator)
+            if keeper is not None:
+                keeper.kept = rows.pin
+            run = Fitting(self, model, steps, rows, generator, bar, keeper).run(start)
+            run = rows.finished(steps, run, generator)
+        run.details["seconds"] = round(time.perf_counter() - begin, 3)
+        return self._result(model, rows.first, steps, rows.first_rows, run, seed)
 
-    def _run(
-        self, steps: Steps, model: Model, rows: Any, start: dict[str, Tensor] | None, seed: int, bar: Progress
-    ) -> tuple[Run, dict[str, Any]]:
-        generator = torch.Generator().manual_seed(seed)
-        settings = {"max_iterations": self.max_iterations, "tolerance": self.tolerance, "progress": bar}
-        if start is not None:
-            start = steps.starting(model, {site: value.to(rows.like) for site, value in start.items()}, rows)
-        elif self.search is not None:
-            found = search(steps, model, rows, self.search, generator, bar)
-            details = {"start_scores": found.scores}
-            if found.interrupted:
-                run = run_em(steps, model, rows, found.params, generator=generator, max_iterations=1, tolerance=1.0)
-                run.outcome = f"interrupted after {len(found.scores)} starts; this is the best of them"
-                return run, details
-            settings["locals_"] = found.locals
-            finishing = steps.finishing()
-            if self._stepwise(rows):
-                # The averages go on from the start's own statistics: a single minibatch would forget most of it.
-                settings["statistics"] = finishing.e_step(found.params, rows, generator=generator).statistics
-            run = self._climb(finishing, model, rows, found.params, generator, settings)
-            run.outcome += f"; {found.agreement}"
-            return run, details
-        else:
-            start = steps.initial(model, rows, generator)
-        return self._climb(steps, model, rows, start, generator, settings), {}
+    def _folder(self) -> Path | None:
+        """Where what E steps keep of blocks stays beside a checkpoint."""
+        settings = Checkpoint.of(self.checkpoint)
+        return None if settings is None else Path(f"{settings.path}.locals")
 
-    def _stepwise(self, rows: Any) -> bool:
-        return self.batch_size is not None and self.batch_size < len(rows)
-
-    def _climb(
-        self, steps: Steps, model: Model, rows: Any, start: dict[str, Tensor], generator: torch.Generator, settings: Any
-    ) -> Run:
-        if self._stepwise(rows):
-            settings = {name: value for name, value in settings.items() if name != "locals_"}
-            settings.update(batch_size=self.batch_size, rates=self.rates)
-            return run_stepwise(steps, model, rows, start, generator=generator, **settings)
-        accelerate = steps.accelerate if self.accelerate == "default" else self.accelerate
-        return run_em(steps, model, rows, start, generator=generator, accelerate=accelerate, **settings)
+    def _keeper(self, model: Model, data: Data, seed: int, init: Any, generator: torch.Generator) -> Keeper | None:
+        """What writes and reads the checkpoints of this very problem."""
+        settings = Checkpoint.of(self.checkpoint)
+        if settings is None:
+            return None
+        # A longer fit may go on from a shorter one.
+        method = fingerprint(repr(replace(self, checkpoint=None, max_iterations=1, tolerance=1.0)))
+        problem = {"model": described(model), "method": method, "seed": seed, "init": described(init)}
+        return Keeper(settings, problem, checksum(data.x, data.mask), generator)
 
     def _result(
-        self, model: Model, data: Data, steps: Steps, rows: Any, run: Run, details: dict[str, Any], seed: int
+        self, model: Model, data: Data, steps: Steps, rows: Any, run: Run, seed: int
     ) -> Fit:
         params, locals_ = steps.canonical(run.params, run.step.locals)
         step = run.step._replace(locals=locals_)
@@ -189,7 +169,7 @@ class VariationalEM:
             seed=seed,
             local=local_of(steps, params, rows, step),
             solver=LocalSolver(steps=named_guide(self.guide).local_steps(fitted)),
-            details=details,
+            details=run.details,
         )
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:

@@ -237,8 +237,8 @@ def test_interruption_keeps_the_state_so_far(counts):
 
 def test_what_cannot_be_streamed_is_refused(counts):
     source = RowBlocks.of(counts, 30)
-    with pytest.raises(MethodError, match="set batch_size"):
-        VariationalEM(guide="vb").fit(MODEL, source, progress=False)
+    with pytest.raises(MethodError, match="read as they are"):
+        VariationalEM(guide="vb").fit(MODEL, source, mask=counts > 0, progress=False)
     with pytest.raises(DataError, match="90 rows together"):
         ONLINE.fit(MODEL, RowBlocks(read=source.read, num_rows=91), progress=False)
     with pytest.raises(DataError, match="num_rows = 0"):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference._pool import ALONE, Pool
 from custom_inference.steps._graph_rows import GraphRows, Neighbours
 from ppl_models import MethodError
 
@@ -132,9 +133,9 @@ class Sums(NamedTuple):
         return found if directed else found + found.mT - torch.diag(found.diagonal())
 
 
-def edge_sums(dyads: Dyads, share: Tensor, table: Tensor) -> Sums:
-    """Over the edges."""
-    return pair_sums(dyads.source, dyads.target, share, table)
+def edge_sums(dyads: Dyads, share: Tensor, table: Tensor, pool: Pool = ALONE) -> Sums:
+    """Over the edges; over this process's part of them."""
+    return pair_sums(pool.share(dyads.source), pool.share(dyads.target), share, table)
 
 
 def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
@@ -152,11 +153,13 @@ def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest
     return Sums(out, into, log_total, weight)
 
 
-def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
-    """Over all zeros, by dense products of blocks of rows."""
+def zero_sums(
+    dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float = 0.0, pool: Pool = ALONE
+) -> Sums:
+    """Over all zeros, by dense products of blocks of rows; over this process's part of the blocks."""
     left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)
     log_total, weight = (torch.zeros((), dtype=torch.float64, device=share.device) for _ in range(2))
-    for (first, last), marks in zip(dyads.blocks, dyads.marked(), strict=True):
+    for (first, last), marks in pool.share(list(zip(dyads.blocks, dyads.marked(), strict=True))):
         column, size = 0 if dyads.directed else first, last - first
         z = left[first:last] @ share[column:].mT + rest
         if not dyads.directed:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from custom_inference._pool import ALONE, Pool
 from custom_inference.posterior import ContinuousPosterior, LocalPosterior
 from ppl_models import Data, Model
 
@@ -34,6 +36,14 @@ class EStep(NamedTuple):
     bound: Tensor
 
 
+class ReadRows(abc.ABC):
+    """Rows that are read anew for every E step. Has ``len`` and ``like``, as rows in memory have."""
+
+    @abc.abstractmethod
+    def e_step(self, steps: Steps, params: Params, locals_: dict[str, Tensor] | None, **settings: Any) -> EStep:
+        """The statistics of all rows, and the sum of their bounds (1,)."""
+
+
 class Steps(abc.ABC):
     """E and M step of one model under one family of local posteriors.
 
@@ -53,6 +63,50 @@ class Steps(abc.ABC):
     is_bound: ClassVar[bool] = True
     #: Names of the locals that accelerations extrapolate beside the parameters, with ``project`` to bring them back.
     extrapolated: ClassVar[tuple[str, ...]] = ()
+    #: What processes that fit together share: "rows" (each has its own; the driver adds the statistics up), "work"
+    #: (each has all data, takes its part of the sums and adds them up itself), or None: the steps are for one process.
+    shares: ClassVar[str | None] = "rows"
+    #: The processes that this one fits together with, see ``pooled``.
+    pool: Pool = ALONE
+
+    def pooled(self, pool: Pool) -> Self:
+        """These steps, for one of several processes. Sums over rows that an M step takes itself are ``pool.total``."""
+        steps = copy.copy(self)
+        object.__setattr__(steps, "pool", pool)  # no field: it is no setting
+        return steps
+
+    def gathered(self, step: EStep) -> EStep:
+        """An E step with the statistics of all processes, and the sum of all bounds (1,) in place of the bounds."""
+        if self.pool.size == 1 or self.shares != "rows":
+            return step
+        total = step.bound.double().sum().reshape(1)
+        names = list(step.statistics)
+        *sums, bound = self.pool.total(*(step.statistics[name] for name in names), total)
+        return EStep(dict(zip(names, sums, strict=True)), step.locals, bound)
+
+    def e_steps(
+        self,
+        params: Params,
+        rows: Any,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        """The E step of rows in memory, or of rows that are read block by block (:class:`ReadRows`)."""
+        settings: dict[str, Any] = {"temperature": temperature, "generator": generator}
+        if isinstance(rows, ReadRows):
+            return rows.e_step(self, params, locals_, **settings)
+        return self.e_step(params, rows, locals_, **settings)
+
+    def looked(self, params: Params, rows: Any) -> EStep:
+        """What all rows, of all processes, say at given values of the globals: what ``starting`` begins with."""
+        local = self.local().pooled(self.pool)
+        return local.gathered(local.e_steps(params, rows))
+
+    def num_rows(self, rows: Any) -> int:
+        """The rows of all processes."""
+        return len(rows) if self.shares != "rows" else round(self.pool.count(len(rows)))
 
     def for_model(self, model: Model) -> Steps:
         """These steps with what an E step must know of the model: the priors of local sites; by default nothing."""

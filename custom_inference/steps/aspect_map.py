@@ -156,11 +156,12 @@ class AspectMap(Steps):
         curvature = unpacked(s["curvature"].T)
         curvature.diagonal(dim1=1, dim2=2).add_((a / aspect**2 + b / (1 - aspect) ** 2).expand_as(aspect).T)
         trial = box_newton(aspect.T, gradient.T, curvature, edge, 1 - edge).T.contiguous()
-        value = torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
+        value = torch.zeros_like(trial[0])
         before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
         for block in rows.tiled():
             for columns, tile in block.tiles:
                 value[columns] += tile.likelihood(membership[block.at] @ trial[:, columns]).sum(0)
+        value = self.pool.total(value)[0] + torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
         return torch.where(value >= before, trial, plain)
 
     # ----- what else the driver asks ------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ class CovariateMeanField(Steps):
     max_bytes: float | None = None
     bound_name: ClassVar[str] = "mean_field"
     additive: ClassVar[bool] = False
+    shares: ClassVar[str | None] = None
 
     def for_model(self, model: Model) -> Self:
         return replace(self, model=model)

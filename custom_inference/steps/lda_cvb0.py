@@ -119,7 +119,8 @@ class LdaCvb0(TopicSteps):
     def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
         """The counts that topics of equal size would have."""
         topic = params["topic"]
-        return {"topic": topic * (rows.num_tokens / len(topic))}
+        tokens = self.looked(params, rows).statistics["topic"].sum()
+        return {"topic": topic * (tokens / len(topic))}
 
     def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
         """The smoothed expected topics: means of Dirichlet(N_k + gamma), their posterior at the expected counts."""

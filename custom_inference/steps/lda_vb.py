@@ -125,7 +125,7 @@ class LdaVB(LdaDirichlet):
 
     def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
         """The posterior that the documents give when their own are inferred at these topics."""
-        return self.from_counts(model, self.local().e_step(params, rows).statistics["topic"])
+        return self.from_counts(model, self.looked(params, rows).statistics["topic"])
 
     def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
         """Posterior means, and the posteriors."""

@@ -170,8 +170,7 @@ class CountMixtureVB(CountMixtureExact):
 
     def starting(self, model: Model, params: Params, rows: MixtureRows) -> Params:
         """The posteriors of the globals after one exact E step at their given values."""
-        local = self.local()
-        return self.m_step(model, params, local.e_step(params, rows), rows)
+        return self.m_step(model, params, self.looked(params, rows), rows)
 
     def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> Params:
         return self.starting(model, super().initial(model, rows, generator), rows)

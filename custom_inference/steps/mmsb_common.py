@@ -28,7 +28,7 @@ takes in them (a restriction of q, hence still a lower bound; ``_mmsb_shared``),
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -75,8 +75,10 @@ class Collected(NamedTuple):
 class MmsbSteps(Steps):
     """zeros: "each" has its own table, or they are "shared" by node; None: by size.
 
-    model: set by ``for_model``.
+    model: set by ``for_model``. Several processes divide the edges and the blocks of zeros.
     """
+
+    shares: ClassVar[str | None] = "work"
 
     zeros: str | None = None
     model: Any = None
@@ -102,7 +104,8 @@ class MmsbSteps(Steps):
         beta_prior(model, "edge_probability", rows.like)
         if model.sparsity is None:  # pyright: ignore[reportAttributeAccessIssue]
             beta_prior(model, "sparsity", rows.like)
-        self.shares_zeros(rows)
+        if self.shares_zeros(rows) and self.pool.size > 1:
+            raise MethodError('zeros="shared" is swept node by node, in one process; use zeros="each" for several')
 
     def shares_zeros(self, rows: Dyads) -> bool:
         """Raises MethodError where zeros would share their blocks on another device: the sweep there is sequential."""
@@ -122,21 +125,24 @@ class MmsbSteps(Steps):
             bounded_exp(one) for one in (factors.share, temperature * factors.link, temperature * factors.gap)
         )
         near, far = factors.foreground.exp(), factors.background.exp()
-        edges = edge_sums(rows, share, link)
+        edges = edge_sums(rows, share, link, self.pool)
         count = torch.tensor(float(rows.num_edges), dtype=torch.float64, device=share.device)
-        total = edges.log_total + (count * factors.foreground.double() if rows.num_edges else 0.0)
+        near_edges = count * factors.foreground.double() if rows.num_edges else 0.0
         members, links = edges.members(share, link), edges.cells(share, link, directed=rows.directed)
         if self.shares_zeros(rows):
             from custom_inference.steps._mmsb_shared import shared_zeros
 
             log_rho = factors.background, factors.foreground
             zeros = shared_zeros(rows, factors.share, temperature * factors.gap, share, gap, log_rho, role)
-            members, total = members + zeros.members, total + zeros.total
+            members, total = members + zeros.members, edges.log_total + near_edges + zeros.total
             return Collected(members, links, zeros.gaps, zeros.background, count + zeros.foreground, total, zeros.role)
-        zeros, table = zero_sums(rows, share, near * gap, far), near * gap
-        far_away = far.double() * zeros.weight
+        zeros, table = zero_sums(rows, share, near * gap, far, self.pool), near * gap
         members, gaps = members + zeros.members(share, table), zeros.cells(share, table, directed=rows.directed)
-        return Collected(members, links, gaps, far_away, count + rows.num_zeros - far_away, total + zeros.log_total)
+        members, links, gaps, weight, total = self.pool.total(
+            members, links, gaps, zeros.weight, edges.log_total + zeros.log_total
+        )
+        far_away = far.double() * weight
+        return Collected(members, links, gaps, far_away, count + rows.num_zeros - far_away, near_edges + total)
 
     def log_rho(self, params: Params, like: Tensor) -> tuple[Tensor, Tensor]:
         """log rho and log(1 - rho) at a point: the site's, or the model's setting."""

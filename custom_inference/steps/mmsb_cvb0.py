@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from custom_inference._capacity import allowed_bytes, require
+from custom_inference._pool import Pool
 from custom_inference.posterior import BetaPosterior, DirichletPosterior, SymmetricBetaPosterior
 from custom_inference.steps._mmsb_dyads import Dyads
 from custom_inference.steps._mmsb_starts import same_memberships
@@ -42,7 +43,7 @@ _REFRESHES = 4
 
 
 class _Listed(NamedTuple):
-    """Every observed dyad: ends i, j and values x (E,)."""
+    """Every observed dyad, or this process's part of them: ends i, j and values x (E,)."""
 
     i: Tensor
     j: Tensor
@@ -50,7 +51,7 @@ class _Listed(NamedTuple):
     directed: bool
 
     @classmethod
-    def of(cls, dyads: Dyads) -> _Listed:
+    def of(cls, dyads: Dyads, pool: Pool) -> _Listed:
         size, graph = len(dyads), dyads.graph
         value = torch.zeros(size, size, dtype=dyads.like.dtype, device=dyads.like.device)
         value[dyads.source, dyads.target] = 1
@@ -60,7 +61,7 @@ class _Listed(NamedTuple):
             seen.triu_()
         if not graph.self_loops:
             seen.fill_diagonal_(False)
-        i, j = seen.nonzero().T
+        i, j = (pool.share(end) for end in seen.nonzero().T)
         return cls(i, j, value[i, j], graph.directed)
 
     def counts(self, table: Tensor, size: int) -> dict[str, Tensor]:
@@ -122,13 +123,15 @@ class MmsbCvb0(MmsbSteps):
         generator: torch.Generator | None = None,
     ) -> EStep:
         del generator
-        listed = _Listed.of(rows)
+        listed = _Listed.of(rows, self.pool)
         counts = {name: value.to(rows.like) for name, value in params.items()}
         table = None if not locals_ else locals_["table"].to(rows.like)
         bound = rows.like.new_zeros(1)
         for _ in range(_REFRESHES):
             table, bound = self._refreshed(rows, listed, counts, table, temperature)
             counts = listed.counts(table, len(rows))
+            *sums, bound = self.pool.total(*counts.values(), bound)
+            counts = dict(zip(counts, sums, strict=True))
         assert table is not None
         return EStep(counts, {"table": table}, bound)
 

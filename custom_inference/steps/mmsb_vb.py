@@ -136,7 +136,7 @@ class MmsbVB(MmsbSteps):
 
     def starting(self, model: Model, params: Params, rows: Dyads) -> Params:
         """The posterior that goes with the memberships found at these globals."""
-        step = self.local().e_step(params, rows)
+        step = self.looked(params, rows)
         learned = {"concentration": step.locals["concentration"]}
         if self.model.sparsity is None:
             learned["background"] = torch.stack(beta_prior(model, "sparsity", rows.like))

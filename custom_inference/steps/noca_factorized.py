@@ -156,7 +156,8 @@ class NocaFactorized(InformedStarts):
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each)."""
         q, mean = step.locals["q"], step.locals["mean"]
-        new = {**params, "source_prior": prior_mode(model, params, step.statistics["source"], len(rows))}
+        source, count = step.statistics["source"], round(float(step.statistics["rows"]))
+        new = {**params, "source_prior": prior_mode(model, params, source, count)}
         new["loading"] = -torch.expm1(-self._loading_roots(model, new, rows, q, mean))
         new["leak"] = -torch.expm1(-self._leak_roots(model, new, rows, q, mean))
         return new
@@ -166,7 +167,7 @@ class NocaFactorized(InformedStarts):
         theta, theta0 = thetas(params)
         row, column = rows.nonzero
         a, b = beta_parameters(model, "loading", theta)
-        present = rows.observed_sum(mean)
+        [present] = self.pool.total(rows.observed_sum(mean))
         weight, scale, base = mean[row], _safe(q).reciprocal(), theta0[column, None]
 
         def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
@@ -175,6 +176,7 @@ class NocaFactorized(InformedStarts):
             share = weight / on
             first = _by_feature(share, column, t)
             second = _by_feature(share.mul_(absent).mul_(scale).div_(on), column, t)
+            first, second = self.pool.total(first, second)
             pull = (a - 1) / torch.expm1(t)
             return _balance(first + pull, -second - pull * (1 + 1 / torch.expm1(t)), present + b - 1)
 
@@ -186,17 +188,19 @@ class NocaFactorized(InformedStarts):
         theta, theta0 = thetas(params)
         row, column = rows.nonzero
         a, b = beta_parameters(model, "leak", theta0)
-        zeros = rows.zeros.sum(0)
+        [zeros] = self.pool.total(rows.zeros.sum(0))
         on, shift = mean[row] * q, theta.T[column] / _safe(q)
         zero = torch.zeros_like(theta0)
-        off = zero.index_add(0, column, ((1 - mean[row]) * q).sum(-1))
+        [off] = self.pool.total(zero.index_add(0, column, ((1 - mean[row]) * q).sum(-1)))
 
         def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
             rest = 1 / torch.expm1(t)
             reached = (t[column, None] + shift).expm1_().reciprocal_()
             sent = on * reached
             first = zero.index_add(0, column, sent.sum(-1))
-            second = first + zero.index_add(0, column, sent.mul_(reached).sum(-1))
+            more = zero.index_add(0, column, sent.mul_(reached).sum(-1))
+            first, more = self.pool.total(first, more)
+            second = first + more
             weight = off + (a - 1)
             return _balance(first + weight * rest, -second - weight * rest * (1 + rest), zeros + b - 1)
 

@@ -52,6 +52,7 @@ class SbmSteps(Steps):
 
     model: Any = None
     additive: ClassVar[bool] = False
+    shares: ClassVar[str | None] = None
 
     def for_model(self, model: Model) -> Self:
         return replace(self, model=model)

@@ -190,7 +190,7 @@ class ProfileVB(ProfileSteps, LdaVB):
 
     def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
         """The posterior that the rows give when their memberships are inferred at these responses."""
-        return self.from_counts(model, self.local().e_step(params, rows).statistics["topic"])
+        return self.from_counts(model, self.looked(params, rows).statistics["topic"])
 
     def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
         """Posterior means, and the posteriors."""
