@@ -73,9 +73,9 @@ class Accelerator(abc.ABC):
     def _products(self, left: Tensor, right: Tensor) -> Tensor:
         """left' right of flat states: every process has all of the parameters, and its own rows' locals."""
         if self.steps.pool.size == 1:
-            return left.T @ right
-        own = left[self._common :].T @ right[self._common :]
-        return left[: self._common].T @ right[: self._common] + self.steps.pool.total(own)[0]
+            return _product(left, right)
+        own = _product(left[self._common :], right[self._common :])
+        return _product(left[: self._common], right[: self._common]) + self.steps.pool.total(own)[0]
 
     def _norm(self, flat: Tensor) -> float:
         return float(flat.norm() if self.steps.pool.size == 1 else self._products(flat, flat).sqrt())
@@ -95,6 +95,10 @@ class Accelerator(abc.ABC):
                 part[name] = flat[start : start + size].view_as(part[name])
                 start += size
         return filled
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    return left @ right if left.ndim == 1 else left.T @ right
 
 
 class Squarem(Accelerator):

@@ -15,6 +15,7 @@ from custom_inference._accelerate import ACCELERATIONS
 from custom_inference._checkpoint import Checkpoint, Keeper, checksum, described, fingerprint
 from custom_inference._fitting import Fitting
 from custom_inference._loop import Run
+from custom_inference._pool import ALONE, Pool
 from custom_inference._progress import Progress
 from custom_inference._search import Search
 from custom_inference._stepwise import Rates, require_additive
@@ -140,7 +141,9 @@ class VariationalEM:
         settings = Checkpoint.of(self.checkpoint)
         return None if settings is None else Path(f"{settings.path}.locals")
 
-    def _keeper(self, model: Model, data: Data, seed: int, init: Any, generator: torch.Generator) -> Keeper | None:
+    def _keeper(
+        self, model: Model, data: Data, seed: int, init: Any, generator: torch.Generator, pool: Pool = ALONE
+    ) -> Keeper | None:
         """What writes and reads the checkpoints of this very problem."""
         settings = Checkpoint.of(self.checkpoint)
         if settings is None:
@@ -148,7 +151,7 @@ class VariationalEM:
         # A longer fit may go on from a shorter one.
         method = fingerprint(repr(replace(self, checkpoint=None, max_iterations=1, tolerance=1.0)))
         problem = {"model": described(model), "method": method, "seed": seed, "init": described(init)}
-        return Keeper(settings, problem, checksum(data.x, data.mask), generator)
+        return Keeper(settings, problem, checksum(data.x, data.mask), generator, pool)
 
     def _result(
         self, model: Model, data: Data, steps: Steps, rows: Any, run: Run, seed: int

@@ -14,6 +14,7 @@ from ppl_models._errors import (
     MethodError,
     ModelError,
     PPLError,
+    ProcessError,
 )
 from ppl_models._graph import graph
 from ppl_models._graph_data import GraphData, as_graph, largest_component
@@ -94,6 +95,7 @@ __all__ = [
     "MultinomialPCA",
     "PPLError",
     "PoissonSBM",
+    "ProcessError",
     "RowBlocks",
     "UserRatingProfile",
     "as_binary",

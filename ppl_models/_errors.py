@@ -44,6 +44,10 @@ class FileFormatError(PPLError):
     """A file could not be read as what it claims to be."""
 
 
+class ProcessError(PPLError):
+    """One of several processes that work together has died, or lost the others."""
+
+
 class DataWarning(UserWarning):
     """The data can be used, but something in them is probably not meant."""
 

@@ -1,0 +1,58 @@
+"""``distributed.fit``: in the group that this process belongs to, or by processes that it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from custom_inference.distributed._group import group, in_group
+from custom_inference.distributed._launch import launched
+from custom_inference.distributed._member import fit_of, problem_of, ran
+from custom_inference.fit import Fit
+from ppl_models import Model
+
+
+def fit(
+    model: Model,
+    data: Any,
+    *,
+    processes: int | None = None,
+    method: Any = None,
+    mask: Any = None,
+    seed: int = 0,
+    device: Any = None,
+    dtype: torch.dtype = torch.float64,
+    init: Any = None,
+    progress: bool = True,
+    backend: str | None = None,
+    timeout: float = 600.0,
+) -> Fit:
+    """Fit by EM in several processes; the result is that of one process, to rounding.
+
+    Each process has a part of the rows (of graphs: of the dyads). An iteration adds up the expected sufficient
+    statistics, sum_n E[s_n], and the bounds of all parts, which is all that the M step needs; then every process takes
+    the same M step. Where a search finds the start, the first process makes it, with the random numbers that one
+    process would draw.
+
+    processes: start so many on this machine; None: this process is one of a group already (torchrun started it, or
+        ``torch.distributed`` is initialised), and every process of the group makes this very call.
+    method: as for :func:`custom_inference.fit`, by default the same: ``EM`` or ``VariationalEM`` with any settings but
+        ``batch_size``. With ``checkpoint`` the state is kept, and the same call goes on from it.
+    data: rows, a graph, or ``RowBlocks``, of which each process reads its own.
+    device: "cuda" gives every process of a machine a GPU of its own, and sums travel by NCCL.
+    backend, timeout: see :func:`custom_inference.distributed.group`.
+
+    In scripts that start processes the call belongs under ``if __name__ == "__main__":``, as with all of Python's.
+
+    Raises
+    ------
+    ProcessError: a process died; with a checkpoint the same call goes on from it.
+    MethodError: a method, or steps, that one process has to make alone.
+    """
+    settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "init": init}
+    problem = problem_of(model, data, method, seed=seed, progress=progress, **settings)
+    if processes is not None and not in_group():
+        return launched(problem, processes, backend=backend, timeout=timeout)
+    with group(backend=backend, timeout=timeout) as pool:
+        return fit_of(problem, ran(problem, pool))

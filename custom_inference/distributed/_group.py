@@ -1,0 +1,104 @@
+"""A group of processes that talk by ``torch.distributed``: gloo between CPUs, NCCL between GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from custom_inference._pool import ALONE, Pool
+from ppl_models import PPLError, ProcessError
+
+Result = TypeVar("Result")
+
+
+class GroupPool(Pool):
+    """The processes of a group of ``torch.distributed`` that has been begun (see :func:`group`).
+
+    traffic: bytes that this process has handed in to be added up; calls: how many times.
+    """
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.device = torch.device("cpu" if dist.get_backend() == "gloo" else f"cuda:{torch.cuda.current_device()}")
+        self.traffic, self.calls = 0, 0
+
+    def total(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """All tensors of one dtype travel together: an all-reduce costs two messages a process however short it is."""
+        found: dict[int, Tensor] = {}
+        for dtype in dict.fromkeys(value.dtype for value in values):
+            chosen = [i for i, value in enumerate(values) if value.dtype == dtype]
+            flat = torch.cat([values[i].detach().reshape(-1).to(self.device) for i in chosen])
+            self.traffic, self.calls = self.traffic + flat.numel() * flat.element_size(), self.calls + 1
+            self._heard(lambda flat=flat: dist.all_reduce(flat))
+            parts = flat.split([values[i].numel() for i in chosen])
+            found |= {i: part.view(values[i].shape).to(values[i].device) for i, part in zip(chosen, parts, strict=True)}
+        return tuple(found[i] for i in range(len(values)))
+
+    def wait(self) -> None:
+        self._heard(dist.barrier)
+
+    def from_first(self, make: Callable[[], Result]) -> Result:
+        """What the first process makes, in all of them; its errors of this suite too."""
+        told: list[Any] = [None]
+        if self.rank == 0:
+            try:
+                told = [make()]
+            except PPLError as error:
+                told = [error]
+        self._heard(lambda: dist.broadcast_object_list(told, src=0, device=self.device))
+        if isinstance(told[0], PPLError):
+            raise told[0]
+        return told[0]
+
+    def all_of(self, value: Any) -> list[Any]:
+        """What every process has, in all of them."""
+        told: list[Any] = [None] * self.size
+        self._heard(lambda: dist.all_gather_object(told, value))
+        return told
+
+    def _heard(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except RuntimeError as error:
+            raise ProcessError(
+                f"process {self.rank} of {self.size} lost the others: one of them has ended, or the network did "
+                f"({str(error).splitlines()[0][:200]})"
+            ) from error
+
+
+def in_group() -> bool:
+    """Whether this process was started as one of several (torchrun's environment), or has begun a group."""
+    return dist.is_initialized() or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= set(os.environ)
+
+
+@contextlib.contextmanager
+def group(
+    *, backend: str | None = None, timeout: float = 600.0, **settings: Any
+) -> Iterator[Pool]:
+    """The group that torchrun's environment names, or the one that has been begun; alone where there is neither.
+
+    backend: "gloo" or "nccl"; by default NCCL where every process of the machine has a GPU of its own. timeout: seconds
+    to wait for the others before giving up. settings: of ``init_process_group``.
+    """
+    if dist.is_initialized():
+        yield GroupPool()
+        return
+    if not settings and not in_group():
+        yield ALONE
+        return
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    backend = backend or ("nccl" if torch.cuda.device_count() > local else "gloo")
+    if backend == "nccl":
+        torch.cuda.set_device(local)
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **settings)
+    try:
+        yield GroupPool()
+    finally:
+        dist.destroy_process_group()
