@@ -16,6 +16,9 @@ from ppl_models import Model
 
 Schedule = Callable[[int], float]
 
+#: How the outcome of a run that did not converge begins.
+AT_LIMIT = "stopped at the limit"
+
 
 @dataclass
 class Run:
@@ -143,6 +146,6 @@ def run_em(
         return run
     assert run is not None
     gain = (trace[-1] - trace[-2]) / len(rows) if len(trace) > 1 else float("nan")
-    run.outcome = f"stopped at the limit of {max_iterations} iterations (last gain {gain:.2g} a row)"
+    run.outcome = f"{AT_LIMIT} of {max_iterations} iterations (last gain {gain:.2g} a row)"
     return run
 
