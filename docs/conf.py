@@ -53,5 +53,7 @@ toc_object_entries_show_parents = "hide"
 # ----- HTML
 html_theme = "furo"
 html_title = f"{project} {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False

@@ -14,6 +14,7 @@ from typing import Any
 
 import custom_inference
 import ppl_models
+from custom_inference._methods import methods_for
 from ppl_site.docstrings import inline, to_rst
 
 PACKAGES = (ppl_models, ppl_models.datasets, ppl_models.distributions, custom_inference)
@@ -144,7 +145,15 @@ def _model_page(module: str, names: list[Name]) -> str:
     shown = [name for name in names if name.value in known]
     title = ", ".join(name.name for name in shown)
     pictures = [line for name in shown for line in (f".. model-picture:: {name.name}", "")]
-    return "\n".join([*_title(title), *_module_text(module), *pictures, *_summary(names), *_entries(names)])
+    facts = [line for name in shown for line in (_facts(name), "")]
+    return "\n".join([*_title(title), *_module_text(module), *facts, *pictures, *_summary(names), *_entries(names)])
+
+
+def _facts(name: Name) -> str:
+    """The name of a model for ``MODELS`` and the command line, and the methods that apply to it."""
+    known = next(known for known, kind in ppl_models.MODELS.items() if kind is name.value)
+    methods = ", ".join(f"``{method}``" for method in methods_for(name.value.example().model))
+    return f"{name.name} is ``{known}`` on the command line. Methods: {methods}."
 
 
 def _title(text: str) -> list[str]:
