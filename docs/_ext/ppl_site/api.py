@@ -6,6 +6,7 @@ No name is typed here. A name that no rule knows goes to the last page of its pa
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ class Name:
         """The first paragraph of its docstring, up to the end of its first sentence."""
         text = inspect.getdoc(self.value) or "" if callable(self.value) else ""
         first = " ".join(text.split("\n\n")[0].split())
-        return first.split(". ")[0].removesuffix(".") if first else "See below"
+        return re.split(r"\.\s+(?=[A-Z`:])", first)[0].removesuffix(".") or "See below"
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,8 @@ def _entries(names: list[Name]) -> list[str]:
     for name in names:
         lines += [f".. py:currentmodule:: {name.package}", ""]
         if inspect.isclass(name.value):
-            lines += [f".. autoclass:: {name.name}", "   :members:", "   :show-inheritance:", ""]
+            bases = [] if name.value.__bases__ == (object,) else ["   :show-inheritance:"]
+            lines += [f".. autoclass:: {name.name}", "   :members:", *bases, ""]
         elif callable(name.value):
             lines += [f".. autofunction:: {name.name}", ""]
         else:

@@ -86,6 +86,8 @@ def _items(lines: list[str], at: int) -> tuple[list[str], int]:
     out: list[str] = []
     while at < len(lines) and (item := _ITEM.match(lines[at])):
         text, at = _indented(lines, at)
+        while not text.endswith((".", ":", ";", ")")) and at < len(lines) and _continues(lines, at):
+            text, at = f"{text} {lines[at].strip()}", at + 1  # a sentence goes on below, without indentation
         out += [_term(item[1]), f"    {inline(text[item.end() :])}"]
     return out, at
 
@@ -108,6 +110,10 @@ def _paragraph(lines: list[str], at: int) -> tuple[list[str], int]:
     while end < len(lines) and lines[end].strip() and not _begins_block(lines, end):
         end += 1
     return [inline(" ".join(line.strip() for line in lines[at:end]))], end
+
+
+def _continues(lines: list[str], at: int) -> bool:
+    return bool(lines[at].strip()) and not lines[at].startswith("- ") and not _ITEM.match(lines[at])
 
 
 def _begins_block(lines: list[str], at: int) -> bool:

@@ -93,7 +93,8 @@ def stage_results(source: Path) -> None:
 
 
 def stage_api(source: Path) -> None:
-    """The pages of the API reference."""
+    """The pages of the API reference; pictures of an earlier build go, and are drawn anew."""
+    shutil.rmtree(source / "api" / "images", ignore_errors=True)
     kept = {write(source / f"{page}.rst", text) for page, text in api.pages().items()}
     for folder in ("names", "models"):
         _remove_others(source / "api" / folder, "*.rst", kept)
