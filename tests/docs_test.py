@@ -48,8 +48,8 @@ def test_every_public_name_has_one_place(site):
 
 def test_every_public_name_says_what_it_is(site):
     for name in site["api"].public_names():
-        text = (inspect.getdoc(name.value) or "") if callable(name.value) else "data"
-        assert text and not text.startswith(f"{name.name}("), f"{name.package}.{name.name}"  # a dataclass's own
+        assert name.text, f"{name.package}.{name.name}"
+        assert not name.text.startswith(f"{name.name}("), f"{name.package}.{name.name}"  # what a dataclass makes itself
 
 
 def test_every_page_of_the_reference_is_in_its_table_of_contents(site):
@@ -93,11 +93,11 @@ def _docstrings(site):
     """All docstrings that the reference shows."""
     found = {}
     for name in site["api"].public_names():
-        found[f"{name.package}.{name.name}"] = inspect.getdoc(name.value) if callable(name.value) else None
+        found[f"{name.package}.{name.name}"] = name.text
         found[name.module] = inspect.getdoc(sys.modules[name.module])
-        members = vars(name.value).items() if inspect.isclass(name.value) else ()
-        found.update({f"{name.name}.{member}": inspect.getdoc(value) for member, value in members if member[0] != "_"})
-    return {where: text for where, text in found.items() if text}
+        members = vars(name.value).items() if name.is_class else ()
+        found.update({f"{name.name}.{member}": value.__doc__ for member, value in members if member[0] != "_"})
+    return {where: inspect.cleandoc(text) for where, text in found.items() if text}
 
 
 def test_no_word_of_a_docstring_is_lost_or_read_as_markup(site):

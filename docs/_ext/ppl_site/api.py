@@ -5,7 +5,9 @@ No name is typed here. A name that no rule knows goes to the last page of its pa
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 import sys
 import types
@@ -18,7 +20,16 @@ import ppl_models
 from custom_inference._methods import methods_for
 from ppl_site.docstrings import inline, to_rst
 
-PACKAGES = (ppl_models, ppl_models.datasets, ppl_models.distributions, custom_inference)
+
+def _packages() -> list[types.ModuleType]:
+    """The packages whose names are public: the four, and the parts of ``custom_inference`` that have an ``__all__``."""
+    names = (part.name for part in pkgutil.iter_modules(custom_inference.__path__) if not part.name.startswith("_"))
+    parts = (importlib.import_module(f"custom_inference.{name}") for name in names)
+    named = (part for part in parts if hasattr(part, "__all__"))
+    return [ppl_models, ppl_models.datasets, ppl_models.distributions, custom_inference, *named]
+
+
+PACKAGES = _packages()
 
 
 @dataclass(frozen=True)
@@ -32,19 +43,36 @@ class Name:
     @property
     def module(self) -> str:
         """Where it is defined."""
-        return getattr(self.value, "__module__", None) or self.package
+        known = self.is_class or self.is_function
+        return self.value.__module__ if known else self.package
 
     @property
     def summary(self) -> str:
         """The first paragraph of its docstring, up to the end of its first sentence."""
-        text = inspect.getdoc(self.value) or "" if callable(self.value) else ""
-        first = " ".join(text.split("\n\n")[0].split())
-        return re.split(r"\.\s+(?=[A-Z`:])", first)[0].removesuffix(".") or "See below"
+        first = " ".join(self.text.split("\n\n")[0].split())
+        return re.split(r"\.\s+(?=[A-Z`:])", first)[0].removesuffix(".")
+
+    @property
+    def text(self) -> str:
+        """Its docstring; of a value the comment before it that begins with ``#:``."""
+        if self.is_class or self.is_function:
+            return inspect.getdoc(self.value) or ""
+        source = inspect.getsource(sys.modules[self.module])
+        comment = re.search(rf"((?:^#: .*\n)+){self.name}\b", source, re.M)
+        return " ".join(line.removeprefix("#: ") for line in comment[1].splitlines()) if comment else ""
+
+    @property
+    def is_class(self) -> bool:
+        return inspect.isclass(self.value)
+
+    @property
+    def is_function(self) -> bool:
+        return inspect.isroutine(self.value)
 
 
 @dataclass(frozen=True)
 class Group:
-    """A page of names of one package."""
+    """A page of names of one package; of all parts of a package where its name ends with a stop."""
 
     page: str
     title: str
@@ -52,6 +80,10 @@ class Group:
     belongs: Callable[[Name], bool]
     intro: str = ""
     names: list[Name] = field(default_factory=list)
+
+    def takes(self, name: Name) -> bool:
+        inside = name.package.startswith(self.package) if self.package[-1] == "." else name.package == self.package
+        return inside and self.belongs(name)
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -80,24 +112,29 @@ def groups() -> list[Group]:
         ("documents", "Documents", inference, _from("custom_inference.documents")),
         ("graphs", "Graphs", inference, _from("custom_inference.graphs")),
         ("aspects", "Presences and absences", inference, _from("custom_inference.aspects")),
-        ("estimators", "scikit-learn estimators", inference, _from("custom_inference.sklearn")),
         ("fits", "Fits", inference, _from(*(f"custom_inference.{name}" for name in _FITS))),
+        ("pictures", "Pictures", inference, _from("custom_inference.pictures", "custom_inference.plots")),
         ("validation", "Validation and scores", inference, lambda n: True),
+        ("estimators", "scikit-learn estimators", "custom_inference.sklearn", lambda n: True),
+        ("posteriors", "Posteriors", "custom_inference.posterior", lambda n: True),
+        ("extending", "Extending the methods", "custom_inference.", lambda n: True, _EXTENDING),
     ]
     return [Group(*row) for row in rows]
 
 
+_EXTENDING = "What own closed-form steps, guides and samplers are made of; see :doc:`/project/add_a_model`."
 _PROTOCOL = ("Example", "MODELS")
 #: Modules whose names are about making and handling fits.
 _FITS = ("default", "fit", "vem", "_search", "align")
 
 
 def public_names() -> Iterator[Name]:
-    """Every name that a package says is public, but for sub-packages, which are packages of their own."""
+    """Every name that a package says is public, once: sub-packages, and what a package takes from them, are theirs."""
     for package in PACKAGES:
         for name in package.__all__:
             value = getattr(package, name)
-            if not isinstance(value, types.ModuleType):
+            above = package.__name__.startswith("custom_inference.") and name in custom_inference.__all__
+            if not isinstance(value, types.ModuleType) and not above:
                 yield Name(package.__name__, name, value)
 
 
@@ -117,7 +154,7 @@ def grouped() -> list[Group]:
     pages, models = groups(), set(model_modules())
     for name in public_names():
         if name.package != "ppl_models" or name.module not in models:
-            next(g for g in pages if g.package == name.package and g.belongs(name)).names.append(name)
+            next(group for group in pages if group.takes(name)).names.append(name)
     return [page for page in pages if page.names]
 
 
@@ -180,10 +217,10 @@ def _entries(names: list[Name]) -> list[str]:
     lines: list[str] = []
     for name in names:
         lines += [f".. py:currentmodule:: {name.package}", ""]
-        if inspect.isclass(name.value):
+        if name.is_class:
             bases = [] if name.value.__bases__ == (object,) else ["   :show-inheritance:"]
             lines += [f".. autoclass:: {name.name}", "   :members:", *bases, ""]
-        elif callable(name.value):
+        elif name.is_function:
             lines += [f".. autofunction:: {name.name}", ""]
         else:
             lines += [f".. autodata:: {name.name}", "   :no-value:", ""]
