@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint install install-test clean
+.PHONY: demo test lint docs install install-test install-docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -15,6 +15,10 @@ install-test: $(BIN)/python
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 
+install-docs: $(BIN)/python
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+
 demo: install
 	$(BIN)/ppl demo
 
@@ -25,5 +29,8 @@ lint: install-test
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+docs: install-docs
+	$(BIN)/python -m sphinx -n -W --keep-going --quiet -d build/doctrees docs build/html
+
 clean:
-	rm -rf $(VENV) noca_demo
+	rm -rf $(VENV) noca_demo build

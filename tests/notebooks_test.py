@@ -1,9 +1,14 @@
-"""Every notebook runs from top to bottom, at the small size that PPL_SMOKE=1 gives it."""
+"""Every notebook runs from top to bottom, at the small size that PPL_SMOKE=1 gives it.
+
+With PPL_EXECUTED=FOLDER they are left there with their outputs, for the documentation site, which then need not execute
+them a second time.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -42,6 +47,10 @@ def test_notebook_runs(path, tmp_path):
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     assert any("image/png" in output.get("data", {}) for output in outputs)
+    if os.environ.get("PPL_EXECUTED"):
+        folder = Path(os.environ["PPL_EXECUTED"])
+        folder.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, folder / path.name)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

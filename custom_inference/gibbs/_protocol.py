@@ -100,6 +100,7 @@ def register_sampler(kind: type[Model], sampler: Sampler) -> None:
 
 
 def has_sampler(model: Model) -> bool:
+    """Whether a collapsed Gibbs sampler is registered for the model."""
     return any(isinstance(model, kind) for kind in _SAMPLERS)
 
 

@@ -1,0 +1,227 @@
+"""The pages of the API reference: every name of the packages' ``__all__``, sorted into pages by rules.
+
+No name is typed here. A name that no rule knows goes to the last page of its package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import custom_inference
+import ppl_models
+from custom_inference._methods import methods_for
+from ppl_site.docstrings import inline, to_rst
+
+
+def _packages() -> list[types.ModuleType]:
+    """The packages whose names are public: the four, and the parts of ``custom_inference`` that have an ``__all__``."""
+    names = (part.name for part in pkgutil.iter_modules(custom_inference.__path__) if not part.name.startswith("_"))
+    parts = (importlib.import_module(f"custom_inference.{name}") for name in names)
+    named = (part for part in parts if hasattr(part, "__all__"))
+    return [ppl_models, ppl_models.datasets, ppl_models.distributions, custom_inference, *named]
+
+
+PACKAGES = _packages()
+
+
+@dataclass(frozen=True)
+class Name:
+    """A public name: of which package, and what it is."""
+
+    package: str
+    name: str
+    value: Any
+
+    @property
+    def module(self) -> str:
+        """Where it is defined."""
+        known = self.is_class or self.is_function
+        return self.value.__module__ if known else self.package
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of its docstring, up to the end of its first sentence."""
+        first = " ".join(self.text.split("\n\n")[0].split())
+        return re.split(r"\.\s+(?=[A-Z`:])", first)[0].removesuffix(".")
+
+    @property
+    def text(self) -> str:
+        """Its docstring; of a value the comment before it that begins with ``#:``."""
+        if self.is_class or self.is_function:
+            return inspect.getdoc(self.value) or ""
+        source = inspect.getsource(sys.modules[self.module])
+        comment = re.search(rf"((?:^#: .*\n)+){self.name}\b", source, re.M)
+        return " ".join(line.removeprefix("#: ") for line in comment[1].splitlines()) if comment else ""
+
+    @property
+    def is_class(self) -> bool:
+        return inspect.isclass(self.value)
+
+    @property
+    def is_function(self) -> bool:
+        return inspect.isroutine(self.value)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A page of names of one package; of all parts of a package where its name ends with a stop."""
+
+    page: str
+    title: str
+    package: str
+    belongs: Callable[[Name], bool]
+    intro: str = ""
+    names: list[Name] = field(default_factory=list)
+
+    def takes(self, name: Name) -> bool:
+        inside = name.package.startswith(self.package) if self.package[-1] == "." else name.package == self.package
+        return inside and self.belongs(name)
+
+
+def _is(value: Any, kind: type) -> bool:
+    return inspect.isclass(value) and issubclass(value, kind)
+
+
+def _is_method(name: Name) -> bool:
+    return inspect.isclass(name.value) and all(hasattr(name.value, part) for part in ("fit", "local_posterior", "name"))
+
+
+def _from(*modules: str) -> Callable[[Name], bool]:
+    return lambda name: any(name.module == module or name.module.startswith(f"{module}.") for module in modules)
+
+
+def groups() -> list[Group]:
+    """The pages other than those of single models, each with the rule for its names, in order: the first rule wins."""
+    models, inference = "ppl_models", "custom_inference"
+    rows = [
+        ("errors", "Errors", models, lambda n: _is(n.value, Exception), "What is raised on purpose."),
+        ("protocol", "The protocol of models", models, lambda n: _is(n.value, ppl_models.Model) or n.name in _PROTOCOL),
+        ("data", "Data", models, lambda n: True, "What data become before a model sees them."),
+        ("datasets", "Data sets", "ppl_models.datasets", lambda n: True),
+        ("distributions", "Distributions", "ppl_models.distributions", lambda n: True),
+        ("methods", "Methods", inference, _is_method),
+        ("guides", "Guides", inference, _from("custom_inference.guides")),
+        ("documents", "Documents", inference, _from("custom_inference.documents")),
+        ("graphs", "Graphs", inference, _from("custom_inference.graphs")),
+        ("aspects", "Presences and absences", inference, _from("custom_inference.aspects")),
+        ("fits", "Fits", inference, _from(*(f"custom_inference.{name}" for name in _FITS))),
+        ("pictures", "Pictures", inference, _from("custom_inference.pictures", "custom_inference.plots")),
+        ("validation", "Validation and scores", inference, lambda n: True),
+        ("estimators", "scikit-learn estimators", "custom_inference.sklearn", lambda n: True),
+        ("posteriors", "Posteriors", "custom_inference.posterior", lambda n: True),
+        ("extending", "Extending the methods", "custom_inference.", lambda n: True, _EXTENDING),
+    ]
+    return [Group(*row) for row in rows]
+
+
+_EXTENDING = "What own closed-form steps, guides and samplers are made of; see :doc:`/project/add_a_model`."
+_PROTOCOL = ("Example", "MODELS")
+#: Modules whose names are about making and handling fits.
+_FITS = ("default", "fit", "vem", "_search", "align")
+
+
+def public_names() -> Iterator[Name]:
+    """Every name that a package says is public, once: sub-packages, and what a package takes from them, are theirs."""
+    for package in PACKAGES:
+        for name in package.__all__:
+            value = getattr(package, name)
+            above = package.__name__.startswith("custom_inference.") and name in custom_inference.__all__
+            if not isinstance(value, types.ModuleType) and not above:
+                yield Name(package.__name__, name, value)
+
+
+def model_modules() -> dict[str, list[Name]]:
+    """Module that defines models of ``MODELS`` -> its public models, those of ``MODELS`` first."""
+    known = set(ppl_models.MODELS.values())
+    modules = {kind.__module__ for kind in known}
+    found: dict[str, list[Name]] = {}
+    for name in public_names():
+        if name.package == "ppl_models" and name.module in modules:
+            found.setdefault(name.module, []).append(name)
+    return {module: sorted(names, key=lambda n: n.value not in known) for module, names in found.items()}
+
+
+def grouped() -> list[Group]:
+    """The groups with their names; models of ``MODELS`` have pages of their own."""
+    pages, models = groups(), set(model_modules())
+    for name in public_names():
+        if name.package != "ppl_models" or name.module not in models:
+            next(group for group in pages if group.takes(name)).names.append(name)
+    return [page for page in pages if page.names]
+
+
+# ----- pages ------------------------------------------------------------------------------------------------------
+
+
+def pages() -> dict[str, str]:
+    """Path of a page without suffix, relative to the source folder -> its reStructuredText."""
+    written = {f"api/names/{group.page}": _group_page(group) for group in grouped()}
+    for module, names in model_modules().items():
+        written[f"api/models/{module.rsplit('.', 1)[1]}"] = _model_page(module, names)
+    return written
+
+
+def _group_page(group: Group) -> str:
+    intro = [group.intro, ""] if group.intro else []
+    modules: dict[str, list[Name]] = {}
+    for name in group.names:
+        modules.setdefault(name.module, []).append(name)
+    entries = [line for module, names in modules.items() for line in [*_module_text(module), *_entries(names)]]
+    return "\n".join([*_title(group.title), *intro, *_summary(group.names), *entries])
+
+
+def _model_page(module: str, names: list[Name]) -> str:
+    known = set(ppl_models.MODELS.values())
+    shown = [name for name in names if name.value in known]
+    title = ", ".join(name.name for name in shown)
+    pictures = [line for name in shown for line in (f".. model-picture:: {name.name}", "")]
+    facts = [line for name in shown for line in (_facts(name), "")]
+    return "\n".join([*_title(title), *_module_text(module), *facts, *pictures, *_summary(names), *_entries(names)])
+
+
+def _facts(name: Name) -> str:
+    """The name of a model for ``MODELS`` and the command line, and the methods that apply to it."""
+    known = next(known for known, kind in ppl_models.MODELS.items() if kind is name.value)
+    methods = ", ".join(f"``{method}``" for method in methods_for(name.value.example().model))
+    return f"{name.name} is ``{known}`` on the command line. Methods: {methods}."
+
+
+def _title(text: str) -> list[str]:
+    return [text, "=" * len(text), ""]
+
+
+def _module_text(module: str) -> list[str]:
+    """What the module says of itself, if that is more than a line: the mathematics, mostly."""
+    text = inspect.getdoc(sys.modules[module]) or ""
+    return [*to_rst(text), ""] if len(text.strip().splitlines()) > 1 else []
+
+
+def _summary(names: list[Name]) -> list[str]:
+    if len(names) < 2:
+        return []
+    rows = [".. list-table::", "   :widths: 30 70", ""]
+    for name in sorted(names, key=lambda n: n.name.lower()):
+        rows += [f"   * - :py:obj:`{name.name} <{name.package}.{name.name}>`", f"     - {inline(name.summary)}"]
+    return [*rows, ""]
+
+
+def _entries(names: list[Name]) -> list[str]:
+    lines: list[str] = []
+    for name in names:
+        lines += [f".. py:currentmodule:: {name.package}", ""]
+        if name.is_class:
+            bases = [] if name.value.__bases__ == (object,) else ["   :show-inheritance:"]
+            lines += [f".. autoclass:: {name.name}", "   :members:", *bases, ""]
+        elif name.is_function:
+            lines += [f".. autofunction:: {name.name}", ""]
+        else:
+            lines += [f".. autodata:: {name.name}", "   :no-value:", ""]
+    return lines

@@ -1,0 +1,125 @@
+"""Directives that put generated tables and pictures into pages.
+
+    ```{models} binary            the models of one kind of data
+    ```{methods}                  the named methods and the models they apply to
+    ```{method-settings}          the methods' settings
+    ```{figures} REPORT           a table of benchmarks/results/REPORT.json
+    :table: beginning of its title
+    :columns: some | of them
+    ```{reports}                  all reports
+    ```{available}                those lines "name: text" of its content whose name is public in custom_inference
+    ```{model-picture} NOCA       the graph of a model's program
+    ```{model-pictures}           those of all models
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives as options
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+from ppl_models import MODELS
+from ppl_site import pictures, tables
+
+
+class Generated(SphinxDirective):
+    """A directive that is replaced by Markdown."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def markdown(self) -> str:
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        try:
+            text = self.markdown()
+        except tables.UnknownEntry as problem:
+            raise self.error(str(problem)) from problem
+        container = nodes.Element()
+        source, _ = self.get_source_info()
+        self.state.nested_parse(StringList(text.splitlines(), source=source), self.content_offset, container)
+        return container.children
+
+
+def _table(make: Callable[..., str]) -> type[Generated]:
+    def markdown(self: Generated) -> str:
+        return make(*self.arguments)
+
+    return type("GeneratedTable", (Generated,), {"markdown": markdown})
+
+
+class Figures(Generated):
+    """A table of figures, from the results of the benchmarks alone."""
+
+    required_arguments = 1
+    optional_arguments = 0
+    option_spec: ClassVar[dict[str, Any]] = {"table": options.unchanged_required, "columns": options.unchanged}
+
+    def markdown(self) -> str:
+        if "table" not in self.options:
+            raise tables.UnknownEntry("needs the option 'table', the beginning of a table's title")
+        columns = [column.strip() for column in self.options.get("columns", "").split("|") if column.strip()]
+        text = tables.figures(self.arguments[0], self.options["table"], columns)
+        self.env.note_dependency(str(tables.result_files(self.arguments[0])))
+        return text
+
+
+class Available(Generated):
+    """What is said of names that exist: pages may speak of what is being built."""
+
+    optional_arguments = 0
+    has_content = True
+
+    def markdown(self) -> str:
+        return tables.available(list(self.content))
+
+
+def _image(directive: SphinxDirective, model: str) -> list[nodes.Node]:
+    source = Path(directive.env.app.srcdir)
+    path = pictures.picture(model, source / "api" / "images")
+    if path is None:
+        return []
+    image = nodes.image(uri=f"/{path.relative_to(source).as_posix()}", alt=f"the graph of the program of {model}")
+    directive.env.note_dependency(str(path))
+    return [image]
+
+
+class ModelPicture(SphinxDirective):
+    """The graph of a model's program, where it can be drawn."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        return _image(self, self.arguments[0])
+
+
+class ModelPictures(SphinxDirective):
+    """A section for every model, with its picture."""
+
+    def run(self) -> list[nodes.Node]:
+        found: list[nodes.Node] = []
+        for model in MODELS.values():
+            if image := _image(self, model.__name__):
+                section = nodes.section(ids=[nodes.make_id(model.__name__)])
+                section += nodes.title(text=model.__name__)
+                section += nodes.paragraph(text=f"{model.summary}.")
+                section += image
+                found.append(section)
+        return found or [nodes.paragraph(text="Nothing on the machine that built this site draws models.")]
+
+
+def add(app: Any) -> None:
+    app.add_directive("models", _table(tables.models_table))
+    app.add_directive("methods", _table(tables.applicability_table))
+    app.add_directive("method-settings", _table(tables.settings_table))
+    app.add_directive("reports", _table(tables.reports_table))
+    app.add_directive("figures", Figures)
+    app.add_directive("available", Available)
+    app.add_directive("model-picture", ModelPicture)
+    app.add_directive("model-pictures", ModelPictures)

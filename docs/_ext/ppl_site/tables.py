@@ -1,0 +1,137 @@
+"""Markdown tables made of the code and of the results of the benchmarks: no entry is typed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import custom_inference
+from benchmarks._report import RESULTS, markdown_table
+from benchmarks.readme_results import Quote, _call, _quoted
+from custom_inference._methods import METHODS, methods_for
+from custom_inference.default import default_method
+from ppl_models import MODELS, DocumentModel, Model
+from ppl_models._response_model import ResponseModel
+
+
+class UnknownEntry(ValueError):
+    """A page asks for a report, a table or a kind of data that does not exist."""
+
+
+# ----- models -----------------------------------------------------------------------------------------------------
+
+
+def _values_of(model: type[Model]) -> str:
+    """What the entries of a matrix of data are, by the model's own example."""
+    x = model.example().data.x
+    if bool((x != x.round()).any()):
+        return "real"
+    return "binary" if bool((x <= 1).all()) else "counts"
+
+
+def kind_of(model: type[Model]) -> str:
+    """The kind of data that a model is for: a heading of "Choose a model"."""
+    if model.is_graph:
+        return "graphs"
+    if issubclass(model, DocumentModel):
+        return "documents"
+    return "responses" if issubclass(model, ResponseModel) else _values_of(model)
+
+
+KINDS = ("binary", "real", "counts", "documents", "responses", "graphs")
+
+
+def models_table(kind: str) -> str:
+    """The models of one kind of data: what each says, its local latents, its default method."""
+    if kind not in KINDS:
+        raise UnknownEntry(f"unknown kind of data {kind!r}; valid: {', '.join(KINDS)}")
+    rows = []
+    for model in MODELS.values():
+        if kind_of(model) == kind:
+            example = model.example()
+            default = default_method(example.model, example.data)
+            local = f"`{model.local_site}`: {model.local_meaning}"
+            rows.append([_linked(model), model.summary.split(": ", 1)[-1], local, f"`{default.name}`"])
+    return markdown_table(["model", "what it says", "`fit.transform` gives", "default method (of its example)"], rows)
+
+
+def _linked(model: type[Model]) -> str:
+    return f"{{py:class}}`~ppl_models.{model.__name__}`"
+
+
+def applicability_table() -> str:
+    """Which named methods apply to which model: a row a method, a column a kind of data, where they differ."""
+    applicable = {model: methods_for(model.example().model) for model in MODELS.values()}
+    rows = []
+    for method in METHODS:
+        models = [model for model, names in applicable.items() if method in names]
+        which = "every model" if len(models) == len(MODELS) else ", ".join(_linked(model) for model in models)
+        rows.append([f"`{method}`", _call(method), which])
+    return markdown_table(["name", "in Python", "applies to"], rows)
+
+
+def settings_table() -> str:
+    """The methods' classes and their settings with defaults."""
+    kinds = dict.fromkeys(getattr(make, "func", make) for make in METHODS.values())
+    rows = [
+        [f"{{py:class}}`~custom_inference.{kind.__name__}`", ", ".join(map(_setting, fields(kind)))]
+        for kind in kinds
+        if kind.__name__ in custom_inference.__all__ and is_dataclass(kind)
+    ]
+    return markdown_table(["method", "settings"], rows)
+
+
+def _setting(entry: Any) -> str:
+    return f"`{entry.name}`" if entry.default is MISSING else f"`{entry.name}={entry.default!r}`"
+
+
+def available(lines: Sequence[str]) -> str:
+    """A list of the lines "name: text" whose name is public in ``custom_inference``, linked."""
+    split = [line.partition(":") for line in lines if line.strip()]
+    return "\n".join(
+        f"- {{py:obj}}`~custom_inference.{name.strip()}`. {text.strip()}"
+        for name, _, text in split
+        if name.strip() in custom_inference.__all__
+    )
+
+
+# ----- results ----------------------------------------------------------------------------------------------------
+
+
+def result_files(report: str, folder: Path = RESULTS) -> Path:
+    path = folder / f"{report}.json"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in folder.glob("*.json")))
+        raise UnknownEntry(f"no report {report!r}; there are {known}")
+    return path
+
+
+def figures(report: str, title: str, columns: Sequence[str] = (), folder: Path = RESULTS) -> str:
+    """A table of a report, by the beginning of its title, with its source; ``columns`` selects and orders."""
+    content = json.loads(result_files(report, folder).read_text("utf-8"))
+    tables = [table for table in content["tables"] if table["title"].startswith(title) and table["rows"]]
+    if not tables:
+        raise UnknownEntry(f"no table {title!r} in {report}; there are {[t['title'] for t in content['tables']]}")
+    known = list(tables[0]["rows"][0])
+    wrong = [column for column in columns if column not in known]
+    if wrong:
+        raise UnknownEntry(f"no columns {wrong} in {report}, {title!r}; there are {known}")
+    quote = Quote(report, title, f"*{tables[0]['title']}.* {tables[0]['note']}", tuple(columns) or tuple(known))
+    return (_quoted(quote, content) or "").replace("](benchmarks/results/", "](/project/results/")
+
+
+def reports(folder: Path = RESULTS) -> list[tuple[str, dict[str, Any]]]:
+    """Name and content of every report, in the order of their names."""
+    return [(path.stem, json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*.json"))]
+
+
+def reports_table(folder: Path = RESULTS) -> str:
+    """Every report, when it was measured, and the command that wrote it."""
+    rows = [
+        [f"[{content['title']}](/project/results/{name}.md)", content.get("date", "undated"), f"`{content['command']}`"]
+        for name, content in reports(folder)
+    ]
+    return markdown_table(["report", "measured", "command"], rows)
