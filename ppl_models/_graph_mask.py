@@ -11,6 +11,7 @@ import scipy.sparse
 from torch import Tensor
 
 from ppl_models import _sparse
+from ppl_models._containers import mask_values
 from ppl_models._errors import DataError
 from ppl_models._graph_edges import Array, Edges
 from ppl_models._graph_lists import Reading, index_of, objects, resolver
@@ -56,7 +57,7 @@ def _dense(mask: Any, edges: Edges) -> Array | None:
     if mask.shape != (size, size):
         expected = "one mask entry per dyad, True = observed, or a list of the hidden pairs"
         raise DataError(f"mask of shape {mask.shape} for {size} nodes", site=edges.site, expected=expected)
-    return mask.astype(bool)
+    return mask_values(mask, mask.shape, {}, edges.site).numpy()
 
 
 def _pairs(mask: Any, edges: Edges) -> Array:

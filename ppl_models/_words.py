@@ -14,7 +14,9 @@ import pandas as pd
 import scipy.sparse
 from torch import Tensor
 
-from ppl_models._data import Data, _labels
+from ppl_models._containers import is_name
+from ppl_models._containers import labels_of as _labels
+from ppl_models._data import Data
 from ppl_models._errors import DataError, DataWarning, unknown_name
 
 #: How many unknown words a warning names.
@@ -40,12 +42,15 @@ class Vocabulary:
         if isinstance(given, str | bytes):
             problem = f"a single {type(given).__name__} as vocabulary"
             raise DataError(problem, site=site, axis="word", expected="a list of words")
+        if not isinstance(given, Iterable):
+            raise DataError(f"{_shown(given)} as vocabulary", site=site, axis="word", expected="a list of words")
         words = _in_order(given, site) if isinstance(given, Mapping) else list(given)
         words = [word.item() if isinstance(word, np.generic) else word for word in words]
-        wrong = [word for word in words if isinstance(word, bytes | list | dict | set) or pd.isna(word)]
+        wrong = [word for word in words if not is_name(word)]
         if wrong:
-            raise DataError(f"{wrong[0]!r} in the vocabulary", site=site, axis="word", expected="words")
-        repeated = pd.Index(words)[pd.Index(words).duplicated()] if words else []
+            raise DataError(f"{_shown(wrong[0])} in the vocabulary", site=site, axis="word", expected="words")
+        index = pd.Index(words, dtype=object, tupleize_cols=False)
+        repeated = index[index.duplicated()]
         if len(repeated):
             found = f"{len(repeated)} word(s) of the vocabulary occur twice (the first: {repeated[0]!r})"
             raise DataError(found, site=site, axis="word", expected="every word once")
@@ -74,7 +79,8 @@ class Vocabulary:
 
 def _in_order(columns: Mapping[Any, Any], site: str) -> list[Any]:
     """The words of a mapping to columns, by column."""
-    if sorted(columns.values()) != list(range(len(columns))):
+    whole = all(isinstance(place, int | np.integer) for place in columns.values())
+    if not whole or sorted(columns.values()) != list(range(len(columns))):
         problem = "the values of the vocabulary are not its columns"
         raise DataError(problem, site=site, axis="word", expected=f"0 to {len(columns) - 1}, each once")
     return sorted(columns, key=lambda word: columns[word])
