@@ -89,6 +89,10 @@ def _model(meta: dict[str, Any], params: _Tensors, tensors: _Tensors) -> Model:
     known = [f.name for f in fields(kind) if f.name != "priors"]
     wrong = [one for one in settings if one not in known]
     _refuse(bool(wrong), f"{name} has no setting {_shown(wrong[0]) if wrong else ''}; it has {', '.join(known)}")
+    for f in fields(kind):
+        plain = {"bool": bool, "int": int, "str": str}.get(str(f.type))
+        found = settings.get(f.name, f.default)
+        _refuse(plain is not None and f.name in settings and type(found) is not plain, f"{f.name} = {_shown(found)}")
     sizes = {size for value in tensors.values() for size in value.shape}
     sizes |= {len(tensors["data/crow"]) - 1} if "data/crow" in tensors else set()
     for one, value in settings.items():

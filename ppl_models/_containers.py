@@ -69,7 +69,7 @@ def as_numbers(data: Any, site: str, *, axis: str | None = None) -> np.ndarray |
         found = f"entries of type {values.dtype}" + (f" ({type(data).__name__})" if values.ndim == 0 else "")
         raise DataError(found, site=site, axis=axis, expected="numbers")
     if hidden is not None and hidden.any():
-        values = np.where(hidden, np.nan, _exact(values, np.float64, site))
+        values = np.where(hidden, np.nan, _exact(np.where(hidden, np.zeros_like(values), values), np.float64, site))
     if values.dtype.kind == "f" and values.dtype.itemsize > 8:
         values = _exact(values, np.float64, site)
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
@@ -177,6 +177,8 @@ def sparse_matrix(data: Any, site: str) -> Any:
     try:
         if hasattr(data, "check_format"):  # what is not checked here is read from beyond the arrays
             data.check_format(full_check=True)
+            if (np.diff(data.indptr) < 0).any():
+                raise ValueError("rows that end before they begin")
     except (ValueError, IndexError, TypeError) as error:
         problem = f"a damaged sparse matrix ({str(error).splitlines()[0]})"
         raise DataError(problem, site=site, expected="indices within the shape") from None

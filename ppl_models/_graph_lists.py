@@ -131,7 +131,9 @@ def _whole(ends: Array, how: Reading) -> Array:
     if ends.dtype.kind != "O" or not len(ends):
         return ends if len(ends) else ends.astype(np.int64)
     kinds = set(map(type, ends.tolist()))
-    return ends.astype(np.int64) if kinds <= {int} else ends
+    if kinds <= {int} and all(abs(end) < 2**62 for end in ends.tolist()):  # larger ones are names
+        return ends.astype(np.int64)
+    return ends
 
 
 def index_of(names: Sequence[Any], how: Reading) -> pd.Index:

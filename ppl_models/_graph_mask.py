@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -62,6 +63,8 @@ def _dense(mask: Any, edges: Edges) -> Array | None:
 
 def _pairs(mask: Any, edges: Edges) -> Array:
     """(2, M) places of the hidden pairs."""
+    if isinstance(mask, str | bytes) or not isinstance(mask, Iterable) or getattr(mask, "ndim", 1) == 0:
+        raise DataError(f"a {type(mask).__name__} as mask", site=edges.site, expected="(N, N), or the hidden pairs")
     pairs = mask.tolist() if isinstance(mask, np.ndarray | Tensor) else list(mask)
     if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
         odd = next(pair for pair in pairs if not isinstance(pair, tuple | list) or len(pair) != 2)

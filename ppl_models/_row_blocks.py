@@ -134,7 +134,10 @@ def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
     try:
         about = json.loads((source / _ABOUT).read_text(encoding="utf-8"))
         rows, width, entries = (int(about[name]) for name in ("rows", "columns", "entries"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        labels = about.get("vocabulary")
+        if labels is not None and (not isinstance(labels, list) or len(labels) != width):
+            raise ValueError(f"a vocabulary that does not name the {width} columns")
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:
         raise FileFormatError(f"{source}: no folder of blocks ({error})") from None
     sizes = {"starts": rows + 1, "columns": entries, "values": entries}
     for name, kind in _PARTS.items():
@@ -147,11 +150,15 @@ def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
         arrays = {name: _mapped(source / f"{name}.bin", kind) for name, kind in _PARTS.items()}
         for first in range(0, rows, step):
             starts = np.array(arrays["starts"][first : first + step + 1])
+            if (np.diff(starts) < 0).any() or not 0 <= starts[0] <= starts[-1] <= entries:
+                raise FileFormatError(f"{source / 'starts.bin'}: damaged after row {first}; rows end before they begin")
             inside = slice(int(starts[0]), int(starts[-1]))
-            parts = (np.array(arrays["values"][inside]), np.array(arrays["columns"][inside]), starts - starts[0])
+            columns = np.array(arrays["columns"][inside])
+            if ((columns < 0) | (columns >= width)).any():
+                raise FileFormatError(f"{source / 'columns.bin'}: damaged after row {first}; columns beyond {width}")
+            parts = (np.array(arrays["values"][inside]), columns, starts - starts[0])
             yield scipy.sparse.csr_matrix(parts, shape=(len(starts) - 1, width))
 
-    labels = about.get("vocabulary")
     return RowBlocks(read=read, num_rows=rows, coords={} if labels is None else {"feature": labels})
 
 

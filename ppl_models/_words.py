@@ -14,7 +14,7 @@ import pandas as pd
 import scipy.sparse
 from torch import Tensor
 
-from ppl_models._containers import is_name
+from ppl_models._containers import is_name, plausible_size
 from ppl_models._containers import labels_of as _labels
 from ppl_models._data import Data
 from ppl_models._errors import DataError, DataWarning, unknown_name
@@ -115,7 +115,10 @@ def count_tokens(
     if kind is int and (vocabulary is None or not vocabulary.named or vocabulary.of_text):
         column = _checked_ids(tokens, row, len(vocabulary) if vocabulary is not None else size, site)
         words = list(vocabulary.words) if vocabulary is not None and vocabulary.named else None
-        size = len(vocabulary) if vocabulary is not None else size or int(column.max(initial=-1)) + 1
+        if vocabulary is not None:
+            size = len(vocabulary)
+        else:
+            size = plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word", site=site)
     elif vocabulary is None:
         column, found = pd.factorize(np.asarray(tokens, dtype=object), sort=True)
         words, size = [str(word) for word in found], len(found)
@@ -176,12 +179,13 @@ def _meaning(kind: type) -> type | None:
 
 
 def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None, site: str) -> np.ndarray:
-    ids = np.asarray(tokens, dtype=np.int64)
+    # Numbers of any size are numbers; the largest are out of any range.
+    ids = np.array([min(max(token, -1), 2**62) for token in tokens], dtype=np.int64)
     wrong = (ids < 0) | (ids >= (np.inf if size is None else size))
     if wrong.any():
         first = int(wrong.argmax())
         expected = "0, 1, ..." if size is None else f"0 to {size - 1}, columns of the vocabulary"
-        found = f"{int(wrong.sum())} token(s) out of range (the first: {ids[first]} in document {row[first]})"
+        found = f"{int(wrong.sum())} token(s) out of range (the first: {tokens[first]} in document {row[first]})"
         raise DataError(found, site=site, axis="word", expected=expected)
     return ids
 

@@ -269,6 +269,8 @@ def _same(one: Any, other: Any) -> bool:
         )  # fmt: skip
     if isinstance(one, pd.DataFrame | pd.Series | xr.DataArray | xr.Dataset):
         return one.equals(other) or str(one) == str(other)
+    if isinstance(one, np.ma.MaskedArray):
+        return _same(one.data, other.data) and _same(np.asarray(one.mask), np.asarray(other.mask))
     if isinstance(one, np.ndarray):
         return one.tobytes() == other.tobytes() and one.shape == other.shape if one.dtype.kind != "O" else True
     return repr(one) == repr(other)
