@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ppl_models._atomic import write_text
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -140,7 +142,7 @@ def write_report(
     )
     parts = [head, *([intro] if intro else []), *(_section(table, stamp["date"]) for table in tables)]
     path = folder / f"{name}.md"
-    path.write_text("\n\n".join(parts) + "\n")
+    write_text(path, "\n\n".join(parts) + "\n")
     content = {"title": title, **stamp, "intro": intro, "tables": [table.as_json() for table in tables]}
-    (folder / f"{name}.json").write_text(json.dumps(content, indent=1, default=float) + "\n")
+    write_text(folder / f"{name}.json", json.dumps(content, indent=1, default=float) + "\n")
     return path

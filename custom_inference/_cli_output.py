@@ -15,6 +15,7 @@ from custom_inference import evaluate
 from custom_inference._score import score
 from custom_inference.steps._protocol import POINT
 from ppl_models import Data, DocumentModel, FileFormatError, GraphModel, ModelError
+from ppl_models._atomic import write_text, written
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -45,14 +46,22 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
     size = sum(value.numel() for value in fit.globals.values())
     converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)))
     files["posterior"] = out / "posterior.nc"
-    converted.to_netcdf(files["posterior"])
+    with written(files["posterior"]) as temporary:
+        converted.to_netcdf(temporary)
     for name, table in tables(fit, converted, top=top).items():
         files[name] = out / f"{name}.csv"
-        table.to_csv(files[name], float_format="%.6g")
+        with written(files[name]) as temporary:
+            table.to_csv(temporary, float_format="%.6g")
     for kind, figure in figures(fit, image_shape).items():
         files[f"{kind}_figure"] = out / f"{kind}.png"
-        figure.savefig(files[f"{kind}_figure"])
+        save_figure(figure, files[f"{kind}_figure"])
     return {name: str(path) for name, path in files.items()}
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """A PNG, whole or not at all."""
+    with written(path) as temporary:
+        figure.savefig(temporary, format="png")
 
 
 def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
@@ -152,8 +161,7 @@ def write_json(path: Path | None, payload: dict[str, Any]) -> None:
     """Standard JSON: what is not finite becomes null."""
     if path is None:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json_module.dumps(_plain(payload), indent=2, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
+    write_text(path, json_module.dumps(_plain(payload), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def _plain(value: Any) -> Any:

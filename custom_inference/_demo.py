@@ -87,7 +87,7 @@ def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Compariso
     files = {"fit": fit.save(out / "fit.safetensors")}
     for name, figure in figures.items():
         files[name] = out / f"{name}.png"
-        figure.savefig(files[name])
+        output.save_figure(figure, files[name])
     return {name: str(path) for name, path in files.items()}
 
 

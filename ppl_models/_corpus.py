@@ -11,12 +11,14 @@ import numpy as np
 import torch
 
 from ppl_models import _sparse
+from ppl_models._containers import plausible_size
 from ppl_models._data import Data, as_matrix
 from ppl_models._documents import count_listed, in_vocabulary, listed_documents, refuse_non_counts
 from ppl_models._errors import DataError, FileFormatError, unknown_name
 from ppl_models._words import Counted, Vocabulary, say_unknown
 from ppl_models.datasets._corpora import FORMATS, read_corpus, read_words
 from ppl_models.datasets._files import read_matrix
+from ppl_models.datasets._reading import naming
 
 #: Endings that ``read_matrix`` reads; other files are texts, lda-c, or UCI's bag of words.
 _MATRICES = (".csv", ".parquet", ".npz")
@@ -63,31 +65,34 @@ def documents(
     Raises DataError or FileFormatError for what cannot be read as documents, saying where.
     """
     _check_limits(min_count, max_share)
+    if vocabulary_size is not None:
+        plausible_size(vocabulary_size, 0, "word")
     if file_format is not None and file_format not in FORMATS:
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
     known = _vocabulary(vocabulary)
     if stop_words is not None:
         stop_words = _stop_words(stop_words)
     read = _read(source, known, vocabulary_size, labels, file_format, matrix, dtype)
-    listed = None if isinstance(read, Data) else listed_documents(read)
-    if listed is not None:
-        if stop_words is not None and isinstance(listed[0][0], str):
-            vectorizer = {"stop_words": sorted(stop_words), **vectorizer}
-        size = None if known is not None else vocabulary_size
-        settings: dict[str, Any] = {"are_tokens": known is not None or size is not None, **vectorizer}
-        counted = count_listed(listed[0], vocabulary=known, size=size, **settings)
-        data = _as_data(counted, listed[1], mask, dtype, device)
-    else:
-        if vectorizer:
-            found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
-            raise DataError(found, expected="texts; counts are taken as they are")
-        data = as_matrix(read, mask=mask, keep_sparse=True, dtype=dtype, device=device)
-    refuse_non_counts(data, site="x")
-    data = _labelled(in_vocabulary(data, known, site="x"), labels if not isinstance(labels, str) else None)
-    if vocabulary_size is not None and data.num_features != vocabulary_size:
-        found = f"{data.num_features} words where vocabulary_size = {vocabulary_size}"
-        raise DataError(found, axis="word", expected=f"shape (N, {vocabulary_size})")
-    return _pruned(data, min_count, max_share, stop_words)
+    with naming(source if isinstance(source, Path) else Path(source) if isinstance(source, str) else None):
+        listed = None if isinstance(read, Data) else listed_documents(read)
+        if listed is not None:
+            if stop_words is not None and isinstance(listed[0][0], str):
+                vectorizer = {"stop_words": sorted(stop_words), **vectorizer}
+            size = None if known is not None else vocabulary_size
+            settings: dict[str, Any] = {"are_tokens": known is not None or size is not None, **vectorizer}
+            counted = count_listed(listed[0], vocabulary=known, size=size, **settings)
+            data = _as_data(counted, listed[1], mask, dtype, device)
+        else:
+            if vectorizer:
+                found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
+                raise DataError(found, expected="texts; counts are taken as they are")
+            data = as_matrix(read, mask=mask, keep_sparse=True, dtype=dtype, device=device)
+        refuse_non_counts(data, site="x")
+        data = _labelled(in_vocabulary(data, known, site="x"), labels if not isinstance(labels, str) else None)
+        if vocabulary_size is not None and data.num_features != vocabulary_size:
+            found = f"{data.num_features} words where vocabulary_size = {vocabulary_size}"
+            raise DataError(found, axis="word", expected=f"shape (N, {vocabulary_size})")
+        return _pruned(data, min_count, max_share, stop_words)
 
 
 def _check_limits(min_count: int, max_share: float) -> None:

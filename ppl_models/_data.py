@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import pandas as pd
+import psutil
 import scipy.sparse
 import torch
-import xarray as xr
 from torch import Tensor
 
 from ppl_models import _sparse
-from ppl_models._errors import DataError, DataWarning
+from ppl_models._containers import as_numbers, as_tensor, mask_values, sparse_matrix, unpacked
+from ppl_models._errors import CapacityError, DataError, DataWarning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +43,23 @@ class Data:
         return _sparse.is_sparse(self.x)
 
     def dense(self) -> Data:
-        """The same data with a dense ``x``."""
-        return replace(self, x=self.x.to_dense()) if self.is_sparse else self
+        """The same data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
+        if not self.is_sparse:
+            return self
+        (rows, columns), bytes_each = self.x.shape, self.x.values().element_size()
+        needed, allowed = float(rows) * columns * bytes_each, psutil.virtual_memory().available
+        if needed > allowed:
+            message = (
+                f"a dense matrix of shape ({rows}, {columns}) needs {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} "
+                "GiB are free; models of counts read sparse matrices without a mask and NaN as they are"
+            )
+            raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+        return replace(self, x=self.x.to_dense())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is observed."""
+        return self.mask is None
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Data:
         mask = None if self.mask is None else self.mask.to(device=device)
@@ -59,36 +73,6 @@ class Data:
             coords["row"] = [coords["row"][i] for i in chosen.tolist()]
         mask = None if self.mask is None else self.mask[index]
         return Data(x=_sparse.select_rows(self.x, index), mask=mask, coords=coords)
-
-
-def _labels(index: Sequence[Hashable]) -> list[Any] | None:
-    """Labels that say more than the position does."""
-    values = [v.item() if isinstance(v, np.generic) else v for v in index]
-    return None if values == list(range(len(values))) else values
-
-
-def _unpack(data: Any, site: str) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
-    if isinstance(data, Tensor):
-        return data.detach(), {}
-    if isinstance(data, pd.DataFrame):
-        labels = {"row": _labels(list(data.index)), "feature": _labels(list(data.columns))}
-        wrong = [(str(c), kind) for c, kind in data.dtypes.items() if not pd.api.types.is_numeric_dtype(kind)]
-        if wrong:
-            problem = f"column {wrong[0][0]!r} holds {wrong[0][1]}, not numbers"
-            raise DataError(problem, site=site, axis="feature", expected="numeric or boolean columns")
-        values = data.to_numpy(dtype=np.float64, na_value=np.nan)
-        return values, {k: v for k, v in labels.items() if v is not None}
-    if isinstance(data, xr.DataArray):
-        labels = {
-            axis: _labels(list(data.coords[dim].values))
-            for axis, dim in zip(("row", "feature"), data.dims, strict=False)
-            if dim in data.coords
-        }
-        return np.asarray(data.values), {k: v for k, v in labels.items() if v is not None}
-    try:
-        return np.asarray(data), {}
-    except ValueError as error:
-        raise DataError(f"not a rectangular array ({error})", site=site, expected="rows of equal length") from None
 
 
 def as_matrix(
@@ -106,34 +90,21 @@ def as_matrix(
     keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
         are made dense all the same.
     """
-    if _sparse.is_tensor(data):
-        # Torch's own sparse layouts: as scipy's.
-        settings: dict[str, Any] = {"num_features": num_features, "dtype": dtype, "device": device}
-        matrix = _sparse.to_scipy(data.to_sparse_csr())
-        return as_matrix(matrix, mask=mask, site=site, keep_sparse=keep_sparse, **settings)
+    keep = keep_sparse and mask is None
     if isinstance(data, Data):
         if mask is not None:
             raise DataError("a mask was given beside data that already carry theirs", site=site)
-        checked = data if keep_sparse else data.dense()
-    elif scipy.sparse.issparse(data):
-        if data.dtype.kind not in "buif":
-            raise DataError(f"entries of type {data.dtype}", site=site, expected="numbers")
-        tensor = _sparse.from_scipy(data, dtype=dtype or torch.get_default_dtype())
-        if not keep_sparse or mask is not None or bool(torch.isnan(tensor.values()).any()):
-            tensor = tensor.to_dense()
-        checked = Data(x=tensor)
-        checked = checked if checked.is_sparse else _apply_mask(checked, mask, site)
+        checked = _checked(data if keep and data.is_complete else data.dense(), dtype, site)
+    elif _sparse.is_tensor(data) or scipy.sparse.issparse(data):
+        matrix = _sparse.from_scipy(sparse_matrix(data, site), dtype=torch.float64)
+        checked = _checked(Data(x=matrix), dtype or torch.get_default_dtype(), site)
+        if not keep:
+            checked = _apply_mask(checked.dense(), mask, site)
     else:
-        values, coords = _unpack(data, site)
-        if isinstance(values, np.ndarray) and values.dtype.kind not in "buif":
-            raise DataError(f"entries of type {values.dtype}", site=site, expected="numbers")
-        if isinstance(values, np.ndarray) and not values.flags.writeable:
-            values = values.copy()  # pandas hands out read-only views, which torch warns of
-        tensor = torch.as_tensor(values, dtype=dtype or torch.get_default_dtype())
-        if tensor.ndim != 2:
-            raise DataError(f"{tensor.ndim} dimensions, shape {tuple(tensor.shape)}", site=site, expected="(N, D)")
-        checked = Data(x=tensor, coords=coords)
-        checked = _apply_mask(checked, mask, site)
+        values, coords = unpacked(data, site)
+        if values.ndim != 2:
+            raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", site=site, expected="(N, D)")
+        checked = _apply_mask(Data(x=as_tensor(values, dtype, site), coords=coords), mask, site)
     if 0 in checked.x.shape:
         raise DataError(f"no entries, shape {tuple(checked.x.shape)}", site=site, expected="N >= 1 and D >= 1")
     if num_features is not None and checked.num_features != num_features:
@@ -142,14 +113,33 @@ def as_matrix(
     return checked.to(dtype=dtype, device=device)
 
 
+def _checked(data: Data, dtype: torch.dtype | None, site: str) -> Data:
+    """Data that somebody may have made by hand, as the models expect them: of the type asked for, filled where they
+    are missing. NaN in a sparse matrix makes it dense."""
+    x, mask, shape = data.x, data.mask, tuple(data.x.shape)
+    if x.ndim != 2 or x.layout not in (torch.strided, torch.sparse_csr):
+        raise DataError(f"{x.ndim} dimensions, shape {shape}", site=site, expected="(N, D), dense or CSR")
+    if mask is not None and (mask.shape != x.shape or mask.dtype != torch.bool):
+        problem = f"mask of shape {tuple(mask.shape)} and {mask.dtype} for data of shape {shape}"
+        raise DataError(problem, site=site, expected="one mask entry per data entry, True = observed")
+    for axis, size in zip(("row", "feature"), shape, strict=True):
+        if len(data.coords.get(axis, range(size))) != size:
+            raise DataError(f"{len(data.coords[axis])} labels", site=site, axis=axis, expected=f"{size} of them")
+    values = x.values() if data.is_sparse else x
+    target = dtype or (values.dtype if values.is_floating_point() else None)
+    converted = as_tensor(as_numbers(values, site), target, site)
+    if converted.dtype != values.dtype:
+        data = replace(data, x=_sparse.with_values(x, converted) if data.is_sparse else converted)
+    if mask is None and not bool(torch.isnan(converted).any()):
+        return data
+    return _apply_mask(replace(data.dense(), mask=None), mask, site)
+
+
 def _apply_mask(data: Data, mask: Any, site: str) -> Data:
     observed = ~torch.isnan(data.x)
     if mask is not None:
-        given = torch.as_tensor(np.asarray(mask) if not isinstance(mask, Tensor) else mask)
-        if given.shape != data.x.shape:
-            problem = f"mask of shape {tuple(given.shape)} for data of shape {tuple(data.x.shape)}"
-            raise DataError(problem, site=site, expected="one mask entry per data entry, True = observed")
-        observed = observed & given.to(device=data.x.device, dtype=torch.bool)
+        given = mask_values(mask, tuple(data.x.shape), data.coords, site)
+        observed = observed & given.to(device=data.x.device)
     if bool(observed.all()):
         return data
     # 0 rather than NaN: a NaN would survive multiplication by a zero mask.

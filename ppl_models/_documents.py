@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ppl_models import _sparse
-from ppl_models._data import Data, _labels, _refuse, as_matrix
+from ppl_models._containers import labels_of as _labels
+from ppl_models._data import Data, _refuse, as_matrix
 from ppl_models._errors import DataError, DataWarning
 from ppl_models._words import Counted, Vocabulary, count_texts, count_tokens, say_unknown
 

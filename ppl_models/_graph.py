@@ -11,6 +11,7 @@ import torch
 from ppl_models._errors import DataError
 from ppl_models._graph_data import GraphData, as_graph, read_graph_data
 from ppl_models.datasets._graph_files import read_graph_file
+from ppl_models.datasets._reading import naming
 
 
 def graph(
@@ -55,6 +56,7 @@ def graph(
 
     Raises DataError or FileFormatError for what is no such graph, saying where.
     """
+    file = Path(source) if isinstance(source, str | Path) else None
     if isinstance(source, str | Path):
         if isinstance(source, str) and ("\n" in source or not Path(source).is_file()):
             found = f"a string, {source[:40]!r}, that names no file"
@@ -64,9 +66,10 @@ def graph(
         nodes = found.nodes if nodes is None else nodes
         directed = found.directed if directed is None else directed
         weight = None if isinstance(weight, str) and edges is not None else weight
-    if isinstance(source, GraphData):
-        settings: dict[str, Any] = {"directed": directed, "self_loops": self_loops, "kind": kind}
-        return as_graph(source, mask=mask, dtype=dtype, device=device, **settings)
-    settings = {"directed": directed, "nodes": nodes, "mask": mask, "weight": weight, "kind": kind}
-    data = read_graph_data(source, edges=edges, self_loops=self_loops, columns=columns, dtype=dtype, **settings)
-    return data.to(device=device)
+    with naming(file):
+        if isinstance(source, GraphData):
+            settings: dict[str, Any] = {"directed": directed, "self_loops": self_loops, "kind": kind}
+            return as_graph(source, mask=mask, dtype=dtype, device=device, **settings)
+        settings = {"directed": directed, "nodes": nodes, "mask": mask, "weight": weight, "kind": kind}
+        data = read_graph_data(source, edges=edges, self_loops=self_loops, columns=columns, dtype=dtype, **settings)
+        return data.to(device=device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import scipy.sparse
 import torch
 
 from ppl_models import _sparse
+from ppl_models._containers import is_name, plausible_size
 from ppl_models._errors import DataError, DataWarning, unknown_name
 from ppl_models._graph_edges import KINDS, Edges, settled
 from ppl_models._graph_lists import Reading, read_edges
@@ -28,7 +29,8 @@ def _settle(edges: Edges, directed: bool | None, self_loops: bool, **settings: A
 
 def _as_graph_data(edges: Edges, self_loops: bool, dtype: torch.dtype | None) -> GraphData:
     """The data of edges that are settled."""
-    row, column, value, size = edges.row, edges.column, edges.value, edges.num_nodes
+    row, column, value = edges.row, edges.column, edges.value
+    size = plausible_size(edges.num_nodes, len(value), "node", site=edges.site)
     if not edges.directed:
         off = row != column
         row, column = np.concatenate([row, column[off]]), np.concatenate([column, row[off]])
@@ -66,12 +68,31 @@ def read_graph_data(
         raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")), site=site)
     if (source is None) == (edges is None):
         raise DataError("neither a source nor edges, or both", site=site, expected="one of them")
+    nodes = None if nodes is None else _checked_nodes(nodes, site)
     presence, name = weight is False, weight if isinstance(weight, str) else None
     how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns, site=site)
     found = read_source(source, how) if edges is None else read_edges(edges, how)
     found = masked(found, mask)
     settings: dict[str, Any] = {"kind": kind, "presence": presence, "warn_symmetric": warn_symmetric}
     return _as_graph_data(_settle(found, directed, self_loops, **settings), self_loops, dtype)
+
+
+def _checked_nodes(nodes: Any, site: str) -> list[Any] | int:
+    """A number of nodes, or a list of their names."""
+    expected = "the names of the nodes, or their number"
+    if isinstance(nodes, int | np.integer) and not isinstance(nodes, bool):
+        if nodes < 1:
+            raise DataError(f"nodes = {nodes}", site=site, axis="node", expected="N >= 1")
+        return int(nodes)
+    if isinstance(nodes, str | bytes | bool) or not isinstance(nodes, Iterable):
+        raise DataError(f"nodes = {nodes!r}", site=site, axis="node", expected=expected)
+    names = [node.item() if isinstance(node, np.generic) else node for node in nodes]
+    if not names:
+        raise DataError("no nodes", site=site, axis="node", expected="N >= 1")
+    wrong = next((node for node in names if not is_name(node)), None)
+    if wrong is not None:
+        raise DataError(f"a node called {wrong!r}", site=site, axis="node", expected=expected)
+    return names
 
 
 def as_graph(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ppl_models._data import _labels
+from ppl_models._containers import labels_of as _labels
 from ppl_models._errors import DataError
 from ppl_models._graph_edges import Array, Edges
 
@@ -41,6 +41,9 @@ def read_edges(source: Any, how: Reading) -> Edges:
         return from_ends([source[:, 0], source[:, 1]], None, how)
     if isinstance(source, pd.DataFrame):
         return frame_edges(source, how)
+    if isinstance(source, str | bytes) or not isinstance(source, Iterable):
+        expected = "pairs (from, to), or triples (from, to, weight)"
+        raise DataError(f"a {type(source).__name__} as edges", site=how.site, axis="edge", expected=expected)
     pairs = list(source)
     lengths = {len(pair) if isinstance(pair, tuple | list | np.ndarray | Tensor) else 0 for pair in pairs}
     if len(lengths) > 1 or not lengths <= {2, 3}:
@@ -128,7 +131,9 @@ def _whole(ends: Array, how: Reading) -> Array:
     if ends.dtype.kind != "O" or not len(ends):
         return ends if len(ends) else ends.astype(np.int64)
     kinds = set(map(type, ends.tolist()))
-    return ends.astype(np.int64) if kinds <= {int} else ends
+    if kinds <= {int} and all(abs(end) < 2**62 for end in ends.tolist()):  # larger ones are names
+        return ends.astype(np.int64)
+    return ends
 
 
 def index_of(names: Sequence[Any], how: Reading) -> pd.Index:

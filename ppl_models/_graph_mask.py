@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import scipy.sparse
 from torch import Tensor
 
 from ppl_models import _sparse
+from ppl_models._containers import mask_values
 from ppl_models._errors import DataError
 from ppl_models._graph_edges import Array, Edges
 from ppl_models._graph_lists import Reading, index_of, objects, resolver
@@ -56,11 +58,13 @@ def _dense(mask: Any, edges: Edges) -> Array | None:
     if mask.shape != (size, size):
         expected = "one mask entry per dyad, True = observed, or a list of the hidden pairs"
         raise DataError(f"mask of shape {mask.shape} for {size} nodes", site=edges.site, expected=expected)
-    return mask.astype(bool)
+    return mask_values(mask, mask.shape, {}, edges.site).numpy()
 
 
 def _pairs(mask: Any, edges: Edges) -> Array:
     """(2, M) places of the hidden pairs."""
+    if isinstance(mask, str | bytes) or not isinstance(mask, Iterable) or getattr(mask, "ndim", 1) == 0:
+        raise DataError(f"a {type(mask).__name__} as mask", site=edges.site, expected="(N, N), or the hidden pairs")
     pairs = mask.tolist() if isinstance(mask, np.ndarray | Tensor) else list(mask)
     if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
         odd = next(pair for pair in pairs if not isinstance(pair, tuple | list) or len(pair) != 2)

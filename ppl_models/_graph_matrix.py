@@ -35,6 +35,10 @@ class GraphData(Data):
     self_loops: bool = False
 
     @property
+    def is_complete(self) -> bool:
+        return self.hidden is None and self.mask is None
+
+    @property
     def num_nodes(self) -> int:
         return self.x.shape[0]
 

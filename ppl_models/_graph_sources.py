@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse
+import torch
 import xarray as xr
 from torch import Tensor
 
 from ppl_models import _sparse
-from ppl_models._data import Data, _labels
+from ppl_models._containers import as_numbers, frame_values, refuse_transposed, sparse_matrix
+from ppl_models._containers import labels_of as _labels
+from ppl_models._data import Data, as_matrix
 from ppl_models._errors import DataError
 from ppl_models._graph_edges import Array, Edges
 from ppl_models._graph_lists import Reading, as_values, frame_edges, index_of, named, objects, read_edges
@@ -24,17 +27,16 @@ def read_source(source: Any, how: Reading) -> Edges:
     networkx: Any = sys.modules.get("networkx")  # whoever holds such a graph has imported it
     if networkx is not None and isinstance(source, networkx.Graph):
         return _from_networkx(source, how)
-    if _sparse.is_tensor(source):
-        return _from_sparse(_sparse.to_scipy(source.detach().to_sparse_csr()), None, how)
     if isinstance(source, Data):
         edges = _from_data(source, how)
-    elif scipy.sparse.issparse(source):
+    elif scipy.sparse.issparse(source) or _sparse.is_tensor(source):
         edges = _from_sparse(source, None, how)
     elif isinstance(source, pd.DataFrame):
         edges = _from_frame(source, how)
     elif isinstance(source, xr.DataArray):
-        labels = [list(source.coords[d].values) if d in source.coords else None for d in source.dims]
-        edges = _from_labelled(np.asarray(source.values), labels, how)
+        refuse_transposed(source, how.site)
+        labels = [_labels(list(source.coords[d].values)) if d in source.coords else None for d in source.dims]
+        edges = _from_labelled(_numbers(source.values, how), labels, how)
     else:
         edges = _from_values(source, how)
     return edges
@@ -46,7 +48,7 @@ def read_source(source: Any, how: Reading) -> Edges:
 def _from_values(source: Any, how: Reading) -> Edges:
     """An array or a list: an adjacency matrix, unless it can only be pairs."""
     if isinstance(source, Tensor):
-        source = source.detach().cpu().numpy()
+        source = _numbers(source, how)
     if isinstance(source, str | bytes):
         raise DataError(f"a string, {source[:40]!r}", site=how.site, expected="a graph; graph(...) reads files")
     if not isinstance(source, np.ndarray):
@@ -55,14 +57,18 @@ def _from_values(source: Any, how: Reading) -> Edges:
         source = list(source)
         if _is_pairs(source):
             return read_edges(source, how)
-        try:
-            source = np.asarray(source)
-        except ValueError as error:
-            expected = "a square matrix, or pairs of nodes as tuples"
-            raise DataError(f"not a rectangular array ({error})", site=how.site, expected=expected) from None
+        source = _numbers(source, how)
     if source.ndim == 2 and source.shape[1] == 2 and source.shape[0] != 2 and source.dtype.kind in "iuOUS":
         return read_edges(source, how)
     return _from_dense(source, None, how)
+
+
+def _numbers(source: Any, how: Reading) -> Array:
+    values = as_numbers(source, how.site, axis="node")
+    if isinstance(values, Tensor):
+        values = values.cpu()
+        values = (values.double() if values.dtype in (torch.bfloat16, torch.float16) else values).numpy()
+    return values
 
 
 def _is_pairs(source: list[Any]) -> bool:
@@ -74,8 +80,7 @@ def _is_pairs(source: list[Any]) -> bool:
 
 
 def _from_dense(values: Array, names: list[Any] | None, how: Reading) -> Edges:
-    if values.dtype.kind not in "buif":
-        raise DataError(f"entries of type {values.dtype}", site=how.site, expected="numbers")
+    values = _numbers(values, how)
     _check_square(values.shape, how)
     return named(_nonzero(values, how), names, how)
 
@@ -99,10 +104,10 @@ def _nonzero(values: Array, how: Reading) -> Edges:
 
 
 def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> Edges:
-    if matrix.dtype.kind not in "buif":
-        raise DataError(f"entries of type {matrix.dtype}", site=how.site, expected="numbers")
-    _check_square(matrix.shape, how)
-    entries = scipy.sparse.coo_array(scipy.sparse.csr_array(matrix))  # by way of CSR, which adds up what is double
+    _check_square(tuple(matrix.shape), how)
+    matrix = scipy.sparse.csr_matrix(sparse_matrix(matrix, how.site), copy=True)
+    matrix.sum_duplicates()  # in place
+    entries = scipy.sparse.coo_array(matrix)
     row, column = (np.asarray(axis, dtype=np.int64) for axis in entries.coords)
     value = entries.data.astype(np.float64)
     missing = np.isnan(value)
@@ -112,6 +117,7 @@ def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> Edges:
 
 
 def _from_data(data: Data, how: Reading) -> Edges:
+    data = as_matrix(data, keep_sparse=True, site=how.site)
     rows, columns = data.coords.get("row"), data.coords.get("feature")
     if data.is_sparse:
         return _from_sparse(_sparse.to_scipy(data.x), rows or columns, how)
@@ -167,8 +173,4 @@ def _from_frame(frame: pd.DataFrame, how: Reading) -> Edges:
         expected = "a square frame with the nodes on both axes, or columns=(from, to) for a frame of edges"
         raise DataError(found, site=how.site, axis="node", expected=expected)
     labels = [_labels(list(axis)) for axis in (frame.index, frame.columns)]
-    wrong = [(str(c), kind) for c, kind in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(kind)]
-    if wrong:
-        found = f"column {wrong[0][0]!r} holds {wrong[0][1]}, not numbers"
-        raise DataError(found, site=how.site, axis="node", expected="numeric or boolean columns")
-    return _from_labelled(frame.to_numpy(dtype=np.float64, na_value=np.nan), labels, how)
+    return _from_labelled(frame_values(frame, how.site), labels, how)

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse
 
 from ppl_models import _sparse
+from ppl_models._atomic import PARTIAL, flush, write_text
 from ppl_models._data import Data, as_matrix
 from ppl_models._errors import DataError, FileFormatError
 
@@ -71,14 +72,35 @@ def save_blocks(folder: str | Path, blocks: Iterable[Any], *, vocabulary: Sequen
 
     Raises
     ------
-    FileFormatError: a folder that holds something already.
+    FileFormatError: a folder that holds something already; but for what a run that was cut short left.
     DataError: no rows, missing entries, values that are no whole numbers from 0 to 2^24, blocks of different widths.
     """
     target = Path(folder)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if target.exists() and (not target.is_dir() or not all(map(_is_left, target.iterdir()))):
         raise FileFormatError(f"{target}: holds something already; blocks go into a new folder")
+    made = not target.exists()
     target.mkdir(parents=True, exist_ok=True)
-    width, rows, entries, labels = 0, 0, 0, None if vocabulary is None else list(vocabulary)
+    try:
+        about = _write_parts(target, blocks, None if vocabulary is None else list(vocabulary))
+        # Last: a folder without it was not written to its end.
+        write_text(target / _ABOUT, json.dumps(about))
+    except BaseException:
+        for one in filter(_is_left, target.iterdir()):
+            one.unlink()
+        if made:
+            target.rmdir()
+        raise
+    return target
+
+
+def _is_left(path: Path) -> bool:
+    """Whether this may have been left in its folder by a run that was cut short, as long as there is no _ABOUT."""
+    return path.suffix == PARTIAL or path.name in [f"{name}.bin" for name in _PARTS]
+
+
+def _write_parts(target: Path, blocks: Iterable[Any], labels: list[Any] | None) -> dict[str, Any]:
+    """The arrays of all blocks, and what ``blocks.json`` says of them."""
+    width, rows, entries = 0, 0, 0
     files = {name: (target / f"{name}.bin").open("wb") for name in _PARTS}
     try:
         files["starts"].write(np.zeros(1, np.int64).tobytes())
@@ -98,10 +120,9 @@ def save_blocks(folder: str | Path, blocks: Iterable[Any], *, vocabulary: Sequen
         raise DataError("no blocks", expected="at least one row")
     if labels is not None and len(labels) != width:
         raise DataError(f"{len(labels)} labels for {width} columns", axis="feature", expected="one label a column")
-    # Last: a folder without it was not written to its end.
-    about = {"rows": rows, "columns": width, "entries": entries, "vocabulary": labels}
-    (target / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
-    return target
+    for name in _PARTS:
+        flush(target / f"{name}.bin")
+    return {"rows": rows, "columns": width, "entries": entries, "vocabulary": labels}
 
 
 def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
@@ -113,7 +134,10 @@ def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
     try:
         about = json.loads((source / _ABOUT).read_text(encoding="utf-8"))
         rows, width, entries = (int(about[name]) for name in ("rows", "columns", "entries"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        labels = about.get("vocabulary")
+        if labels is not None and (not isinstance(labels, list) or len(labels) != width):
+            raise ValueError(f"a vocabulary that does not name the {width} columns")
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:
         raise FileFormatError(f"{source}: no folder of blocks ({error})") from None
     sizes = {"starts": rows + 1, "columns": entries, "values": entries}
     for name, kind in _PARTS.items():
@@ -126,11 +150,15 @@ def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
         arrays = {name: _mapped(source / f"{name}.bin", kind) for name, kind in _PARTS.items()}
         for first in range(0, rows, step):
             starts = np.array(arrays["starts"][first : first + step + 1])
+            if (np.diff(starts) < 0).any() or not 0 <= starts[0] <= starts[-1] <= entries:
+                raise FileFormatError(f"{source / 'starts.bin'}: damaged after row {first}; rows end before they begin")
             inside = slice(int(starts[0]), int(starts[-1]))
-            parts = (np.array(arrays["values"][inside]), np.array(arrays["columns"][inside]), starts - starts[0])
+            columns = np.array(arrays["columns"][inside])
+            if ((columns < 0) | (columns >= width)).any():
+                raise FileFormatError(f"{source / 'columns.bin'}: damaged after row {first}; columns beyond {width}")
+            parts = (np.array(arrays["values"][inside]), columns, starts - starts[0])
             yield scipy.sparse.csr_matrix(parts, shape=(len(starts) - 1, width))
 
-    labels = about.get("vocabulary")
     return RowBlocks(read=read, num_rows=rows, coords={} if labels is None else {"feature": labels})
 
 

@@ -30,11 +30,14 @@ def from_scipy(matrix: scipy.sparse.spmatrix, *, dtype: torch.dtype, device=None
     return tensor(crow.long(), column.long(), values.to(dtype), size=tuple(matrix.shape)).to(device=device)  # pyright: ignore[reportArgumentType]
 
 
-def tensor(crow: Tensor, column: Tensor, values: Tensor, *, size: tuple[int, int]) -> Tensor:
-    """``torch.sparse_csr_tensor`` without the notice that the layout is in beta."""
+def tensor(crow: Tensor, column: Tensor, values: Tensor, *, size: tuple[int, int], check: bool = False) -> Tensor:
+    """``torch.sparse_csr_tensor`` without the notice that the layout is in beta.
+
+    check: raise RuntimeError for parts that are not those of a CSR matrix with sorted columns, each once.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return torch.sparse_csr_tensor(crow, column, values, size=size)
+        return torch.sparse_csr_tensor(crow, column, values, size=size, check_invariants=check)
 
 
 def with_values(x: Tensor, values: Tensor) -> Tensor:
@@ -53,6 +56,14 @@ def to_scipy(x: Tensor) -> scipy.sparse.csr_matrix:
     """The same entries, without a copy where the tensor is on the CPU."""
     parts = (part.cpu().numpy() for part in (x.values(), x.col_indices(), x.crow_indices()))
     return scipy.sparse.csr_matrix(tuple(parts), shape=tuple(x.shape))
+
+
+def scipy_of(x: Tensor) -> scipy.sparse.csr_matrix:
+    """A matrix in any of torch's sparse layouts, as scipy's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's notice that its layouts are in beta
+        x = x.detach().coalesce() if x.layout == torch.sparse_coo else x.detach()
+        return to_scipy(x.to_sparse_csr())
 
 
 def map_values(x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:

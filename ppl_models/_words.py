@@ -14,7 +14,9 @@ import pandas as pd
 import scipy.sparse
 from torch import Tensor
 
-from ppl_models._data import Data, _labels
+from ppl_models._containers import is_name, plausible_size
+from ppl_models._containers import labels_of as _labels
+from ppl_models._data import Data
 from ppl_models._errors import DataError, DataWarning, unknown_name
 
 #: How many unknown words a warning names.
@@ -40,12 +42,15 @@ class Vocabulary:
         if isinstance(given, str | bytes):
             problem = f"a single {type(given).__name__} as vocabulary"
             raise DataError(problem, site=site, axis="word", expected="a list of words")
+        if not isinstance(given, Iterable):
+            raise DataError(f"{_shown(given)} as vocabulary", site=site, axis="word", expected="a list of words")
         words = _in_order(given, site) if isinstance(given, Mapping) else list(given)
         words = [word.item() if isinstance(word, np.generic) else word for word in words]
-        wrong = [word for word in words if isinstance(word, bytes | list | dict | set) or pd.isna(word)]
+        wrong = [word for word in words if not is_name(word)]
         if wrong:
-            raise DataError(f"{wrong[0]!r} in the vocabulary", site=site, axis="word", expected="words")
-        repeated = pd.Index(words)[pd.Index(words).duplicated()] if words else []
+            raise DataError(f"{_shown(wrong[0])} in the vocabulary", site=site, axis="word", expected="words")
+        index = pd.Index(words, dtype=object, tupleize_cols=False)
+        repeated = index[index.duplicated()]
         if len(repeated):
             found = f"{len(repeated)} word(s) of the vocabulary occur twice (the first: {repeated[0]!r})"
             raise DataError(found, site=site, axis="word", expected="every word once")
@@ -74,7 +79,8 @@ class Vocabulary:
 
 def _in_order(columns: Mapping[Any, Any], site: str) -> list[Any]:
     """The words of a mapping to columns, by column."""
-    if sorted(columns.values()) != list(range(len(columns))):
+    whole = all(isinstance(place, int | np.integer) for place in columns.values())
+    if not whole or sorted(columns.values()) != list(range(len(columns))):
         problem = "the values of the vocabulary are not its columns"
         raise DataError(problem, site=site, axis="word", expected=f"0 to {len(columns) - 1}, each once")
     return sorted(columns, key=lambda word: columns[word])
@@ -109,7 +115,10 @@ def count_tokens(
     if kind is int and (vocabulary is None or not vocabulary.named or vocabulary.of_text):
         column = _checked_ids(tokens, row, len(vocabulary) if vocabulary is not None else size, site)
         words = list(vocabulary.words) if vocabulary is not None and vocabulary.named else None
-        size = len(vocabulary) if vocabulary is not None else size or int(column.max(initial=-1)) + 1
+        if vocabulary is not None:
+            size = len(vocabulary)
+        else:
+            size = plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word", site=site)
     elif vocabulary is None:
         column, found = pd.factorize(np.asarray(tokens, dtype=object), sort=True)
         words, size = [str(word) for word in found], len(found)
@@ -170,12 +179,13 @@ def _meaning(kind: type) -> type | None:
 
 
 def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None, site: str) -> np.ndarray:
-    ids = np.asarray(tokens, dtype=np.int64)
+    # Numbers of any size are numbers; the largest are out of any range.
+    ids = np.array([min(max(token, -1), 2**62) for token in tokens], dtype=np.int64)
     wrong = (ids < 0) | (ids >= (np.inf if size is None else size))
     if wrong.any():
         first = int(wrong.argmax())
         expected = "0, 1, ..." if size is None else f"0 to {size - 1}, columns of the vocabulary"
-        found = f"{int(wrong.sum())} token(s) out of range (the first: {ids[first]} in document {row[first]})"
+        found = f"{int(wrong.sum())} token(s) out of range (the first: {tokens[first]} in document {row[first]})"
         raise DataError(found, site=site, axis="word", expected=expected)
     return ids
 

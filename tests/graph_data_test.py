@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from custom_inference import Fit
 from ppl_models import (
+    SBM,
     CapacityError,
     DataError,
     DataWarning,
     FileFormatError,
     GraphData,
-    MixtureOfBernoullis,
     as_graph,
     as_matrix,
     graph,
@@ -427,8 +427,9 @@ def test_large_graphs_are_never_dense():
 @pytest.mark.parametrize("source", [DIRECTED, UNDIRECTED], ids=["->", "--"])
 def test_saved_with_a_fit(source, tmp_path):
     data = graph(source, nodes=NAMES, mask=[("a", "b")])
-    model = MixtureOfBernoullis(num_components=2, num_features=4)
+    model = SBM(num_blocks=2, num_nodes=4, directed=data.directed)
     params = model.check_params({site: torch.full(shape, 0.5) for site, shape in model.shapes.items()})
+    params["block"] = torch.tensor([0, 1, 0, 1])
     outcome = {"elbo": torch.zeros(1), "bound_name": "evidence", "status": "given", "method": "none", "seed": 0}
     loaded = Fit.load(Fit(model=model, params=params, data=data, **outcome).save(tmp_path / "fit")).data
     assert isinstance(loaded, GraphData) and (loaded.directed, loaded.self_loops) == (data.directed, False)

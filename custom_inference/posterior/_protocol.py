@@ -7,12 +7,18 @@ from typing import ClassVar
 
 from torch import Tensor
 
+#: Field -> the axes of its tensor: "*" for those of the mean, "n" and "k" for the first and the last of these, other
+#: letters for sizes of their own, the same in all fields; "|" between alternatives.
+Layout = dict[str, str]
+
 
 class LocalPosterior(abc.ABC):
     """q(s_n) for every row n; rows are independent, unless ``joint``."""
 
     #: Whether the rows (the nodes of a graph) depend on each other: ``log_prob`` is then that of all of them, (1,).
     joint: ClassVar[bool] = False
+    #: The tensors that it consists of: what a file must hold to be read as one.
+    layout: ClassVar[Layout] = {}
 
     @property
     @abc.abstractmethod

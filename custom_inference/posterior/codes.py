@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from custom_inference.posterior._protocol import LocalPosterior
+from custom_inference.posterior._protocol import Layout, LocalPosterior
 from ppl_models import CapacityError
 from ppl_models.distributions import BernoulliVector, all_codes
 
@@ -19,6 +20,8 @@ class CodePosterior(LocalPosterior):
     codes: (C, K) shared by the rows, or (N, S, K).
     log_weight: (N, C) or (N, S), normalised; -inf marks an unused slot.
     """
+
+    layout: ClassVar[Layout] = {"codes": "ck|nsk", "log_weight": "nc|ns"}
 
     codes: Tensor
     log_weight: Tensor
@@ -70,6 +73,8 @@ class CodePosterior(LocalPosterior):
 @dataclass(frozen=True)
 class BernoulliPosterior(LocalPosterior):
     """Independent bits: probs (N, K)."""
+
+    layout: ClassVar[Layout] = {"probs": "*"}
 
     probs: Tensor
 

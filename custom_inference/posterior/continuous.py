@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from custom_inference.posterior._protocol import LocalPosterior
+from custom_inference.posterior._protocol import Layout, LocalPosterior
 from ppl_models import MethodError
 
 
@@ -22,6 +23,8 @@ class ContinuousPosterior(LocalPosterior):
 @dataclass(frozen=True)
 class PointPosterior(ContinuousPosterior):
     """All mass on one value a row (N, K): what joint point estimates (maximum a posteriori) come with."""
+
+    layout: ClassVar[Layout] = {"value": "*"}
 
     value: Tensor
 
@@ -49,6 +52,8 @@ class PointPosterior(ContinuousPosterior):
 class DirichletPosterior(ContinuousPosterior):
     """q(s_n) = Dirichlet(concentration_n), (N, K)."""
 
+    layout: ClassVar[Layout] = {"concentration": "*"}
+
     concentration: Tensor
 
     @property
@@ -72,6 +77,8 @@ class DirichletPosterior(ContinuousPosterior):
 @dataclass(frozen=True)
 class GammaPosterior(ContinuousPosterior):
     """q(s_nj) = Gamma(shape_nj, rate_nj) for every element, (N, K): of rates."""
+
+    layout: ClassVar[Layout] = {"shape": "*", "rate": "*"}
 
     shape: Tensor
     rate: Tensor
@@ -104,6 +111,8 @@ class GammaPosterior(ContinuousPosterior):
 @dataclass(frozen=True)
 class BetaPosterior(ContinuousPosterior):
     """q(s_nj) = Beta(on_nj, off_nj) for every element, (N, K): of probabilities."""
+
+    layout: ClassVar[Layout] = {"on": "*", "off": "*"}
 
     on: Tensor
     off: Tensor
@@ -174,6 +183,8 @@ class DirichletMixture(ContinuousPosterior):
     The exact posterior of a membership under an aspect model has this form.
     """
 
+    layout: ClassVar[Layout] = {"log_weight": "nm", "concentration": "mk"}
+
     log_weight: Tensor
     concentration: Tensor
 
@@ -203,6 +214,8 @@ class DirichletMixture(ContinuousPosterior):
 @dataclass(frozen=True)
 class GaussianPosterior(ContinuousPosterior):
     """q(s_n) = Normal(mean_n, covariance_n): mean (N, K), covariance (N, K, K)."""
+
+    layout: ClassVar[Layout] = {"location": "*", "covariance": "*k"}
 
     location: Tensor
     covariance: Tensor

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from custom_inference.posterior._protocol import Layout
 from custom_inference.posterior.continuous import ContinuousPosterior, DirichletPosterior
 
 
@@ -17,6 +19,8 @@ class DirichletDraws(ContinuousPosterior):
 
     Averaging the conditionals, rather than draws from them, has the smaller Monte Carlo error (Rao-Blackwell).
     """
+
+    layout: ClassVar[Layout] = {"concentration": "s*"}
 
     concentration: Tensor
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from custom_inference.posterior._protocol import Layout
 from custom_inference.posterior.continuous import (
     ContinuousPosterior,
     DirichletMixture,
@@ -28,6 +30,8 @@ class JointDirichletMixture(ContinuousPosterior):
     block model has this form, m being the counts of the blocks that nodes take; with equal weights it is the average
     of what draws of those say.
     """
+
+    layout: ClassVar[Layout] = {"log_weight": "m", "concentration": "m*"}
 
     log_weight: Tensor
     concentration: Tensor

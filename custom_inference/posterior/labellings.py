@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from custom_inference.posterior._protocol import LocalPosterior
+from custom_inference.posterior._protocol import Layout, LocalPosterior
 from custom_inference.posterior.codes import CodePosterior
 from ppl_models import MethodError
 
@@ -19,6 +20,8 @@ class LabellingPosterior(LocalPosterior):
     labels: (C, N) whole numbers. log_weight: (C,), normalised. Labelings may occur more than once (draws); their
         weights add up. num_blocks: K, a tensor ().
     """
+
+    layout: ClassVar[Layout] = {"labels": "cn", "log_weight": "c", "num_blocks": ""}
 
     labels: Tensor
     log_weight: Tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 
+from ppl_models._containers import plausible_size
 from ppl_models._errors import FileFormatError, unknown_name
+from ppl_models.datasets._reading import file_bytes, reading
 
 FORMATS = ("text", "lda-c", "uci")
 
@@ -45,9 +46,10 @@ def read_corpus(path: Path, file_format: str | None = None, *, vocabulary_size: 
     if file_format == "text":
         return Corpus(None, lines, None)
     words = _words_beside(path)
-    if file_format == "uci":
-        return Corpus(_uci(path, lines), None, words)
-    return Corpus(_lda_c(path, lines, len(words) if words is not None else vocabulary_size), None, words)
+    with reading(path, file_format):  # numbers of any length are numbers
+        if file_format == "uci":
+            return Corpus(_uci(path, lines), None, words)
+        return Corpus(_lda_c(path, lines, len(words) if words is not None else vocabulary_size), None, words)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -55,14 +57,12 @@ def read_lines(path: Path) -> list[str]:
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
     try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        with reading(path):
+            raw = file_bytes(path)
         # Not splitlines(): form feeds and the like may stand inside a document.
         text = raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path}: no text in UTF-8 (byte {error.start})") from None
-    except (OSError, EOFError) as error:
-        raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
     if not text.strip():
         raise FileFormatError(f"{path}: nothing in it")
     return text.removesuffix("\n").split("\n")
@@ -107,7 +107,7 @@ def _lda_c(path: Path, lines: list[str], size: int | None) -> scipy.sparse.csr_m
     distinct = np.array([line.count(":") for line in lines])
     pairs = " ".join(line.partition(" ")[2] for line in (text.strip() for text in lines) if ":" in line)
     numbers = np.array(pairs.replace(":", " ").split(), dtype=np.int64).reshape(-1, 2)
-    columns = int(numbers[:, 0].max(initial=-1)) + 1
+    columns = plausible_size(int(numbers[:, 0].max(initial=-1)) + 1, len(numbers), "word")
     if size is not None and columns > size:
         raise FileFormatError(f"{path}: word {columns - 1}, where the vocabulary has {size} words, from 0")
     pointer = np.concatenate([[0], distinct.cumsum()])
@@ -121,6 +121,8 @@ def _uci(path: Path, lines: list[str]) -> scipy.sparse.csr_matrix:
     if len(header) < 3 or not all(line.isdecimal() for line in header):
         raise FileFormatError(f"{path}: begins with {header}; UCI's bag of words has N, V and the number of entries")
     documents, size, entries = map(int, header)
+    for axis, announced in {"document": documents, "word": size}.items():
+        plausible_size(announced, len(lines), axis)
     body = [line for line in lines[3:] if line.strip()]
     wrong = next((i for i, line in enumerate(body, 4) if not _ENTRY.fullmatch(line.strip())), None)
     if wrong is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import torch
 
 from ppl_models._data import Data, as_matrix
 from ppl_models._errors import DataError, FileFormatError
+from ppl_models.datasets._reading import naming, npz_arrays, reading, third_party
 
 _SPARSE_PARTS = ("indices", "indptr", "data", "shape")
 _AXES = ("row", "feature")
@@ -52,14 +52,10 @@ def read_matrix(
         raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {', '.join(readers)}")
     if suffix != ".npz" and (matrix, rows) != (None, None):
         raise FileFormatError(f"{path}: {suffix[1:]} has no arrays to pick {matrix or rows!r} from; expected NPZ")
-    try:
+    with reading(path, suffix[1:]):
         values, coords = readers[suffix](path, _Names(matrix=matrix, feature=columns, row=rows))
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, pd.errors.ParserError) as error:
-        if isinstance(error, FileFormatError | DataError):
-            raise
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FileFormatError(f"{path}: not readable as {suffix[1:]}: {first_line}") from None
-    checked = as_matrix(values, dtype=dtype, keep_sparse=keep_sparse)
+    with naming(path):
+        checked = as_matrix(values, dtype=dtype, keep_sparse=keep_sparse)
     return Data(x=checked.x, mask=checked.mask, coords={**checked.coords, **coords})
 
 
@@ -72,17 +68,19 @@ def _frame(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
 
 
 def _from_csv(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    return _frame(pd.read_csv(path))
+    with third_party():
+        frame = pd.read_csv(path)
+    return _frame(frame)
 
 
 def _from_parquet(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    return _frame(pd.read_parquet(path))
+    with third_party():
+        frame = pd.read_parquet(path)
+    return _frame(frame)
 
 
 def _from_npz(path: Path, names: _Names) -> tuple[Any, dict[str, list[Any]]]:
-    # allow_pickle stays off: a file from elsewhere must not be able to run code.
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+    arrays = npz_arrays(path)
     matrix, used = _npz_matrix(arrays, names.matrix, path)
     others = {n: a for n, a in arrays.items() if n not in used and a.ndim == 1}
     sizes = zip(_AXES, matrix.shape, strict=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import xml.etree.ElementTree as ElementTree
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ppl_models._errors import DataError, FileFormatError
+from ppl_models._errors import FileFormatError
 from ppl_models.datasets._files import read_matrix
+from ppl_models.datasets._reading import file_bytes, npz_arrays, reading, third_party
 
 _TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv")
 
@@ -41,7 +39,7 @@ def read_graph_file(
         raise FileFormatError(f"{path}: no such file")
     endings = [ending.lower() for ending in path.suffixes]
     suffix = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
-    try:
+    with reading(path, suffix[1:]):
         if suffix in _TEXTS:
             return GraphFile(edges=_text(path))
         if suffix == ".npz":
@@ -49,12 +47,9 @@ def read_graph_file(
         if suffix in (".gml", ".graphml"):
             return GraphFile(source=_by_networkx(path, suffix))
         if suffix in (".csv", ".parquet"):
-            frame = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
+            with third_party():
+                frame = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
             return _frame(path, frame, columns, weight)
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, pd.errors.ParserError) as error:
-        if isinstance(error, FileFormatError | DataError):
-            raise
-        raise FileFormatError(f"{path}: not readable as {suffix[1:]}: {_first_line(error)}") from None
     readable = ", ".join([*_TEXTS, ".csv", ".parquet", ".npz", ".gml", ".graphml"])
     raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}")
 
@@ -64,8 +59,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _text(path: Path) -> pd.DataFrame:
-    raw = path.read_bytes()
-    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    raw = file_bytes(path)
     try:
         lines = raw.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -117,16 +111,12 @@ def _frame(path: Path, frame: pd.DataFrame, columns: tuple[str, str], weight: st
 def _by_networkx(path: Path, suffix: str) -> Any:
     import networkx
 
-    try:
+    with third_party():
         return networkx.read_gml(path) if suffix == ".gml" else networkx.read_graphml(path)
-    except (networkx.NetworkXError, ElementTree.ParseError) as error:
-        raise FileFormatError(f"{path}: not readable as {suffix[1:]}: {_first_line(error)}") from None
 
 
 def _npz(path: Path) -> GraphFile:
-    # allow_pickle stays off: a file from elsewhere must not be able to run code.
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+    arrays = npz_arrays(path)
     edges = arrays.get("edges")
     if edges is None:
         return GraphFile(source=read_matrix(path, dtype=None, keep_sparse=True))

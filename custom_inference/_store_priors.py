@@ -1,0 +1,84 @@
+"""Priors as JSON: the name of a distribution and numbers. Nothing but distributions can be named."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models import FileFormatError
+from ppl_models.distributions import Flat
+
+
+def prior_to_json(prior: Any) -> dict[str, Any]:
+    if isinstance(prior, Flat):
+        return {"flat": prior_to_json(prior.proposal)}
+    names = _parameters(type(prior))
+    if {"probs", "logits"} <= set(names):  # either will do, not both
+        names.remove("probs" if "logits" in vars(prior) else "logits")
+    arguments = {n: _numbers_to_json(torch.as_tensor(getattr(prior, n))) for n in names}
+    return {"distribution": type(prior).__name__, "arguments": arguments}
+
+
+def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
+    """The distribution that :func:`prior_to_json` described.
+
+    most: numbers that a parameter may consist of. A file of a few bytes can ask for any number of equal ones.
+
+    Raises FileFormatError for what is no distribution, and for parameters that it does not take.
+    """
+    if not isinstance(entry, dict):
+        raise FileFormatError(f"prior {_shown(entry)}, expected a distribution with its arguments")
+    if "flat" in entry:
+        return Flat(prior_from_json(entry["flat"], dtype, most=most))
+    name, given = entry.get("distribution"), entry.get("arguments")
+    kind = getattr(dist, name, None) if isinstance(name, str) else None
+    if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
+        raise FileFormatError(f"prior of unknown distribution {_shown(name)}")
+    known = _parameters(kind)
+    if not known or not isinstance(given, dict) or not set(given) <= set(known):
+        raise FileFormatError(f"prior {name} with arguments {_shown(given)}, expected some of {known}")
+    arguments: dict[str, Any] = {one: _numbers_from_json(value, dtype, most) for one, value in given.items()}
+    try:
+        return kind(**arguments, validate_args=True)  # refuses NaN and what lies outside of the parameter's support
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise FileFormatError(f"prior {name} of unusable arguments: {str(error).splitlines()[0]}") from None
+
+
+def _parameters(kind: type) -> list[str]:
+    """The tensors that a distribution is made of: parameters with a constraint that its constructor takes."""
+    constraints = getattr(kind, "arg_constraints", {})
+    accepted = inspect.signature(kind.__init__).parameters
+    return [name for name in constraints if name in accepted] if isinstance(constraints, dict) else []
+
+
+def _numbers_to_json(value: Tensor) -> Any:
+    """Nested lists; of equal numbers (a symmetric Dirichlet over a vocabulary) the number and the shape."""
+    first = value.flatten()[:1]
+    if value.numel() > 1 and bool((value == first).all()):
+        return {"all": first.item(), "shape": list(value.shape)}
+    return value.tolist()
+
+
+def _numbers_from_json(entry: Any, dtype: torch.dtype, most: int) -> Tensor:
+    if not isinstance(entry, dict):
+        try:
+            return torch.tensor(entry, dtype=dtype)
+        except (TypeError, ValueError, RuntimeError):
+            raise FileFormatError(f"{_shown(entry)}, expected numbers") from None
+    number, shape = entry.get("all"), entry.get("shape")
+    sized = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+    if not sized or not isinstance(number, int | float):
+        raise FileFormatError(f"{_shown(entry)}, expected a number and a shape")
+    if math.prod(shape) > most:
+        raise FileFormatError(f"a parameter of shape {_shown(shape)} in a fit of {most} numbers")
+    return torch.full(shape, number, dtype=dtype)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
