@@ -3,6 +3,7 @@
 from custom_inference._checkpoint import Checkpoint
 from custom_inference.align import Alignment, align, match_blocks, match_components
 from custom_inference.aspects import attribute, denoise, expand, phantoms
+from custom_inference.calibration import Calibration, simulation_based_calibration
 from custom_inference.compare import Comparison, compare
 from custom_inference.default import fit
 from custom_inference.documents import (
@@ -16,6 +17,7 @@ from custom_inference.documents import (
     to_pyldavis,
     topic_table,
 )
+from custom_inference.draws import posterior_draws
 from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
 from custom_inference.evaluate import recovered
 from custom_inference.exact import Exact
@@ -65,6 +67,7 @@ __all__ = [
     "AllCodes",
     "Amortized",
     "BlockChoice",
+    "Calibration",
     "Checkpoint",
     "CollapsedGibbs",
     "CollapsedVariationalBayes",
@@ -111,9 +114,11 @@ __all__ = [
     "match_components",
     "perplexity",
     "phantoms",
+    "posterior_draws",
     "reconstruction_error",
     "recovered",
     "render",
+    "simulation_based_calibration",
     "split_tokens",
     "to_pyldavis",
     "topic_table",

@@ -39,6 +39,12 @@ class Default:
 
         return with_settings(default_method(model, data), self.settings)
 
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        from custom_inference.default import default_method
+
+        return default_method(model, None).has_global_posterior(model)
+
     def fit(self, model: Model, data: Any, *, mask: Any = None, dtype: Any = torch.float64, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         checked = model.prepare(data, mask=mask, dtype=dtype)

@@ -40,6 +40,11 @@ class Exact:
     def name(self) -> str:
         return "Exact"
 
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        del model
+        return self.globals_ != "map"
+
     def fit(
         self,
         model: Model,

@@ -47,6 +47,11 @@ class NUTS:
     def name(self) -> str:
         return "NUTS"
 
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        del model
+        return True
+
     def fit(
         self,
         model: Model,

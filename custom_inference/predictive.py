@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 _BLOCK_ROWS = 4096
 
 
-def sample_rows(model: Model, params: Mapping[str, Tensor], num_rows: int, *, seed: int = 0) -> dict[str, Tensor]:
-    """Run the model forward at ``params``: local and observed site -> (num_rows, ...)."""
+def sample_rows(
+    model: Model, params: Mapping[str, Tensor], num_rows: int, *, seed: int = 0, like: Data | None = None
+) -> dict[str, Tensor]:
+    """Run the model forward at ``params``: local and observed site -> (num_rows, ...).
+
+    like: data of as many rows, whose lengths and the like the program is given.
+    """
     if num_rows < 1:
         raise MethodError(f"num_rows = {num_rows}, expected at least 1")
-    like = next(iter(params.values()))
-    with isolated(seed), default_dtype(like.dtype):
+    with isolated(seed), default_dtype(next(iter(params.values())).dtype):
         program = pyro.condition(model, data=dict(params))
-        trace = poutine.trace(program).get_trace(num_rows=num_rows)
+        trace = poutine.trace(program).get_trace(num_rows=num_rows, **({} if like is None else model.given(like)))
     nodes: Any = trace.nodes
     local, x = (nodes[site]["value"] for site in (model.local_site, model.observed_site))
     return {model.local_site: local, model.observed_site: model.as_data(x)}

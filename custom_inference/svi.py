@@ -13,6 +13,7 @@ from pyro.infer import SVI as PyroSVI
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
 from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference._capacity import require_labelings
 from custom_inference._dyads import DyadSample
@@ -35,6 +36,7 @@ from custom_inference.steps._protocol import POINT
 from custom_inference.vem import named_guide
 from ppl_models import Data, GraphModel, MethodError, Model
 from ppl_models._errors import unknown_name
+from ppl_models._model import support_of
 
 #: Guides of the globals alone: the codes are summed out by enumeration.
 _GLOBAL_GUIDES = ("delta", "normal")
@@ -120,6 +122,12 @@ class SVI:
         if self.sums_codes:
             return str(self.guide)
         return global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
+
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        kind = self._kind(model)
+        simplices = [s for s in model.global_sites if support_of(model.priors[s]) is constraints.simplex]
+        return kind in ("normal", "custom") or (kind == "dirichlet" and set(simplices) == set(model.global_sites))
 
     # ----- fitting ----------------------------------------------------------------------------------------
 

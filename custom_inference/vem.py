@@ -83,6 +83,10 @@ class VariationalEM:
     def steps(self, model: Model) -> Steps:
         return named_guide(self.guide).steps(model)
 
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        return self.steps(model).integrates_globals
+
     def fit(
         self,
         model: Model,

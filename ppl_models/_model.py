@@ -174,6 +174,13 @@ class Model(abc.ABC):
         """Values of the local site from what posteriors give, (..., N, K) (one-hot rows, ...); by default these."""
         return local
 
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Values of the sites under a rule that picks one of those that differ by a symmetry of the likelihood.
+
+        For symmetries other than the order of the components, as rotations are; by default the values as they are.
+        """
+        return dict(values)
+
     def given(self, data: Data) -> dict[str, Any]:
         """What the program conditions on beside the locals (lengths, ...), as its arguments; by default nothing."""
         del data

@@ -98,6 +98,14 @@ class LogisticPCA(ComponentModel):
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
 
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights with orthogonal rows, the longest first, the largest entry of each positive; scores turned alike."""
+        turn = canonical_turn(values["weight"])
+        turned = {"weight": turn @ values["weight"]}
+        if "score" in values:
+            turned["score"] = values["score"] @ turn.T
+        return {**values, **turned}
+
     def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"norm": params["weight"].norm(dim=-1)}
 
@@ -126,3 +134,12 @@ class LogisticPCA(ComponentModel):
         log_odds = truth["bias"] + truth["score"] @ truth["weight"]
         x = torch.bernoulli(torch.sigmoid(log_odds), generator=generator)
         return Example(model=cls(num_components=2, num_features=7), data=Data(x=x), truth=truth)
+
+
+def canonical_turn(weight: Tensor) -> Tensor:
+    """The orthogonal matrix (K, K) that makes the rows of weights (K, D) orthogonal, ordered and of one sign."""
+    # Singular vectors of W itself: the Gram matrix W W' would square the condition number.
+    turn = torch.linalg.svd(weight, full_matrices=False)[0].T
+    turned = turn @ weight
+    sign = torch.sign(turned.gather(1, turned.abs().argmax(1, keepdim=True)))
+    return torch.where(sign == 0, torch.ones_like(sign), sign) * turn

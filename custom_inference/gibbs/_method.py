@@ -73,6 +73,11 @@ class CollapsedGibbs:
     def name(self) -> str:
         return "CollapsedGibbs"
 
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        del model
+        return True
+
     def fit(
         self,
         model: Model,

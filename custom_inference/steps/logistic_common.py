@@ -22,6 +22,7 @@ from custom_inference.steps._normal import normal_parameters
 from custom_inference.steps._protocol import EStep, Params, Steps
 from custom_inference.steps._rows import BinaryRows
 from ppl_models import Data, Model
+from ppl_models.logistic_pca import canonical_turn
 
 #: Where a prior is flat, an update is held back by this share of its own curvature, which keeps the systems regular
 #: and (as a proximal step) the ascent monotone.
@@ -208,11 +209,7 @@ def rotatable(model: Model) -> bool:
 def canonical(params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
     """Orthogonal rows of the weight, the longest first, the largest entry of each positive; scores turned alike."""
     weight = params["weight"]
-    # Singular vectors of W itself: the Gram matrix W W' would square the condition number.
-    turn = torch.linalg.svd(weight, full_matrices=False)[0].T
-    turned = turn @ weight
-    sign = torch.sign(turned.gather(1, turned.abs().argmax(1, keepdim=True)))
-    turn = torch.where(sign == 0, torch.ones_like(sign), sign) * turn
+    turn = canonical_turn(weight)
     moved = dict(locals_)
     if "score" in moved:
         moved["score"] = moved["score"] @ turn.T

@@ -1,0 +1,90 @@
+"""Which component is which, decided so that ranks stay uniform.
+
+Where components are exchangeable, the posterior is the same under every renaming of them, and a rank of "component 1"
+needs a rule that says which one that is. Let T_R(theta) be theta with its components matched to a reference R, and let
+R be a function of the data (and of random numbers that know nothing of the truth): here the point estimate of the fit.
+Given the data the true theta and draws from the exact posterior are independent with one distribution; T_R is one and
+the same function of each, so T_R(theta) and the T_R(draws) have one distribution too, and the rank is uniform. Since
+T_R(theta) is the same for all renamings of theta, nothing is asked of the sampler: it may stay in one labelling or
+switch between all. (A sampler's estimate is a mean over its draws, of which the ranked ones are a few.)
+
+Matching the draws to the truth would be a rule T_theta that treats the two sides unlike each other: every draw is
+brought as close to the truth as renaming can, the truth ends up in the middle of the draws, and ranks of an exact
+posterior pile up in the centre (``tests/calibration_test.py`` shows both).
+
+Ties of the matching (two empty blocks) are broken by order, which renaming changes; so everything is renamed at random
+first. Test quantities that do not depend on names (log p(x | theta), log p(x, theta)) need none of this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference._isolation import default_dtype, isolated
+from custom_inference.align import Alignment, align
+from ppl_models import Model
+
+Values = dict[str, Tensor]
+
+
+def exchangeable(model: Model) -> bool:
+    """Whether the priors are the same under renaming of components: tried on a draw from them, moved round by one."""
+    size = _num_components(model)
+    if size < 2:
+        return False
+    before = _prior_draw(model)
+    after = Alignment(order=[*range(1, size), 0], similarity=torch.ones(size)).apply(before, model.dims)
+    return _same_density(model, before, after)
+
+
+def has_standard_form(model: Model) -> bool:
+    """Whether the model has further symmetries, which its ``standard_form`` removes, and its priors allow that."""
+    before = _prior_draw(model)
+    after = model.standard_form(before)
+    changed = any(not torch.equal(before[site], after[site]) for site in before)
+    return changed and _same_density(model, before, after)
+
+
+def renamed(model: Model, values: Values, order: Tensor) -> Values:
+    return Alignment(order=order.tolist(), similarity=torch.ones(len(order))).apply(values, model.dims)
+
+
+def matched(model: Model, values: Values, reference: Values, generator: torch.Generator) -> Values:
+    """T_R: values of one draw, their components matched to those of the reference."""
+    moved = renamed(model, values, torch.randperm(_num_components(model), generator=generator))
+    found = align(moved, to=reference, site=None if model.is_graph else model.component_site)
+    return found.apply(moved, model.dims)
+
+
+
+
+def _num_components(model: Model) -> int:
+    sizes = [
+        size
+        for site, shape in model.shapes.items()
+        for axis, size in zip(model.dims[site], shape, strict=True)
+        if axis == "component"
+    ]
+    return sizes[0] if sizes else 0
+
+
+def _prior_draw(model: Model) -> Values:
+    like = torch.zeros((), dtype=torch.float64)
+    with isolated(0), default_dtype(torch.float64), torch.no_grad():
+        draw = {site: model.prior(site, like=like).sample() for site in model.global_sites}
+        if model.local_site in model.priors:
+            prior: Any = model.prior(model.local_site, like=like)
+            draw[model.local_site] = prior.sample(torch.Size([2]))  # of two rows
+    return draw
+
+
+def _same_density(model: Model, before: Values, after: Values) -> bool:
+    like = torch.zeros((), dtype=torch.float64)
+    for site in before:
+        prior: Any = model.prior(site, like=like)
+        if not torch.allclose(prior.log_prob(before[site]), prior.log_prob(after[site]), rtol=1e-9, atol=1e-9):
+            return False
+    return True
