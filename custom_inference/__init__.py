@@ -4,6 +4,15 @@ from custom_inference._checkpoint import Checkpoint
 from custom_inference.align import Alignment, align, match_blocks, match_components
 from custom_inference.aspects import attribute, denoise, expand, phantoms
 from custom_inference.calibration import Calibration, simulation_based_calibration
+from custom_inference.checks import (
+    STATISTICS,
+    LeaveOneOut,
+    PredictiveCheck,
+    Statistic,
+    compare_loo,
+    loo,
+    posterior_predictive_check,
+)
 from custom_inference.compare import Comparison, compare
 from custom_inference.default import fit
 from custom_inference.documents import (
@@ -62,6 +71,7 @@ from custom_inference.vem import EM, Search, VariationalEM
 __all__ = [
     "EM",
     "NUTS",
+    "STATISTICS",
     "SVI",
     "Alignment",
     "AllCodes",
@@ -82,9 +92,12 @@ __all__ = [
     "Guide",
     "HeldDyads",
     "HeldOut",
+    "LeaveOneOut",
     "MeanField",
     "PointEstimate",
+    "PredictiveCheck",
     "Search",
+    "Statistic",
     "StochasticMMSB",
     "TemperedEM",
     "Truncated",
@@ -98,6 +111,7 @@ __all__ = [
     "coherence",
     "communities",
     "compare",
+    "compare_loo",
     "cross_validate",
     "denoise",
     "empirical_bayes_log_likelihood",
@@ -110,11 +124,13 @@ __all__ = [
     "integrated_log_likelihood",
     "link_prediction",
     "link_probability",
+    "loo",
     "match_blocks",
     "match_components",
     "perplexity",
     "phantoms",
     "posterior_draws",
+    "posterior_predictive_check",
     "reconstruction_error",
     "recovered",
     "render",

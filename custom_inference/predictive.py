@@ -70,12 +70,23 @@ def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data:
 
 def observed_log_prob(model: Model, values: Mapping[str, Tensor], data: Data) -> Tensor:
     """log p(x | values of every latent site), of each row (N,), or of each dyad of a graph (E,)."""
-    data, like = model.as_read(data), next(value for value in values.values() if value.is_floating_point())
+    like = next(value for value in values.values() if value.is_floating_point())
     with isolated(0), default_dtype(like.dtype):
-        program = pyro.condition(model, data=dict(values))
-        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
-    site: Any = trace.nodes[model.observed_site]
+        site = _observing(model, values, model.as_read(data))
     return site["fn"].log_prob(site["value"])
+
+
+def observed_law(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
+    """p(x | values of every latent site) as the program's distribution, of as many entries as the data have.
+
+    Within the caller's :func:`isolated`: this is called again and again.
+    """
+    return _observing(model, values, model.as_read(data))["fn"]
+
+
+def _observing(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
+    program = pyro.condition(model, data=dict(values))
+    return poutine.trace(program).get_trace(data.x, mask=data.mask).nodes[model.observed_site]
 
 
 def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> Tensor:

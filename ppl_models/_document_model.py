@@ -55,6 +55,10 @@ class DocumentModel(Model):
         require_simplex(self, "topic")
 
     @property
+    def data_kind(self) -> str:
+        return "documents"
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {"topic": (self.num_topics, self.vocabulary_size)}
 

@@ -64,6 +64,10 @@ class GraphModel(Model):
         super().__post_init__()
 
     @property
+    def data_kind(self) -> str:
+        return ("multi" if self.edge_kind == "counts" else "") + ("digraph" if self.directed else "graph")
+
+    @property
     def local_shape(self) -> tuple[int, ...]:
         """(K,): what a node's posterior mean is."""
         return (self.num_blocks,)

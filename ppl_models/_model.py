@@ -122,6 +122,15 @@ class Model(abc.ABC):
         return self.local_site in self.priors
 
     @property
+    def data_kind(self) -> str:
+        """What x holds, which decides the checks that make sense of it: by default "real", any numbers.
+
+        Of the suite's models also "binary", "counts", "documents" (counts whose totals are given), "categories", and,
+        as networkx calls them, "graph", "digraph", "multigraph" and "multidigraph".
+        """
+        return "real"
+
+    @property
     def summed_out(self) -> Model:
         """The same model without the sites that are there to be summed out: what fits hold; by default this one."""
         return self

@@ -44,6 +44,10 @@ class ResponseModel(ComponentModel):
         require_simplex(self, "response")
 
     @property
+    def data_kind(self) -> str:
+        return "categories"
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {"response": (self.num_components, self.num_features, self.num_categories)}
 

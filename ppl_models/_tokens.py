@@ -58,13 +58,7 @@ class Tokens(TorchDistribution):
             shape = self._extended_shape(sample_shape)
             probs = self.probs.expand(shape).reshape(-1, shape[-1])
             lengths = self.num_tokens.expand(shape[:-1]).reshape(-1)
-            counts = torch.zeros_like(probs)
-            longest = int(lengths.max()) if lengths.numel() else 0
-            if longest:
-                drawn = torch.multinomial(probs, longest, replacement=True)
-                kept = torch.arange(longest, device=probs.device) < lengths.unsqueeze(-1)
-                counts.scatter_add_(1, drawn, kept.to(probs))
-            return counts.reshape(shape)
+            return draw_counts(probs, lengths).reshape(shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         total = self._sparse_terms(value) if _sparse.is_sparse(value) else torch.xlogy(value, self.probs).sum(-1)
@@ -75,6 +69,17 @@ class Tokens(TorchDistribution):
         probability = entry_products(self.proportion, self.topic, value)
         terms = torch.xlogy(count, probability)
         return terms.new_zeros(*terms.shape[:-1], value.shape[0]).index_add(-1, row, terms)
+
+
+def draw_counts(probs: Tensor, lengths: Tensor) -> Tensor:
+    """Counts (B, V) of so many words (B,) drawn in every document by its probabilities (B, V)."""
+    counts = torch.zeros_like(probs)
+    longest = int(lengths.max()) if lengths.numel() else 0
+    if longest:
+        drawn = torch.multinomial(probs, longest, replacement=True)
+        kept = torch.arange(longest, device=probs.device) < lengths.unsqueeze(-1)
+        counts.scatter_add_(1, drawn, kept.to(probs))
+    return counts
 
 
 def log_coefficient(counts: Tensor) -> Tensor:

@@ -76,6 +76,10 @@ class AspectBernoulli(ComponentModel):
         }
 
     @property
+    def data_kind(self) -> str:
+        return "binary" if self.total_count == 1 else "counts"
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {"aspect_probability": (self.num_components, self.num_features)}
 

@@ -62,6 +62,10 @@ class LogisticPCA(ComponentModel):
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
 
     @property
+    def data_kind(self) -> str:
+        return "binary"
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         k, d = self.num_components, self.num_features
         return {"weight": (k, d), "bias": (d,)}

@@ -56,6 +56,10 @@ class MixtureOfBernoullis(MixtureModel, ComponentModel):
         return {**self.proportion_prior(), "probability": dist.Beta(1.0, 1.0)}
 
     @property
+    def data_kind(self) -> str:
+        return "binary"
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {**self.proportion_shape, "probability": (self.num_components, self.num_features)}
 

@@ -59,6 +59,10 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
         return {**self.proportion_prior(), "rate": dist.Gamma(0.1, 0.1)}
 
     @property
+    def data_kind(self) -> str:
+        return "counts"
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {**self.proportion_shape, "rate": (self.num_components, self.num_features)}
 

@@ -66,6 +66,10 @@ class NOCA(ComponentModel):
         return {site: dist.Beta(1.0, 1.0) for site in ("source_prior", "loading", "leak")}
 
     @property
+    def data_kind(self) -> str:
+        return "binary"
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         k, d = self.num_components, self.num_features
         return {"source_prior": (k,), "loading": (k, d), "leak": (d,)}

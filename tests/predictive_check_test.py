@@ -1,0 +1,385 @@
+"""Posterior predictive checks: right models pass, wrong ones are caught by the statistic that should catch them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+
+import custom_inference as ci
+from custom_inference import STATISTICS, posterior_predictive_check
+from custom_inference._posterior_draws import PosteriorDraws
+from custom_inference.checks._copies import Graph, Law, source_of
+from custom_inference.checks._result import _line, _standardised
+from ppl_models import (
+    CVQ,
+    LDA,
+    MODELS,
+    SBM,
+    CapacityError,
+    Data,
+    MethodError,
+    MixtureOfBernoullis,
+    MixtureOfCategoricals,
+    MixtureOfPoissons,
+    graph,
+)
+
+
+def check(fit, statistics=None, **settings):
+    return posterior_predictive_check(fit, statistics, **{"num_samples": 100, "progress": False, **settings})
+
+
+def quick(model, x, method=None, **settings):
+    return ci.fit(model, x, method=method, progress=False, **settings)
+
+
+# ----- every model ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def examples():
+    """The default fit of every model's example."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    found = {}
+    for name, kind in MODELS.items():
+        example = kind.example()
+        found[name] = quick(example.model, example.data)
+    torch.set_default_dtype(before)
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_checked_by_the_statistics_of_its_data(name, examples):
+    fit = examples[name]
+    state = torch.random.get_rng_state()
+    found = check(fit, num_samples=12, keep=2)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert list(found.table.index) == list(STATISTICS[fit.model.data_kind])
+    assert list(found.table.columns) == ["observed", "mean", "sd", "p_value", "error", "tail", "worst"]
+    assert found.table["p_value"].between(0, 1).all() and (found.table["error"] > 0).all()
+    assert len(found.copies) == 2 and found.copies[0].shape == fit.data.x.shape
+    assert "globals: " in found.source and fit.method in found.source
+    assert found.verdict.endswith(".")
+    groups = found.to_arviz()
+    for statistic in found.table.index:
+        assert groups.posterior_predictive[statistic].shape[:2] == (1, 12)
+        assert statistic in groups.observed_data
+
+
+def test_same_seed_same_copies(examples):
+    first, again, other = (check(examples["lda"], num_samples=12, seed=seed) for seed in (3, 3, 4))
+    assert again.table.equals(first.table) and not other.table.equals(first.table)
+    alone = check(examples["lda"], ["burstiness"], num_samples=12, seed=3)
+    assert np.array_equal(alone.predicted["burstiness"], first.predicted["burstiness"])
+
+
+@pytest.mark.parametrize("name", ["poisson_sbm", "lda"])
+def test_a_figure_has_a_panel_for_every_statistic(name, examples):
+    found = check(examples[name], num_samples=12)
+    figure = found.plot()
+    assert [axes.get_title().split(",")[0] for axes in figure.axes if axes.get_title()] == list(found.table.index)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_copies_have_the_law_that_the_program_gives_them(name, examples):
+    """Means of 150 copies at one draw of the latents, against the law's mean: within 5.5 sd of it."""
+    fit = examples[name]
+    params, local = next(iter(PosteriorDraws(fit, 1)))
+    source = source_of(fit.model, fit.data)
+    copies = [source.replicate(params, local, {}, seed).x for seed in range(150)]
+    dense = np.stack([one.toarray() if hasattr(one, "toarray") else one for one in copies])
+    laws = [law for law, _, _ in source.blocks(params, local)]
+    mean, variance = (torch.cat([getattr(law, moment) for law in laws]) for moment in ("mean", "variance"))
+    if isinstance(source, Graph):
+        mean, variance = (fit.model.as_data(side) for side in (mean, variance))
+    if fit.model.data_kind == "categories":  # a torch.Categorical has no variance: at most that of its extremes
+        variance = torch.full_like(mean, (fit.model.num_categories - 1) ** 2 / 4)
+    z = (dense.mean(0) - mean.numpy()) / np.sqrt(variance.numpy() / 150 + 1e-9)
+    assert np.abs(z).max() < 5.5
+
+
+# ----- right models ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["binary", "counts"])
+def test_p_values_of_a_right_model_are_not_extreme(kind):
+    """Data from the model: over 5 data sets of 10 statistics, p < .04 in at most 8 (uniform p-values: mean 2, and
+    P(more than 8) < 1e-3; these are closer to 1)."""
+    extreme, verdicts = 0, 0
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        share = rng.beta(1, 1, (2, 6)) if kind == "binary" else rng.gamma(2.0, 1.5, (2, 6))
+        component = share[rng.integers(2, size=80)]
+        if kind == "binary":
+            fit = quick(MixtureOfBernoullis(num_components=2, num_features=6), 1.0 * (rng.random((80, 6)) < component))
+        else:
+            fit = quick(MixtureOfPoissons(num_components=2, num_features=6), rng.poisson(component), "vb")
+        found = check(fit, num_samples=60)
+        extreme += int((found.table["p_value"] < 0.04).sum())
+        verdicts += len(found.extreme)
+    assert extreme <= 8 and verdicts <= 1
+
+
+# ----- wrong models ---------------------------------------------------------------------------------------
+
+
+def test_independent_columns_are_told_from_correlated_ones():
+    rng = np.random.default_rng(0)
+    x = (rng.random((200, 6)) < np.where(rng.random((200, 1)) < 0.5, 0.8, 0.2)).astype(float)
+    one = check(quick(MixtureOfBernoullis(num_components=1, num_features=6), x))
+    assert {"row_total_variance", "correlation"} <= set(one.extreme) and "column_mean" not in one.extreme
+    assert "unlike" in one.verdict and "row_total_variance (" in one.verdict
+    assert not check(quick(MixtureOfBernoullis(num_components=2, num_features=6), x)).extreme
+    frame = one.deviations("correlation")
+    assert len(frame) == 15 and frame.index[0] == one.table.loc["correlation", "worst"]
+    assert (frame["z"].abs().diff().dropna() <= 0).all()
+
+
+def test_overdispersed_counts_are_told_from_poisson_ones():
+    rng = np.random.default_rng(1)
+    x = rng.poisson(rng.gamma(0.7, 4.0, (150, 5)))
+    found = check(quick(MixtureOfPoissons(num_components=1, num_features=5), x))
+    assert {"dispersion", "zero_share", "value_frequency", "chi_square"} <= set(found.extreme)
+    assert "mean" not in found.extreme
+    figure = found.plot("rootogram")
+    assert figure.axes[0].get_ylim()[0] < 0
+    poisson = check(quick(MixtureOfPoissons(num_components=1, num_features=5), rng.poisson(2.8, (150, 5))))
+    assert not poisson.extreme
+
+
+def test_a_clustered_graph_is_told_from_a_graph_of_one_block():
+    """Two cliques beside sparse edges: by transitivity, spectral gap and degrees alike; two blocks explain it."""
+    rng = np.random.default_rng(2)
+    block = np.repeat([0, 1], 20)
+    upper = np.triu(rng.random((40, 40)) < np.where(block[:, None] == block, 0.5, 0.03), 1)
+    data = graph(1.0 * (upper + upper.T), directed=False)
+    one = check(quick(SBM(num_blocks=1, num_nodes=40, directed=False), data))
+    assert {"transitivity", "spectral_gap"} <= set(one.extreme) and "density" not in one.extreme
+    assert not check(quick(SBM(num_blocks=2, num_nodes=40, directed=False), data)).extreme
+
+
+def test_bursty_words_are_told_from_one_topic():
+    """Documents of one topic whose words come in bursts (Dirichlet-multinomial), under LDA with one topic."""
+    rng = np.random.default_rng(3)
+    probability = rng.dirichlet(np.full(30, 0.1), 60)
+    x = np.stack([rng.multinomial(40, p) for p in probability])
+    found = check(quick(LDA(num_topics=1, vocabulary_size=30), x))
+    assert {"burstiness", "distinct_words", "dispersion", "word_document_information"} <= set(found.extreme)
+    assert "word_total" not in found.extreme
+
+
+def test_heavy_tails_are_told_from_normal_noise():
+    rng = np.random.default_rng(4)
+    x = 0.5 + rng.standard_t(2.5, (200, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check(quick(CVQ(num_components=1, num_features=4), x))
+    assert {"kurtosis", "max"} & set(found.extreme) and "variance" not in found.extreme
+
+
+def test_agreement_beyond_one_class_is_seen():
+    rng = np.random.default_rng(5)
+    table = rng.dirichlet(np.full(3, 0.3), (2, 5))
+    classes = rng.integers(2, size=150)
+    x = np.stack([[rng.choice(3, p=table[k, r]) for r in range(5)] for k in classes]).astype(float)
+    found = check(quick(MixtureOfCategoricals(num_components=1, num_features=5, num_categories=3), x, "vb"))
+    assert "association" in found.extreme and "answer_share" not in found.extreme
+
+
+# ----- missing entries ------------------------------------------------------------------------------------
+
+
+def test_the_same_entries_are_missing_in_the_copies():
+    rng = np.random.default_rng(6)
+    x = (rng.random((60, 5)) < 0.4).astype(float)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    found = check(quick(MixtureOfBernoullis(num_components=1, num_features=5), x), num_samples=20, keep=3)
+    for copy in found.copies:
+        assert np.array_equal(np.ma.getmaskarray(copy), np.isnan(x))
+    assert found.observed["mean"] == pytest.approx(np.nanmean(x))
+    assert np.isnan(found.to_arviz().posterior_predictive["x"].values[0, 0]).sum() == np.isnan(x).sum()
+
+
+def test_missing_words_keep_the_lengths_of_what_was_seen():
+    rng = np.random.default_rng(7)
+    x = rng.multinomial(12, np.full(8, 1 / 8), 30).astype(float)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    found = check(quick(LDA(num_topics=1, vocabulary_size=8), x), num_samples=20, keep=3)
+    for copy in found.copies:
+        assert np.array_equal(copy.sum(1), np.nansum(x, 1)) and not copy.toarray()[np.isnan(x)].any()
+
+
+def test_hidden_dyads_have_no_edge_in_the_copies():
+    example = SBM.example()
+    hidden = torch.tensor([[0, 1, 5, 9], [3, 7, 2, 20]])
+    data = example.data.without(hidden)
+    found = check(quick(example.model, data), num_samples=20, keep=3)
+    for copy in found.copies:
+        assert not copy.toarray()[hidden[0], hidden[1]].any() and not copy.diagonal().any()
+
+
+# ----- where the latents come from ------------------------------------------------------------------------
+
+
+def test_globals_and_locals_are_drawn_jointly_where_a_fit_has_joint_draws():
+    """Gibbs draws of topics and proportions: each pair is one state of the chain."""
+    example = LDA.example()
+    fit = ci.CollapsedGibbs(num_samples=10, warmup=10, chains=2).fit(example.model, example.data, progress=False)
+    assert fit.draws is not None
+    chains, length = fit.draws["topic"].shape[:2]
+    for number, (params, local) in enumerate(PosteriorDraws(fit, chains * length)):
+        chain, draw = divmod(number, length)
+        assert torch.equal(params["topic"], fit.draws["topic"][chain, draw])
+        assert torch.equal(local, fit.draws["topic_proportion"][chain, draw])
+    draws = PosteriorDraws(fit, 20)
+    assert draws.markov and draws.source.endswith("drawn with the globals")
+
+
+def test_locals_are_inferred_at_every_draw_where_only_globals_were_drawn():
+    example = MixtureOfPoissons.example()
+    fit = ci.CollapsedGibbs(num_samples=5, warmup=5, chains=2).fit(example.model, example.data, progress=False)
+    draws = PosteriorDraws(fit, 10)
+    assert "given each draw" in draws.source
+    params, local = list(draws)[3]
+    assert torch.equal(params["rate"], fit.draws["rate"][0, 3]) and local.shape == (60, 3)
+    assert torch.equal(local.sum(-1), torch.ones(60))
+
+
+def test_draws_of_an_approximate_posterior_have_its_moments():
+    """Two sites of equal shapes: means and variances within 5 standard errors, and no correlation between sites."""
+    example = SBM.example()
+    fit = quick(example.model, example.data, "vb")
+    pairs = list(PosteriorDraws(fit, 2000))
+    assert "approximate posterior" in PosteriorDraws(fit, 2).source
+    drawn = {site: torch.stack([params[site] for params, _ in pairs]) for site in fit.globals}
+    for site, value in drawn.items():
+        error = value.std(0) / 2000**0.5
+        assert ((value.mean(0) - fit.global_posterior[site].mean).abs() < 5 * error).all()
+    both = torch.corrcoef(torch.cat([value.flatten(1) for value in drawn.values()], 1).T)
+    assert float(both[:3, 3:].abs().max()) < 5 / 2000**0.5
+
+
+def test_a_point_estimate_is_plugged_in_and_says_so(examples):
+    assert "plugged in" in PosteriorDraws(examples["noca"], 2).source
+    assert "locals: point estimates" in PosteriorDraws(examples["plsa"], 2).source
+
+
+# ----- p-values -------------------------------------------------------------------------------------------
+
+
+def test_p_values_count_ties_by_half():
+    copies = np.array([1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    line = _line(np.array(2.0), copies, None, False)
+    upper = (4 + 1.5) / 8
+    assert line["p_value"] == pytest.approx(2 * min(upper, 1 - upper))
+    inside = (8 * upper + 0.5) / 9
+    assert line["error"] == pytest.approx(2 * np.sqrt(inside * (1 - inside) / 8))
+    assert _line(np.array(3.0), np.full(8, 3.0), None, False)["p_value"] == 1.0
+    assert _line(np.array(9.0), copies, None, False)["p_value"] == 0.0
+
+
+def test_largest_deviations_are_exchangeable():
+    """Data that are one more copy: the rank of their largest deviation is uniform (chi-square, 9 df, p > .001)."""
+    rng = np.random.default_rng(8)
+    scale = np.exp(rng.normal(size=12))
+    ranks = []
+    for _ in range(300):
+        values = rng.normal(size=(20, 12)) * scale
+        line = _line(values[0], values[1:], None, False)
+        ranks.append(int(round(line["p_value"] * 19)))
+    counts = np.bincount(np.array(ranks) // 2, minlength=10)
+    assert ((counts - 30) ** 2 / 30).sum() < 27.9
+    z, copies = _standardised(values[0], values[1:])
+    assert np.allclose(np.concatenate([z[None], copies]).mean(0), 0)
+
+
+def test_p_values_of_a_realised_discrepancy_pair_the_draws():
+    """With the globals known (drawn from their prior with the data), chi-square p-values are uniform: of 40 data sets
+    their mean is within 4 standard errors, 4 / sqrt(12 * 40) = .18, of a half."""
+    rng, upper = np.random.default_rng(9), []
+    model = MixtureOfPoissons(num_components=1, num_features=4)
+    for _ in range(40):
+        rate = torch.as_tensor(rng.gamma(2.0, 2.0, (1, 4)))
+        data = Data(x=torch.as_tensor(rng.poisson(rate.numpy().repeat(10, 0)).astype(float)))
+        fit = ci.Fit(model=model, params={"mixing_proportion": torch.ones(1), "rate": rate}, elbo=torch.zeros(1),
+                     bound_name="evidence", status="", method="known", data=data, seed=0)  # fmt: skip
+        found = check(fit, ["chi_square"], num_samples=30)
+        upper.append(float((found.predicted["chi_square"] > found.observed["chi_square"]).mean()))
+    assert abs(np.mean(upper) - 0.5) < 0.18 and np.std(upper) == pytest.approx(12**-0.5, abs=0.08)
+
+
+# ----- functions of one's own -----------------------------------------------------------------------------
+
+
+def test_own_functions_and_names_together(examples):
+    fit = examples["mixture_of_poissons"]
+    expected = lambda x, local, params: float(((x - local @ params["rate"]) ** 2).sum())  # noqa: E731
+    found = check(fit, ["mean", {"median": np.median, "squares": expected, "tops": lambda x: x.max(0)}], num_samples=20)
+    assert list(found.table.index) == ["mean", "median", "squares", "tops"]
+    assert found.observed["median"] == np.median(fit.data.x) and found.observed["squares"].shape == (20,)
+    assert found.table.loc["tops", "tail"] == "upper"
+    with pytest.raises(MethodError, match="'mean' is a number"):
+        found.deviations("mean")
+
+
+def test_an_own_log_likelihood_agrees_with_the_built_in_one(examples):
+    fit = examples["mixture_of_poissons"]
+
+    def own(x, local, params):
+        return float(dist.Poisson(torch.as_tensor(local @ params["rate"])).log_prob(torch.as_tensor(x)).sum())
+
+    found = check(fit, ["log_likelihood", {"own": own}], num_samples=10)
+    for side in (found.observed, found.predicted):
+        assert np.allclose(side["own"], side["log_likelihood"], rtol=1e-12)
+
+
+def test_refusals(examples):
+    fit = examples["noca"]
+    with pytest.raises(MethodError, match="unknown statistic of binary data 'nonsense'; valid: .*correlation"):
+        check(fit, ["nonsense"])
+    with pytest.raises(MethodError, match="needs 2 arguments"):
+        check(fit, {"two": lambda x, local: 0.0})
+    with pytest.raises(MethodError, match="'bad' gave nan"):
+        check(fit, {"bad": lambda x: np.nan})
+    with pytest.raises(MethodError, match="'text' gave a str"):
+        check(fit, {"text": lambda x: "a"})
+    with pytest.raises(MethodError, match="shape"):
+        check(fit, {"ones": lambda x: x[x > 0]})
+    with pytest.raises(MethodError, match="expected a number"):
+        check(fit, {"vector": lambda x, local, params: x[0]})
+    with pytest.raises(MethodError, match="no statistics"):
+        check(fit, [])
+    with pytest.raises(MethodError, match="num_samples = 1"):
+        check(fit, num_samples=1)
+    with pytest.raises(MethodError, match="keep = -1"):
+        check(fit, keep=-1)
+    found = check(fit, ["mean"], num_samples=5)
+    with pytest.raises(MethodError, match="unknown kind of plot"):
+        found.plot("nonsense")
+    with pytest.raises(MethodError, match="rootogram needs"):
+        found.plot("rootogram")
+    with pytest.raises(MethodError, match="unknown statistic of this check"):
+        found.deviations("nonsense")
+
+
+def test_copies_that_do_not_fit_are_refused(examples, monkeypatch):
+    from custom_inference.checks import _copies
+
+    monkeypatch.setattr(_copies.psutil, "virtual_memory", lambda: type("M", (), {"available": 1000})())
+    with pytest.raises(CapacityError, match=r"a copy of \d+ rows of \d+ features needs"):
+        check(examples["noca"])
+
+
+def test_sums_leave_missing_entries_out():
+    observed = torch.tensor([[True, False], [True, True]])
+    law = Law(torch.distributions.Poisson(torch.full((2, 2), 2.0)), observed)
+    x = torch.tensor([[1.0, 0.0], [3.0, 2.0]])
+    values = torch.tensor([1.0, 3.0, 2.0])
+    assert float(law.log_prob(x)) == pytest.approx(float(torch.distributions.Poisson(2.0).log_prob(values).sum()))
+    assert float(STATISTICS["counts"]["chi_square"].function(x, law)) == pytest.approx(1.0)
+    assert float(law.sample()[0, 1]) == 0.0
