@@ -15,17 +15,15 @@ from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference._capacity import require_labelings
-from custom_inference._dyads import DyadSample
-from custom_inference._graph_starts import graph_start, random_locals
 from custom_inference._isolation import default_dtype, isolated
 from custom_inference._points import point_locals
 from custom_inference._progress import Progress
 from custom_inference._row_adam import RowAdam
-from custom_inference._starts import documents_a_step, initial_values, off_the_edges
+from custom_inference._starts import off_the_edges
+from custom_inference._svi_data import SviData
 from custom_inference.align import align_draws
 from custom_inference.engines import Local, bound_of, engines_of, solve_local
-from custom_inference.fit import Fit, check_init
+from custom_inference.fit import Fit
 from custom_inference.guides import FactorizedBound, FactorizedNoisyOr, Guide
 from custom_inference.guides._dirichlet import ClosedFormELBO
 from custom_inference.guides._globals import GLOBAL_GUIDES, DirichletGlobals, global_guide, global_kind, with_modes
@@ -34,7 +32,7 @@ from custom_inference.guides.graphs import LabellingBound, LabellingGuide
 from custom_inference.posterior import PointPosterior
 from custom_inference.steps._protocol import POINT
 from custom_inference.vem import named_guide
-from ppl_models import Data, GraphModel, MethodError, Model
+from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
 from ppl_models._model import support_of
 
@@ -43,11 +41,8 @@ _GLOBAL_GUIDES = ("delta", "normal")
 #: Learning rates of logarithms of concentrations, which move over many orders of magnitude, relative to the others':
 #: those of the globals, and those of documents, each of which few minibatches see.
 _RATES = {"_concentration": 4.0, "local_parameters": 8.0}
-#: A step sees at most about so many (dyad, block of one end, block of the other) terms of a graph by default; of
-#: memberships (dyad, block) terms. And no fewer dyads than the second number.
-_DYAD_TERMS, _FEWEST_DYADS = 2**21, 2**12
-#: Starts of a graph's nodes at given globals beside the matched partition, and steps by which they are judged.
-_RANDOM_STARTS, _BRIEF_STEPS = 5, 50
+#: Steps by which several starts of the locals at given globals are judged.
+_BRIEF_STEPS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,30 +141,17 @@ class SVI:
         """Fit globals and guide. ``init`` gives starting values of the globals (another fit, or a mapping)."""
         prepared = model.prepare(data, mask=mask, dtype=dtype, device=device)
         model.check_for_fitting(prepared)
-        checked = self._as_read(model, prepared)
+        kind = SviData.of(self, model)
+        checked = kind.as_read(prepared)
         begin = time.perf_counter()
         with isolated(seed), default_dtype(dtype):
-            start = self._start(model, checked, init, seed)
+            start = kind.start(checked, init, seed)
             program = self._program(model)
             guide = self._guide(program, checked, self._kind(model), start)
             trace, outcome = self._optimise(model, program, guide, checked, progress)
             fit = self._result(model, checked, guide, trace, outcome, seed)
         fit.details["seconds"] = round(time.perf_counter() - begin, 3)
         return fit
-
-    def _start(self, model: Model, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
-        """Random starting values: at the priors' medians the components are equal, a saddle point."""
-        given = check_init(model, init)
-        if given is None:
-            is_graph = isinstance(model, GraphModel)
-            return graph_start(model, data, seed) if is_graph else initial_values(model, data, seed)
-        start = off_the_edges(model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
-        values = init.params if isinstance(init, Fit) else init
-        local = values.get(model.local_site) if model.is_graph else None
-        if local is not None and len(local) == len(data):
-            local = off_the_edges(model, {model.local_site: torch.as_tensor(local)}, 1e-6)[model.local_site]
-            start[model.local_site] = local.to(data.x if local.is_floating_point() else data.x.device)
-        return start
 
     def _program(self, model: Model) -> Model:
         """The model with priors that points have a maximum under."""
@@ -182,46 +164,6 @@ class SVI:
         if isinstance(self.guide, str | Guide):
             return named_guide(self.guide).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return self.guide
-
-    def _as_read(self, model: Model, data: Data) -> Data:
-        """What the program reads; a graph in minibatches of dyads stays sparse, hidden dyads being never drawn."""
-        if isinstance(model, GraphModel) and self._batch(model, data) is not None:
-            return data
-        return model.as_read(data)
-
-    def _batch(self, model: Model, data: Data) -> int | None:
-        if isinstance(model, GraphModel):
-            return self._dyads_a_step(model, data)
-        if self.sums_codes and model.has_continuous_locals:
-            # Pyro's automatic guides hold the locals of the rows that they first saw, and no others.
-            if isinstance(self.batch_size, int) and self.batch_size < len(data):
-                found = f'guide="{self.guide}" keeps a value of the {model.local_site} of every row'
-                raise MethodError(f'{found} and takes no minibatches; use batch_size=None or guide="mean_field"')
-            return None
-        if not isinstance(self.batch_size, str):
-            return self.batch_size if self.batch_size is None or self.batch_size < len(data) else None
-        if "num_tokens" in model.given(data):
-            return documents_a_step(model, data)
-        factorized = isinstance(self.guide, FactorizedNoisyOr) or self.guide == "factorized"
-        if model.code_bits is None or factorized or (model.code_bits > ENUMERATE_UP_TO and not self.sums_codes):
-            return None
-        per_row = 2**model.code_bits * data.num_features
-        return None if per_row * len(data) <= 2**22 else max(16, 2**20 // per_row)
-
-    def _dyads_a_step(self, model: GraphModel, data: Data) -> int | None:
-        """All, unless they times the values of their ends are more than ``_DYAD_TERMS``."""
-        total = model.num_dyads(len(data))
-        if self.batch_size == "auto":
-            size = max(_FEWEST_DYADS, _DYAD_TERMS // model.num_blocks ** (1 if model.has_continuous_locals else 2))
-        else:
-            size = total if self.batch_size is None else int(self.batch_size)
-        if size >= total:
-            return None
-        if model.summed_out is not model or (self.sums_codes and not model.has_continuous_locals):
-            if self.batch_size == "auto":
-                return None
-            raise MethodError("where blocks are enumerated there are no minibatches of dyads; use batch_size=None")
-        return size
 
     def _loss(self, guide: Any, enumerates: bool) -> Any:
         if self.loss is not None:
@@ -249,25 +191,18 @@ class SVI:
         self, model: Model, program: Any, guide: Any, data: Data, progress: bool
     ) -> tuple[list[float], str]:
         """Minimise the loss of a guide of the model's program; returns the objective's trace and how it ended."""
-        batch_size = self._batch(model, data)
         codes = self.sums_codes and not model.has_continuous_locals
         enumerates = codes or model.summed_out is not model
         loss = self._loss(guide, enumerates)
-        if codes:
-            if isinstance(model, GraphModel):
-                require_labelings(model, len(data), instead='guide="mean_field"')
-            program = config_enumerate(program, default="parallel")
-        mask = data.mask
-        if isinstance(model, GraphModel) and batch_size is not None:
-            sample = DyadSample(model, data, batch_size)
-            program, batch_size, mask = sample(program), sample.batch_size, None
-        inference = PyroSVI(program, guide, self._optimizer(guide, batch_size), loss)
+        batches = SviData.of(self, model).batches(program, data)
+        program = config_enumerate(batches.program, default="parallel") if codes else batches.program
+        inference = PyroSVI(program, guide, self._optimizer(guide, batches.size), loss)
         trace: list[float] = []
         outcome = f"ran {self.steps} steps"
         try:
             with Progress(self.steps, self.name, enabled=progress) as bar:
                 for _ in range(self.steps):
-                    value: Any = inference.step(data.x, mask=mask, batch_size=batch_size)
+                    value: Any = inference.step(data.x, mask=batches.mask, batch_size=batches.size)
                     trace.append(-float(value))
                     bar.advance(trace[-1] / len(data))
         except KeyboardInterrupt:
@@ -334,20 +269,6 @@ class SVI:
         draws = align_draws(draws, model.dims, site=model.component_site)
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
-    def _best_start(self, model: GraphModel, program: Any, params: dict[str, Tensor], data: Data) -> Any:
-        """A guide of the nodes at given globals: of a matched partition and of random starts the best after a while.
-
-        Whatever the globals are, most starts end in local optima.
-        """
-        brief, found = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate), []
-        for local in (None, *random_locals(model, data, _RANDOM_STARTS)):
-            given = params if local is None else {**params, model.local_site: local}
-            guide = self._guide(model, data, given, None)
-            with pyro.get_param_store().scope():  # parameters of all guides have the same names
-                trace, _ = brief._optimise(model, program, guide, data, False)
-            found.append((sum(trace[-10:]), len(found), guide))
-        return max(found)[2]
-
     # ----- locals at given globals ------------------------------------------------------------------------
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
@@ -363,8 +284,13 @@ class SVI:
         params = off_the_edges(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
             program = pyro.condition(model, data=params)
-            guide = self._best_start(model, program, params, data) if isinstance(model, GraphModel) else None
-            guide = guide or self._guide(model, data, params, None)
+            brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
+            guide = SviData.of(self, model).guide_at(
+                params,
+                data,
+                make=lambda given: self._guide(model, data, given, None),
+                judge=lambda one: brief._optimise(model, program, one, data, False)[0],
+            )
             self._optimise(model, program, guide, data, False)
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
