@@ -87,11 +87,11 @@ def test_a_figure_has_a_panel_for_every_statistic(name, examples):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_copies_have_the_law_that_the_program_gives_them(name, examples):
-    """Means of 150 copies at one draw of the latents, against the law's mean: within 5.5 sd of it."""
+    """Means of 60 copies at one draw of the latents, against the law's mean: within 5.5 sd of it."""
     fit = examples[name]
     params, local = next(iter(PosteriorDraws(fit, 1)))
     source = source_of(fit.model, fit.data)
-    copies = [source.replicate(params, local, {}, seed).x for seed in range(150)]
+    copies = [source.replicate(params, local, {}, seed).x for seed in range(60)]
     dense = np.stack([one.toarray() if hasattr(one, "toarray") else one for one in copies])
     laws = [law for law, _, _ in source.blocks(params, local)]
     mean, variance = (torch.cat([getattr(law, moment) for law in laws]) for moment in ("mean", "variance"))
@@ -99,7 +99,7 @@ def test_copies_have_the_law_that_the_program_gives_them(name, examples):
         mean, variance = (fit.model.as_data(side) for side in (mean, variance))
     if fit.model.data_kind == "categories":  # a torch.Categorical has no variance: at most that of its extremes
         variance = torch.full_like(mean, (fit.model.num_categories - 1) ** 2 / 4)
-    z = (dense.mean(0) - mean.numpy()) / np.sqrt(variance.numpy() / 150 + 1e-9)
+    z = (dense.mean(0) - mean.numpy()) / np.sqrt(variance.numpy() / 60 + 1e-9)
     assert np.abs(z).max() < 5.5
 
 
@@ -108,10 +108,10 @@ def test_copies_have_the_law_that_the_program_gives_them(name, examples):
 
 @pytest.mark.parametrize("kind", ["binary", "counts"])
 def test_p_values_of_a_right_model_are_not_extreme(kind):
-    """Data from the model: over 5 data sets of 10 statistics, p < .04 in at most 8 (uniform p-values: mean 2, and
-    P(more than 8) < 1e-3; these are closer to 1)."""
+    """Data from the model: over 4 data sets of 10 statistics, p < .04 in at most 7 (uniform p-values: mean 1.6, and
+    P(more than 7) < 1e-3; these are closer to 1)."""
     extreme, verdicts = 0, 0
-    for seed in range(5):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         share = rng.beta(1, 1, (2, 6)) if kind == "binary" else rng.gamma(2.0, 1.5, (2, 6))
         component = share[rng.integers(2, size=80)]
@@ -122,7 +122,7 @@ def test_p_values_of_a_right_model_are_not_extreme(kind):
         found = check(fit, num_samples=60)
         extreme += int((found.table["p_value"] < 0.04).sum())
         verdicts += len(found.extreme)
-    assert extreme <= 8 and verdicts <= 1
+    assert extreme <= 7 and verdicts <= 1
 
 
 # ----- wrong models ---------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_largest_deviations_are_exchangeable():
     for _ in range(300):
         values = rng.normal(size=(20, 12)) * scale
         line = _line(values[0], values[1:], None, False)
-        ranks.append(int(round(line["p_value"] * 19)))
+        ranks.append(round(line["p_value"] * 19))
     counts = np.bincount(np.array(ranks) // 2, minlength=10)
     assert ((counts - 30) ** 2 / 30).sum() < 27.9
     z, copies = _standardised(values[0], values[1:])

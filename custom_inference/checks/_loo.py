@@ -147,7 +147,10 @@ def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.Da
                 f"'{name}' is of {len(one.labels)} x {one.unit}, '{first_name}' of {len(first.labels)} x {first.unit}: "
                 "expected the same observations, with the same labels"
             )
-    table = az.compare({name: one.arviz for name, one in found.items()})
+    with warnings.catch_warnings():
+        # What ArviZ 0.23 uses of pandas is deprecated there; that is not the caller's concern.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        table = az.compare({name: one.arviz for name, one in found.items()})
     beside = {
         "bad_k": [int((found[name].pareto_k > found[name].good_k).sum()) for name in table.index],
         "approximation_k": [found[name].approximation_k for name in table.index],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyro
 import torch
 from numpy.typing import NDArray
 from pyro import poutine
@@ -17,11 +18,10 @@ from custom_inference._isolation import default_dtype, isolated
 from custom_inference._posterior_draws import PosteriorDraws
 from custom_inference._progress import Progress
 from custom_inference._score import score
-from custom_inference.engines import row_log_joint, solve_local
+from custom_inference.engines import solve_local
 from custom_inference.guides._globals import DirichletGlobals
 from custom_inference.guides._protocol import LocalGuide
 from custom_inference.posterior import PointPosterior
-from custom_inference.predictive import observed_log_prob
 from ppl_models import CapacityError, GraphData, MethodError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ Params = dict[str, Tensor]
 #: Scores of all draws together take at most about so many products of entries and components where locals are
 #: continuous, each a fit of these; and at most so many terms (draw, dyad) of a graph.
 _PRODUCTS, _TERMS = 1e9, 1e9
+#: Draws of a guide at a time.
+_TOGETHER = 50
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def pointwise(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
             scored.append(each)
             ratios.append(log_joint - log_q)
             bar.advance()
-    return Pointwise(np.stack(scored)[None], np.array(ratios), bound, source, *_units(fit))
+    values, unit, labels = _observations(fit, scored)
+    return Pointwise(values[None], np.array(ratios), bound, source, unit, labels)
 
 
 def _of_chains(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
@@ -84,8 +87,8 @@ def _of_chains(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise
             found.append(one)
             bar.advance()
     source = draws.source if fit.model.is_graph else draws.source.split(";")[0]
-    values = np.stack(found).reshape(int(chains), each, -1)
-    return Pointwise(values, None, bound, source, *_units(fit))
+    values, unit, labels = _observations(fit, found)
+    return Pointwise(values.reshape(int(chains), each, -1), None, bound, source, unit, labels)
 
 
 def _pairs(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None]]:
@@ -100,27 +103,32 @@ def _pairs(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | N
 def _scored(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, str, float]:
     """log p of every observation, what stands in for it, and log p(draw, x) up to constants of flat priors."""
     prior = float(fit.model.log_prior(params))
-    if not isinstance(fit.data, GraphData):
+    if local is None:
         each, bound = score(fit, params)
         return each.cpu().numpy(), bound, prior + float(each.sum())
-    assert local is not None
-    model: Any = fit.model
-    data = model.as_read(fit.data)
-    i, j = model.dyads(torch.arange(model.num_dyads(len(data)), device=data.x.device), len(data))
-    each = observed_log_prob(model, {**params, model.local_site: local}, data)[fit.data.is_observed(i, j)]
-    return each.cpu().numpy(), "evidence", prior + float(row_log_joint(model, params, data, local))
+    model, data = fit.model, fit.model.as_read(fit.data)
+    with pyro.get_param_store().scope():
+        program = pyro.condition(model, data={**params, model.local_site: local})
+        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+        trace.compute_log_prob()
+    nodes: Any = trace.nodes
+    each = nodes[model.observed_site]["log_prob"]  # of every dyad, 0 of a hidden one
+    total = each.sum() + nodes[model.local_site]["log_prob"].sum()
+    return each.cpu().numpy(), "evidence", prior + float(total)
 
 
-def _units(fit: Fit) -> tuple[str, list[str]]:
-    """What an observation is, and the labels of all of them."""
+def _observations(fit: Fit, values: list[Array]) -> tuple[Array, str, list[str]]:
+    """(draw, n) values of what was observed; what an observation is, and the labels of all of them."""
+    table = np.stack(values)
     if not isinstance(fit.data, GraphData):
-        return fit.model.row_axis, [str(name) for name in fit.coords.get(fit.model.row_axis, range(len(fit.data)))]
+        axis = fit.model.row_axis
+        return table, axis, [str(name) for name in fit.coords.get(axis, range(len(fit.data)))]
     model: Any = fit.model
     i, j = model.dyads(torch.arange(model.num_dyads(len(fit.data)), device=fit.data.x.device), len(fit.data))
     seen, names = fit.data.is_observed(i, j), fit.data.names
     arrow = "->" if fit.data.directed else "--"
     ends = zip(i[seen].tolist(), j[seen].tolist(), strict=True)
-    return "dyad", [f"{names[a]} {arrow} {names[b]}" for a, b in ends]
+    return table[:, seen.cpu().numpy()], "dyad", [f"{names[a]} {arrow} {names[b]}" for a, b in ends]
 
 
 # ----- approximations with a density ----------------------------------------------------------------------
@@ -167,21 +175,32 @@ def _of_posterior(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Ten
 def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
     """Draws of a Pyro guide; its other sites (locals drawn beside the globals) are independent of these."""
     summed = not isinstance(fit.guide, LocalGuide)
-    for number in range(draws.num_samples):
-        seed = draws.seed_of("guide", number)
-        with torch.no_grad(), isolated(seed), default_dtype(fit.data.x.dtype):
-            trace = poutine.trace(inner).get_trace(fit.data.x, mask=fit.data.mask)
-            trace.compute_log_prob()
-        nodes: Any = trace.nodes
-        params = {site: nodes[site]["value"].detach() for site in fit.model.global_sites}
-        # An automatic guide samples a site's unconstrained value, and adds the volume of the transformation here.
-        own = [f"{site}{part}" for site in params for part in ("", "_unconstrained") if f"{site}{part}" in nodes]
-        log_q, local = sum(float(nodes[name]["log_prob"].sum()) for name in own), None
+    for number, (params, log_q) in enumerate(_guide_draws(fit, inner, draws)):
+        local = None
         if fit.model.is_graph:
             posterior = solve_local(fit.model, params, fit.data, seed=fit.seed).posterior if summed else fit.posterior
             one = posterior.sample(1, seed=draws.seed_of("local", number))[0]
             local, log_q = fit.model.local_value(one), log_q + float(posterior.log_prob(one).sum())
         yield params, local, log_q
+
+
+def _guide_draws(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Params, float]]:
+    """(globals, log q), some at a time: to isolate each by itself takes longer than to draw it."""
+    for start in range(0, draws.num_samples, _TOGETHER):
+        found = []
+        with torch.no_grad(), isolated(draws.seed_of("guide", start)), default_dtype(fit.data.x.dtype):
+            for _ in range(min(_TOGETHER, draws.num_samples - start)):
+                trace = poutine.trace(inner).get_trace(fit.data.x, mask=fit.data.mask)
+                trace.compute_log_prob()
+                found.append(_read(fit, trace.nodes))
+        yield from found
+
+
+def _read(fit: Fit, nodes: Any) -> tuple[Params, float]:
+    params = {site: nodes[site]["value"].detach() for site in fit.model.global_sites}
+    # An automatic guide samples a site's unconstrained value, and adds the volume of the transformation to the site.
+    own = [f"{site}{part}" for site in params for part in ("", "_unconstrained") if f"{site}{part}" in nodes]
+    return params, sum(float(nodes[name]["log_prob"].sum()) for name in own)
 
 
 def _log_prob_of_nodes(fit: Fit, local: Tensor) -> float:
