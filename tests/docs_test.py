@@ -39,7 +39,7 @@ def site():
 
 def test_every_public_name_has_one_place(site):
     text = "\n".join(site["api"].pages().values())
-    entry = re.compile(r"^\.\. py:currentmodule:: (\S+)\n\n\.\. auto(?:class|function|data):: (\S+)$", re.M)
+    entry = re.compile(r"^\.\. py:currentmodule:: (\S+)\n\n\.\. (?:autoclass|autofunction|py:data):: (\S+)$", re.M)
     documented = [f"{found[1]}.{found[2]}" for found in entry.finditer(text)]
     public = [f"{name.package}.{name.name}" for name in site["api"].public_names()]
     assert len(public) > 100

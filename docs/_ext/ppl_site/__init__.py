@@ -32,9 +32,11 @@ def _signature(
 
 
 def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Fields of named tuples say nothing but their number."""
+    """Left out: fields of named tuples, which say nothing but their number, and what others generate."""
     del app, what, name, skip, options
-    return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
+    ours = str(getattr(obj, "__module__", None) or "ppl_models").startswith(("ppl_models", "custom_inference"))
+    numbered = str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
+    return True if numbered or not ours else None
 
 
 def setup(app: Any) -> dict[str, Any]:

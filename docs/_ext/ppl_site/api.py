@@ -57,9 +57,11 @@ class Name:
         """Its docstring; of a value the comment before it that begins with ``#:``."""
         if self.is_class or self.is_function:
             return inspect.getdoc(self.value) or ""
-        source = inspect.getsource(sys.modules[self.module])
-        comment = re.search(rf"((?:^#: .*\n)+){self.name}\b", source, re.M)
-        return " ".join(line.removeprefix("#: ") for line in comment[1].splitlines()) if comment else ""
+        pattern = re.compile(rf"((?:^#: .*\n)+){self.name}\b", re.M)
+        for name, module in sorted(sys.modules.items()):
+            if name.startswith(self.package) and (comment := pattern.search(inspect.getsource(module))):
+                return " ".join(line.removeprefix("#: ") for line in comment[1].splitlines())
+        return ""
 
     @property
     def is_class(self) -> bool:
@@ -91,7 +93,7 @@ def _is(value: Any, kind: type) -> bool:
 
 
 def _is_method(name: Name) -> bool:
-    return inspect.isclass(name.value) and all(hasattr(name.value, part) for part in ("fit", "local_posterior", "name"))
+    return inspect.isclass(name.value) and inspect.isroutine(getattr(name.value, "fit", None))
 
 
 def _from(*modules: str) -> Callable[[Name], bool]:
@@ -125,7 +127,7 @@ def groups() -> list[Group]:
 _EXTENDING = "What own closed-form steps, guides and samplers are made of; see :doc:`/project/add_a_model`."
 _PROTOCOL = ("Example", "MODELS")
 #: Modules whose names are about making and handling fits.
-_FITS = ("default", "fit", "vem", "_search", "align")
+_FITS = ("default", "fit", "vem", "_search", "_checkpoint", "align")
 
 
 def public_names() -> Iterator[Name]:
@@ -223,5 +225,5 @@ def _entries(names: list[Name]) -> list[str]:
         elif name.is_function:
             lines += [f".. autofunction:: {name.name}", ""]
         else:
-            lines += [f".. autodata:: {name.name}", "   :no-value:", ""]
+            lines += [f".. py:data:: {name.name}", "", *(f"   {line}" for line in to_rst(name.text)), ""]
     return lines

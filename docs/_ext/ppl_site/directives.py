@@ -108,7 +108,7 @@ class ModelPictures(SphinxDirective):
             if image := _image(self, model.__name__):
                 section = nodes.section(ids=[nodes.make_id(model.__name__)])
                 section += nodes.title(text=model.__name__)
-                section += nodes.paragraph(text=f"{model.summary}.")
+                section += nodes.paragraph(text=f"{model.summary[:1].upper()}{model.summary[1:]}.")
                 section += image
                 found.append(section)
         return found or [nodes.paragraph(text="Nothing on the machine that built this site draws models.")]
