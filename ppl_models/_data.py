@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ppl_models import _sparse
-from ppl_models._containers import as_numbers, as_tensor, mask_values, sparse_matrix, unpacked
+from ppl_models._containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models._errors import CapacityError, DataError, DataWarning
 
 
@@ -90,6 +90,7 @@ def as_matrix(
     keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
         are made dense all the same.
     """
+    refuse_blocks(data)
     keep = keep_sparse and mask is None
     if isinstance(data, Data):
         if mask is not None:
