@@ -209,8 +209,8 @@ def _as_rows(path: Path, parts: dict[str, Stored], name: str) -> RowFile:
     large = sum(part.num_bytes for part in parts.values() if part.member is not None)
     if large > UNPACKED:
         raise CapacityError(
-            f"{path}: compressed, and {large / 2**20:.0f} MiB would have to be unpacked into memory (allowed: "
-            f"{UNPACKED / 2**20:.0f}); write it uncompressed (np.savez, save_npz(compressed=False)), or in several files",
+            f"{path}: compressed, and {large / 2**20:.0f} MiB would be unpacked into memory (allowed: "
+            f"{UNPACKED / 2**20:.0f}); write it uncompressed (np.savez, save_npz(compressed=False)), or in parts",
             needed_bytes=large,
             allowed_bytes=UNPACKED,
         )
