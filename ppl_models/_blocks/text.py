@@ -129,7 +129,7 @@ class TextsRows(TextRows):
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
         texts = _decoded(self.path, self.index.read(file, start))
-        return count_listed(texts, vocabulary=self.vocabulary).counts
+        return count_listed(texts, vocabulary=self.vocabulary, size=None).counts
 
 
 def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextsRows:
