@@ -52,7 +52,11 @@ class Fitting:
     def _found(self) -> Found:
         if self.find is not None:
             return self.find()
-        rows = self.rows.first_rows if isinstance(self.rows, StreamedRows) else self.rows
+        rows = self.rows
+        if isinstance(rows, StreamedRows):
+            if self.method.shuffle:
+                rows.draw(self.generator)
+            rows = rows.search_rows
         if self.method.search is None:
             return Found(self.steps.initial(self.model, rows, self.generator))
         found = search(self.steps, self.model, rows, self.method.search, self.generator, self.bar)
@@ -101,7 +105,7 @@ class Fitting:
             settings["watcher"] = self.keeper.watch
         streamed = isinstance(self.rows, StreamedRows)
         if self._stepwise:
-            settings |= {"batch_size": method.batch_size, "rates": method.rates}
+            settings |= {"batch_size": method.batch_size, "rates": method.rates, "shuffle": method.shuffle}
             if streamed:
                 return run_streaming(steps, self.model, self.rows, at, **settings)
             return run_stepwise(steps, self.model, self.rows, at.state[0], position=at, **settings)

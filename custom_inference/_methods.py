@@ -19,6 +19,7 @@ from custom_inference.tempered import TemperedEM
 from custom_inference.vem import EM, VariationalEM, named_guide
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
+from ppl_models._row_blocks import RowBlocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class Default:
     def name(self) -> str:
         return "default"
 
-    def _chosen(self, model: Model, data: Data) -> Any:
+    def _chosen(self, model: Model, data: Data | None) -> Any:
         from custom_inference.default import default_method
 
         return with_settings(default_method(model, data), self.settings)
@@ -47,6 +48,8 @@ class Default:
 
     def fit(self, model: Model, data: Any, *, mask: Any = None, dtype: Any = torch.float64, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
+        if isinstance(data, RowBlocks):
+            return self._chosen(model, None).fit(model, data, mask=mask, dtype=dtype, **arguments)
         checked = model.prepare(data, mask=mask, dtype=dtype)
         return self._chosen(model, checked).fit(model, checked, dtype=dtype, **arguments)
 

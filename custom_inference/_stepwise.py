@@ -28,6 +28,12 @@ def require_additive(steps: Steps) -> None:
         raise MethodError(f"the {steps.bound_name} M step needs every row at once; use batch_size=None")
 
 
+def require_blocks(steps: Steps) -> None:
+    """Raises MethodError for steps that cannot take rows block by block."""
+    if not (steps.additive or steps.by_pieces):
+        raise MethodError(f"the {steps.bound_name} M step needs every row at once, in memory")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rates:
     """rho_t = (t + delay)^-forgetting, at most 1, at the t-th minibatch, t = 0, 1, ... (tau_0 and kappa in 27.2)."""
@@ -135,17 +141,19 @@ def run_stepwise(
     generator: torch.Generator,
     progress: Progress | None = None,
     rates: Rates | None = None,
+    shuffle: bool = True,
     position: Position | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Stepwise EM on shuffled minibatches of rows in memory, from ``params`` or ``position``; see :class:`Stepwise`.
+    """Stepwise EM on minibatches of rows in memory, from ``params`` or ``position``; see :class:`Stepwise`.
 
     Then two full iterations give bound, locals and parameters that belong together.
     """
     require_additive(steps)
 
     def one_pass() -> Iterator[Any]:
-        for index in torch.randperm(len(rows), generator=generator).split(batch_size):
+        order = torch.randperm(len(rows), generator=generator) if shuffle else torch.arange(len(rows))
+        for index in order.split(batch_size):
             yield rows.select(index)
 
     at = position or Position((params, None))

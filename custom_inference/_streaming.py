@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +20,11 @@ from custom_inference._stepwise import Rates, Stepwise, require_additive
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import Params, ReadRows
 from ppl_models import Data, DataError, Model
+from ppl_models._data import concatenated
 from ppl_models._row_blocks import RowBlocks
+
+#: Blocks that the rows for the search are drawn from.
+_DRAWN = 8
 
 
 class BlockReader:
@@ -27,10 +34,13 @@ class BlockReader:
         self.steps, self.model, self.source = steps, model, source
         self._settings = {"dtype": dtype, "device": device}
 
-    def data(self) -> Iterator[Data]:
-        """The blocks of one pass. Raises DataError where they are not as many rows as the source says."""
+    def data(self, generator: torch.Generator | None = None) -> Iterator[Data]:
+        """The blocks of one pass, with a generator in random order.
+
+        Raises DataError where they are not as many rows as the source says.
+        """
         found = 0
-        for block in self.source:
+        for block in self.source if generator is None else self.source.shuffled(generator):
             data = self._prepared(block)
             del block  # before the next one is read
             found += len(data)
@@ -41,18 +51,29 @@ class BlockReader:
             raise DataError(problem, axis=self.model.row_axis, expected=f"{self.source.num_rows}, as num_rows says")
 
     def _prepared(self, block: Any) -> Data:
-        if not self.source.coords:
+        labels = self.source.coords.get("feature")
+        if labels is None:
             return self.model.prepare(block, **self._settings)
-        like = Data(x=torch.zeros(0, len(self.source.coords["feature"])), coords=self.source.coords)
-        return self.model.prepare_new(block, like, **self._settings)
+        like = Data(x=torch.zeros(0, len(labels)), coords=self.source.coords)
+        data = self.model.prepare_new(block, like, **self._settings)
+        return replace(data, coords={"feature": labels, **data.coords})
 
-    def batches(self, batch_size: int) -> Iterator[Any]:
-        """Minibatches in the order of the source; none crosses from a block into the next."""
-        for data in self.data():
+    def batches(self, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
+        """Minibatches; none crosses from a block into the next.
+
+        In the order of the source; or, with a generator, of blocks in random order, and of rows in random order in
+        each block.
+        """
+        for data in self.data(generator):
             rows = self.steps.rows(data)
             del data
+            order = None if generator is None else torch.randperm(len(rows), generator=generator)
             for start in range(0, len(rows), batch_size):
-                yield rows if batch_size >= len(rows) else rows.select(slice(start, start + batch_size))
+                chosen = slice(start, start + batch_size)
+                if batch_size >= len(rows):
+                    yield rows  # whose order does not matter
+                else:
+                    yield rows.select(chosen if order is None else order[chosen].to(rows.like.device))
             del rows
 
 
@@ -67,6 +88,7 @@ class StreamedRows(ReadRows):
         self.reader = reader
         self.first = next(iter(reader.data()))
         self.first_rows = reader.steps.rows(self.first)
+        self.search_rows = self.first_rows
         self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="ppl-locals-")
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -109,10 +131,28 @@ class StreamedRows(ReadRows):
         self._forget({before, self._generations, self._pinned})
         return EStep(total, {"generation": torch.tensor(self._generations)}, torch.stack(bounds).sum().reshape(1))
 
+    def pieces(self, steps: Steps, locals_: dict[str, Tensor]) -> Iterator[tuple[Any, dict[str, Tensor]]]:
+        generation = int(locals_["generation"])
+        for number, data in enumerate(self.reader.data()):
+            yield steps.rows(data), self._kept(generation, number) or {}
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Search for starts on as many rows as the first block has, drawn from ``_DRAWN`` blocks at random.
+
+        The first block alone may be all of one kind where the rows are sorted by anything.
+        """
+        if len(self) == len(self.first_rows):
+            return
+        size = len(self.first)
+        take, parts = -(-size // min(_DRAWN, -(-len(self) // size))), []
+        for data in itertools.islice(self.reader.data(generator), _DRAWN):
+            parts.append(data.rows(torch.randperm(len(data), generator=generator)[:take].to(data.x.device)))
+        self.search_rows = self.reader.steps.rows(concatenated(parts))
+
     def scaled_statistics(self, steps: Steps, params: Params, generator: torch.Generator) -> dict[str, Tensor]:
-        """Those of the first block, as many rows as there are in all."""
-        found = steps.e_step(params, self.first_rows, generator=generator).statistics
-        return {name: value * (len(self) / len(self.first_rows)) for name, value in found.items()}
+        """Those of the rows that starts are searched for on, as many rows as there are in all."""
+        found = steps.e_step(params, self.search_rows, generator=generator).statistics
+        return {name: value * (len(self) / len(self.search_rows)) for name, value in found.items()}
 
     def _file(self, generation: int, block: int) -> Path:
         return self._folder / f"{generation}-{block}.safetensors"
@@ -127,7 +167,6 @@ class StreamedRows(ReadRows):
         for path in self._folder.iterdir():
             if _generation(path) not in needed:
                 path.unlink()
-
 
     def finished(self, steps: Steps, run: Run, generator: torch.Generator) -> Run:
         """The run with the locals and bounds of the first block, as those of a fit."""
@@ -155,15 +194,16 @@ def run_streaming(
     tolerance: float,
     rates: Rates,
     generator: torch.Generator,
+    shuffle: bool = True,
     progress: Progress | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Stepwise EM on minibatches in the order of the source; the last pass only looks."""
+    """Stepwise EM on minibatches, shuffled as far as the source can be; the last pass only looks."""
     require_additive(steps)
+    order = generator if shuffle else None
     online = Stepwise.at(steps, model, len(rows), at, rates, generator, progress)
-    online.climb(
-        lambda: rows.reader.batches(batch_size), max_iterations=max_iterations, tolerance=tolerance, watcher=watcher
-    )
+    one_pass = functools.partial(rows.reader.batches, batch_size, order)
+    online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
     trace = list(online.trace)
     if not online.interrupted:
         trace += _judged(online, rows.reader, batch_size)

@@ -18,7 +18,7 @@ from custom_inference._loop import Run
 from custom_inference._pool import ALONE, Pool
 from custom_inference._progress import Progress
 from custom_inference._search import Search
-from custom_inference._stepwise import Rates, require_additive
+from custom_inference._stepwise import Rates, require_additive, require_blocks
 from custom_inference._streaming import BlockReader, StreamedRows
 from custom_inference.engines import Local, LocalSolver, local_of
 from custom_inference.fit import Fit, check_init
@@ -46,7 +46,10 @@ class VariationalEM:
     max_iterations, tolerance: stop when the objective gains less than ``tolerance`` per row.
     search: how good starting values are found (restarts, annealing, over-complete starts and pruning);
         ``None`` runs once from one random start.
-    batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step. Needed for ``RowBlocks``.
+    batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step.
+    shuffle: take minibatches in random order, another one on every pass (of ``RowBlocks``: the blocks, as far as the
+        source can be read in any order, and the rows within each), and rows for the search from several blocks;
+        ``False`` takes them as they come, which misleads where rows are sorted by anything.
     delay, forgetting: of stepwise EM's averages, rho_t = (t + delay)^-forgetting (tau_0 and kappa in 002, alg. 27.2).
     checkpoint: a path, or a :class:`Checkpoint`: the state is kept there, and the same call goes on from it.
     accelerate: "squarem" or "anderson" extrapolate EM's steps, safeguarded; ``None`` does not; "default" leaves it to
@@ -58,6 +61,7 @@ class VariationalEM:
     tolerance: float = 1e-5
     search: Search | None = field(default_factory=Search)
     batch_size: int | None = None
+    shuffle: bool = True
     accelerate: str | None = "default"
     delay: float = 2.0
     forgetting: float = 0.6
@@ -101,8 +105,9 @@ class VariationalEM:
     ) -> Fit:
         """Fit the model. With ``init`` the search is skipped and EM starts there.
 
-        Of ``RowBlocks`` one block is in memory at a time: starts are searched for on the first, and ``Fit.data``,
-        ``Fit.local`` and ``Fit.evidence`` are those of the first. Without ``batch_size`` every iteration reads all
+        Of ``RowBlocks`` one block is in memory at a time: starts are searched for on as many rows as the first has,
+        drawn from several (``shuffle=False``: on the first), and ``Fit.data``, ``Fit.local`` and ``Fit.evidence`` are
+        those of the first. Without ``batch_size`` every iteration reads all
         blocks, and what is found is what the same rows would give in memory from that start.
         """
         if isinstance(data, RowBlocks):
@@ -125,9 +130,11 @@ class VariationalEM:
         self, model: Model, source: RowBlocks, mask: Any, seed: int, settings: Any, init: Any, progress: bool
     ) -> Fit:
         steps, start = self.steps(model), check_init(model, init)
+        if model.is_graph:
+            raise MethodError("RowBlocks for a model of graphs, whose nodes are no independent rows")
         if mask is not None:
             raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")
-        require_additive(steps)
+        (require_blocks if self.batch_size is None else require_additive)(steps)
         begin, generator = time.perf_counter(), torch.Generator().manual_seed(seed)
         bar = Progress(None, self.name, enabled=progress)
         with bar, torch.no_grad(), StreamedRows(BlockReader(steps, model, source, **settings), self._folder()) as rows:

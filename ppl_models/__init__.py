@@ -1,6 +1,8 @@
 """Generative models of discrete data with latent variables, each a Pyro program."""
 
 from ppl_models import datasets, distributions
+from ppl_models._blocks.door import row_blocks
+from ppl_models._blocks.folder import open_blocks, save_blocks
 from ppl_models._component_model import ComponentModel
 from ppl_models._corpus import documents
 from ppl_models._data import Data, as_binary, as_counts, as_matrix
@@ -20,7 +22,7 @@ from ppl_models._graph import graph
 from ppl_models._graph_data import GraphData, as_graph, largest_component
 from ppl_models._graph_model import GraphModel
 from ppl_models._model import Example, Model
-from ppl_models._row_blocks import RowBlocks, open_blocks, save_blocks
+from ppl_models._row_blocks import RowBlocks
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
 from ppl_models.covariate_sbm import CovariateSBM
 from ppl_models.cvq import CVQ
@@ -109,5 +111,6 @@ __all__ = [
     "graph",
     "largest_component",
     "open_blocks",
+    "row_blocks",
     "save_blocks",
 ]

@@ -13,10 +13,23 @@ import xarray as xr
 from torch import Tensor
 
 from ppl_models import _sparse
-from ppl_models._errors import DataError
+from ppl_models._errors import DataError, MethodError
 
 #: What the axes of the models' data are called. A labelled array that has them the other way round is transposed.
 _ROWS, _COLUMNS = ("row", "document", "node"), ("feature", "word", "to_node")
+
+
+class NotInMemory:
+    """Rows that are read block by block: no data for what needs all of them at once."""
+
+
+def refuse_blocks(data: Any) -> None:
+    """Raises MethodError for rows that are read block by block."""
+    if isinstance(data, NotInMemory):
+        raise MethodError(
+            f"{type(data).__name__} where all rows are needed in memory; VariationalEM and EM fit to them, without a "
+            "mask beside them, and everything else takes single blocks"
+        )
 
 
 def labels_of(index: Sequence[Hashable]) -> list[Any] | None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ppl_models import _sparse
-from ppl_models._containers import as_numbers, as_tensor, mask_values, sparse_matrix, unpacked
+from ppl_models._containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models._errors import CapacityError, DataError, DataWarning
 
 
@@ -75,6 +75,21 @@ class Data:
         return Data(x=_sparse.select_rows(self.x, index), mask=mask, coords=coords)
 
 
+def concatenated(parts: Sequence[Data]) -> Data:
+    """The rows of all, one after the other, with the labels that the first has of the columns."""
+    masks = None
+    if any(part.mask is not None for part in parts):
+        masks = [torch.ones_like(p.x, dtype=torch.bool) if p.mask is None else p.mask for p in map(Data.dense, parts)]
+        parts = [part.dense() for part in parts]
+    if all(part.is_sparse for part in parts):
+        stacked = scipy.sparse.vstack([_sparse.to_scipy(part.x) for part in parts], format="csr")
+        x = _sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
+    else:
+        x = torch.cat([part.dense().x for part in parts])
+    coords = {axis: labels for axis, labels in parts[0].coords.items() if axis == "feature"}
+    return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords)
+
+
 def as_matrix(
     data: Any,
     *,
@@ -90,6 +105,7 @@ def as_matrix(
     keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
         are made dense all the same.
     """
+    refuse_blocks(data)
     keep = keep_sparse and mask is None
     if isinstance(data, Data):
         if mask is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ppl_models import _sparse
 from ppl_models._containers import labels_of as _labels
+from ppl_models._containers import refuse_blocks
 from ppl_models._data import Data, _refuse, as_matrix
 from ppl_models._errors import DataError, DataWarning
 from ppl_models._words import Counted, Vocabulary, count_texts, count_tokens, say_unknown
@@ -77,6 +78,7 @@ def refuse_non_counts(data: Data, *, site: str) -> None:
 
 def listed_documents(data: Any, *, site: str = "x") -> tuple[list[Any], list[Any] | None] | None:
     """The documents one by one with their labels, or None where the data are a matrix."""
+    refuse_blocks(data)
     if isinstance(data, str | bytes):
         problem = f"a single {type(data).__name__}, {data[:30]!r}"
         raise DataError(problem, site=site, expected="a list of documents; documents(...) reads files")

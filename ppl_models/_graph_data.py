@@ -11,7 +11,7 @@ import scipy.sparse
 import torch
 
 from ppl_models import _sparse
-from ppl_models._containers import is_name, plausible_size
+from ppl_models._containers import is_name, plausible_size, refuse_blocks
 from ppl_models._errors import DataError, DataWarning, unknown_name
 from ppl_models._graph_edges import KINDS, Edges, settled
 from ppl_models._graph_lists import Reading, read_edges
@@ -64,6 +64,7 @@ def read_graph_data(
     warn_symmetric: bool = False,
 ) -> GraphData:
     """What :func:`ppl_models.graph` and :func:`as_graph` do alike: any container but a file."""
+    refuse_blocks(source)
     if kind not in KINDS:
         raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")), site=site)
     if (source is None) == (edges is None):

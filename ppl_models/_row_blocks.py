@@ -1,35 +1,25 @@
-"""Rows that do not fit into memory: read in blocks, anew on every pass.
-
-A folder of blocks holds one CSR matrix as three raw arrays that grow at their ends, and ``blocks.json``:
-
-    starts.bin   int64 (N + 1,)    where each row's entries begin
-    columns.bin  int32 (entries,)  their columns
-    values.bin   float32 (entries,) their values (whole numbers up to 2^24 are exact)
-"""
+"""Rows that do not fit into memory: read in blocks, anew on every pass."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import scipy.sparse
+import torch
 
-from ppl_models import _sparse
-from ppl_models._atomic import PARTIAL, flush, write_text
-from ppl_models._data import Data, as_matrix
-from ppl_models._errors import DataError, FileFormatError
-
-_PARTS = {"starts": np.int64, "columns": np.int32, "values": np.float32}
-_ABOUT = "blocks.json"
+from ppl_models._blocks.files import FileBlocks, HeldRows
+from ppl_models._containers import NotInMemory
+from ppl_models._data import as_matrix
+from ppl_models._errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowBlocks:
-    """A source of blocks of rows. ``VariationalEM(batch_size=...)`` fits to it with one block in memory at a time.
+class RowBlocks(NotInMemory):
+    """A source of blocks of rows. ``VariationalEM`` fits to it with one block in memory at a time.
+
+    :func:`row_blocks` opens files as one; or, of anything else:
 
     read: called for every pass; returns the blocks in order, each anything that the model's ``prepare`` takes (a
         scipy sparse matrix, an array, a DataFrame, a list of texts for document models, a :class:`Data`).
@@ -55,132 +45,61 @@ class RowBlocks:
     def of(cls, data: Any, block_rows: int) -> RowBlocks:
         """Blocks of ``block_rows`` rows of data in memory."""
         checked = as_matrix(data, keep_sparse=True)
-        parts = range(0, len(checked), _at_least_one(block_rows))
-
-        def read() -> Iterator[Data]:
-            return (checked.rows(slice(start, start + block_rows)) for start in parts)
-
         coords = {axis: labels for axis, labels in checked.coords.items() if axis == "feature"}
-        return cls(read=read, num_rows=len(checked), coords=coords)
+        return cls(read=FileBlocks.of([HeldRows(checked)], block_rows), num_rows=len(checked), coords=coords)
+
+    def shuffled(self, generator: torch.Generator) -> Iterator[Any]:
+        """All blocks in random order, as far as the source can be read in any: a plain ``read`` keeps its own."""
+        return self.read.shuffled(generator) if isinstance(self.read, FileBlocks) else iter(self)
+
+    def part(self, rank: int, size: int) -> RowBlocks:
+        """Every ``size``-th block from the ``rank``-th on: what one of several processes reads.
+
+        The rows of files are counted without reading them; those of a plain ``read`` by a pass over the blocks.
+
+        Raises DataError where there are fewer blocks than processes.
+        """
+        if not 0 <= rank < size:
+            raise DataError(f"part {rank} of {size}", expected=f"0 to {size - 1}")
+        if size == 1:
+            return self
+        if isinstance(self.read, FileBlocks):
+            chosen = self.read.part(rank, size)
+            return replace(self, read=chosen, num_rows=chosen.num_rows)
+        every = _Every(self.read, rank, size)
+        rows = sum(_length(block) for block in every())
+        if not rows:
+            found = f"no block for process {rank} of {size}"
+            raise DataError(found, axis="row", expected="at least one block for each process")
+        return replace(self, read=every, num_rows=rows)
+
+    def map(self, change: Callable[[Any], Any]) -> RowBlocks:
+        """The same source with every block changed as it is read, to one of as many rows (``lambda x: x > 0.5``)."""
+        read = self.read.map(change) if isinstance(self.read, FileBlocks) else _Changed(self.read, change)
+        return replace(self, read=read)
 
 
-def save_blocks(folder: str | Path, blocks: Iterable[Any], *, vocabulary: Sequence[Any] | None = None) -> Path:
-    """Writes blocks of counts, one after the other, as a folder that :func:`open_blocks` reads; returns the folder.
+@dataclass(frozen=True)
+class _Every:
+    """Every size-th block of what can only be read in order."""
 
-    blocks: scipy sparse matrices, arrays, ... of the same number of columns. One is in memory at a time.
-    vocabulary: the columns' labels; by default those of the first block, if it has some.
+    read: Callable[[], Iterable[Any]]
+    rank: int
+    size: int
 
-    Raises
-    ------
-    FileFormatError: a folder that holds something already; but for what a run that was cut short left.
-    DataError: no rows, missing entries, values that are no whole numbers from 0 to 2^24, blocks of different widths.
-    """
-    target = Path(folder)
-    if target.exists() and (not target.is_dir() or not all(map(_is_left, target.iterdir()))):
-        raise FileFormatError(f"{target}: holds something already; blocks go into a new folder")
-    made = not target.exists()
-    target.mkdir(parents=True, exist_ok=True)
-    try:
-        about = _write_parts(target, blocks, None if vocabulary is None else list(vocabulary))
-        # Last: a folder without it was not written to its end.
-        write_text(target / _ABOUT, json.dumps(about))
-    except BaseException:
-        for one in filter(_is_left, target.iterdir()):
-            one.unlink()
-        if made:
-            target.rmdir()
-        raise
-    return target
+    def __call__(self) -> Iterator[Any]:
+        return itertools.islice(self.read(), self.rank, None, self.size)
 
 
-def _is_left(path: Path) -> bool:
-    """Whether this may have been left in its folder by a run that was cut short, as long as there is no _ABOUT."""
-    return path.suffix == PARTIAL or path.name in [f"{name}.bin" for name in _PARTS]
+@dataclass(frozen=True)
+class _Changed:
+    read: Callable[[], Iterable[Any]]
+    change: Callable[[Any], Any]
+
+    def __call__(self) -> Iterator[Any]:
+        return (self.change(block) for block in self.read())
 
 
-def _write_parts(target: Path, blocks: Iterable[Any], labels: list[Any] | None) -> dict[str, Any]:
-    """The arrays of all blocks, and what ``blocks.json`` says of them."""
-    width, rows, entries = 0, 0, 0
-    files = {name: (target / f"{name}.bin").open("wb") for name in _PARTS}
-    try:
-        files["starts"].write(np.zeros(1, np.int64).tobytes())
-        for number, block in enumerate(blocks):
-            checked = as_matrix(block, keep_sparse=True)
-            labels = checked.coords.get("feature") if number == 0 and labels is None else labels
-            width = width if number else checked.num_features
-            matrix = _counts(checked, number, width)
-            parts = {"starts": matrix.indptr[1:] + entries, "columns": matrix.indices, "values": matrix.data}
-            for name, kind in _PARTS.items():
-                files[name].write(np.asarray(parts[name], dtype=kind).tobytes())
-            rows, entries = rows + len(checked), entries + matrix.nnz
-    finally:
-        for file in files.values():
-            file.close()
-    if not rows:
-        raise DataError("no blocks", expected="at least one row")
-    if labels is not None and len(labels) != width:
-        raise DataError(f"{len(labels)} labels for {width} columns", axis="feature", expected="one label a column")
-    for name in _PARTS:
-        flush(target / f"{name}.bin")
-    return {"rows": rows, "columns": width, "entries": entries, "vocabulary": labels}
-
-
-def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
-    """The rows of a folder that :func:`save_blocks` wrote, mapped into memory and read block by block.
-
-    Raises FileFormatError for a folder that is none, or whose arrays were cut short.
-    """
-    source, step = Path(folder), _at_least_one(block_rows)
-    try:
-        about = json.loads((source / _ABOUT).read_text(encoding="utf-8"))
-        rows, width, entries = (int(about[name]) for name in ("rows", "columns", "entries"))
-        labels = about.get("vocabulary")
-        if labels is not None and (not isinstance(labels, list) or len(labels) != width):
-            raise ValueError(f"a vocabulary that does not name the {width} columns")
-    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:
-        raise FileFormatError(f"{source}: no folder of blocks ({error})") from None
-    sizes = {"starts": rows + 1, "columns": entries, "values": entries}
-    for name, kind in _PARTS.items():
-        path, needed = source / f"{name}.bin", sizes[name] * np.dtype(kind).itemsize
-        found = path.stat().st_size if path.is_file() else 0
-        if found != needed:
-            raise FileFormatError(f"{path}: {found} bytes, expected {needed}")
-
-    def read() -> Iterator[scipy.sparse.csr_matrix]:
-        arrays = {name: _mapped(source / f"{name}.bin", kind) for name, kind in _PARTS.items()}
-        for first in range(0, rows, step):
-            starts = np.array(arrays["starts"][first : first + step + 1])
-            if (np.diff(starts) < 0).any() or not 0 <= starts[0] <= starts[-1] <= entries:
-                raise FileFormatError(f"{source / 'starts.bin'}: damaged after row {first}; rows end before they begin")
-            inside = slice(int(starts[0]), int(starts[-1]))
-            columns = np.array(arrays["columns"][inside])
-            if ((columns < 0) | (columns >= width)).any():
-                raise FileFormatError(f"{source / 'columns.bin'}: damaged after row {first}; columns beyond {width}")
-            parts = (np.array(arrays["values"][inside]), columns, starts - starts[0])
-            yield scipy.sparse.csr_matrix(parts, shape=(len(starts) - 1, width))
-
-    return RowBlocks(read=read, num_rows=rows, coords={} if labels is None else {"feature": labels})
-
-
-def _mapped(path: Path, kind: Any) -> Any:
-    return np.memmap(path, dtype=kind, mode="r") if path.stat().st_size else np.empty(0, kind)
-
-
-def _counts(checked: Data, number: int, width: int) -> scipy.sparse.csr_matrix:
-    where = f"block {number}"
-    if checked.mask is not None:
-        raise DataError(f"{where} has missing entries", expected="counts")
-    if checked.num_features != width:
-        raise DataError(f"{where} has {checked.num_features} columns", axis="feature", expected=f"{width}")
-    x = checked.x if checked.is_sparse else _sparse.from_dense(checked.x)
-    matrix = _sparse.to_scipy(x)
-    wrong = (matrix.data < 0) | (matrix.data > 2**24) | (matrix.data != np.round(matrix.data))
-    if wrong.any():
-        raise DataError(f"{where} has {matrix.data[wrong][0]:g}", expected="whole numbers from 0 to 2^24")
-    return matrix
-
-
-def _at_least_one(block_rows: int) -> int:
-    if block_rows < 1:
-        raise DataError(f"block_rows = {block_rows}", expected="at least 1")
-    return block_rows
+def _length(block: Any) -> int:
+    shape = getattr(block, "shape", None)
+    return int(shape[0]) if shape else len(block)

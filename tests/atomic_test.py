@@ -22,8 +22,9 @@ import custom_inference
 import ppl_models
 from custom_inference import EM, Fit, _store
 from custom_inference._cli_output import save_figure, write_json
-from ppl_models import NOCA, DataError, FileFormatError, _atomic, _row_blocks, open_blocks, save_blocks
+from ppl_models import NOCA, DataError, FileFormatError, _atomic, open_blocks, save_blocks
 from ppl_models._atomic import PARTIAL, write_text, written
+from ppl_models._blocks import folder
 
 
 class Failed(Exception):
@@ -200,7 +201,7 @@ def test_folders_of_blocks_that_fail_leave_nothing(error, tmp_path, monkeypatch)
         save_blocks(tmp_path / "b", _blocks(0))
     assert not any((tmp_path / "b").iterdir())
     with monkeypatch.context() as broken:
-        broken.setattr(_row_blocks, "write_text", _fail)
+        broken.setattr(folder, "write_text", _fail)
         with pytest.raises(Failed):
             save_blocks(tmp_path / "b", _blocks(1))
     assert len(open_blocks(save_blocks(tmp_path / "b", _blocks(3)))) == 6
@@ -244,6 +245,6 @@ def test_every_writer_goes_through_the_helper():
     files = [path for root in roots for path in root.rglob("*.py") if path.name != "_atomic.py"]
     files.append(Path(next(iter(benchmarks.__path__))) / "_report.py")
     found = [one for path in files for one in _written_directly(path)]
-    allowed = ("_row_blocks.py: (target / f'{name}.bin').open('wb')", "_axes.py: self.savefig(buffer",
+    allowed = ("folder.py: (target / f'{name}.bin').open('wb')", "_axes.py: self.savefig(buffer",
                "_demo.py: fit.save(", "_cli_output.py: fit.save(", "fit.py: _store.save(")  # fmt: skip
     assert [one for one in found if not one.startswith(allowed)] == []

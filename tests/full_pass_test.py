@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from custom_inference import EM, VariationalEM
-from custom_inference.engines import engines_of, steps_for
-from ppl_models import MODELS, MethodError, RowBlocks
+from custom_inference.engines import engines_of
+from ppl_models import MODELS, RowBlocks
 
 #: Compiled passes over documents take the documents before them into account within a pass, which are other ones where
 #: the documents are read in blocks: same fixed points, another way there.
@@ -20,7 +20,7 @@ def cases():
         if model.is_graph:
             continue
         for bound in engines_of(model):
-            if bound not in _SEQUENTIAL and steps_for(model, bound).additive:
+            if bound not in _SEQUENTIAL:
                 yield pytest.param(name, bound, id=f"{name}-{bound}")
 
 
@@ -59,13 +59,7 @@ def test_leaps_and_their_refusals_read_the_right_locals():
     torch.testing.assert_close(streamed.elbo, memory.elbo, rtol=1e-9, atol=1e-9)
 
 
-def test_steps_that_need_all_rows_refuse():
-    example = MODELS["noca"].example()
-    with pytest.raises(MethodError, match="needs every row at once"):
-        VariationalEM(guide="factorized").fit(example.model, RowBlocks.of(example.data, 9), progress=False)
-
-
-def test_the_search_is_made_on_the_first_block():
+def test_the_search_is_made_on_some_rows():
     example = MODELS["mixture_of_bernoullis"].example()
     fit = EM(max_iterations=20).fit(example.model, RowBlocks.of(example.data, 50), progress=False)
     assert "starts found" in fit.status

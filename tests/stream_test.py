@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def counts():
 
 
 MODEL = LDA(num_topics=4, vocabulary_size=30)
-ONLINE = VariationalEM(guide="vb", batch_size=10, max_iterations=3, search=None)
+ONLINE = VariationalEM(guide="vb", batch_size=10, max_iterations=3, search=None, shuffle=False)
 
 
 def blocks_of(x, size):
@@ -115,8 +116,6 @@ def test_one_full_batch_with_rate_one_is_batch_vb(counts):
 
 def test_a_minibatch_is_the_step_of_algorithm_27_2(counts):
     """b~ <- (1 - rho) b~ + rho (gamma + N / B sum n c~), against the NumPy reference."""
-    from dataclasses import replace
-
     steps = replace(steps_for(MODEL, "vb"), cold_sweeps=3000, threshold=1e-13)
     rows, generator = steps.rows(MODEL.prepare(counts)), torch.Generator().manual_seed(1)
     start = steps.initial(MODEL, rows, generator)
@@ -205,8 +204,8 @@ def test_peak_memory_does_not_grow_with_the_rows(tmp_path):
     for name, rows in (("short", 2_000), ("long", 16_000)):
         parts = (scipy.sparse.random(500, 300, density=0.1, random_state=rng) for _ in range(rows // 500))
         whole = (scipy.sparse.csr_matrix(np.ceil(part.toarray())) for part in parts)
-        source = open_blocks(save_blocks(tmp_path / name, whole), block_rows=500)
-        method = VariationalEM(guide="vb", batch_size=500, max_iterations=1, search=None)
+        source = open_blocks(save_blocks(tmp_path / name, whole), block_rows=250)
+        method = VariationalEM(guide="vb", batch_size=250, max_iterations=1, search=None)
         model = LDA(num_topics=3, vocabulary_size=300)
         method.fit(model, source, progress=False)  # compiled and loaded
         tracemalloc.start()
@@ -248,7 +247,7 @@ def test_what_cannot_be_streamed_is_refused(counts):
 
 
 def test_memory_fits_report_what_they_saw(counts):
-    fit = ONLINE.fit(MODEL, counts, progress=False)
+    fit = replace(ONLINE, shuffle=True).fit(MODEL, counts, progress=False)
     assert fit.details["rows_seen"] == list(range(10, 280, 10))
     assert len(fit.details["minibatch_bounds"]) == 27
     steps = steps_for(MODEL, "vb")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -43,6 +43,10 @@ class ReadRows(abc.ABC):
     def e_step(self, steps: Steps, params: Params, locals_: dict[str, Tensor] | None, **settings: Any) -> EStep:
         """The statistics of all rows, and the sum of their bounds (1,)."""
 
+    @abc.abstractmethod
+    def pieces(self, steps: Steps, locals_: dict[str, Tensor]) -> Iterator[tuple[Any, dict[str, Tensor]]]:
+        """The rows block by block, each with its locals of the E step that gave ``locals_``."""
+
 
 class Steps(abc.ABC):
     """E and M step of one model under one family of local posteriors.
@@ -55,6 +59,8 @@ class Steps(abc.ABC):
     bound_name: ClassVar[str]
     #: Whether the statistics alone determine the M step (minibatches need that).
     additive: ClassVar[bool] = True
+    #: Whether an M step that does need the rows takes them by ``pieces``, so that they need not be in memory at once.
+    by_pieces: ClassVar[bool] = False
     #: The acceleration that runs of these steps use unless told otherwise: None, "squarem" or "anderson".
     accelerate: ClassVar[str | None] = None
     #: Whether the globals have a posterior too: the bound is then one on log p(x), none at given globals.
@@ -98,6 +104,10 @@ class Steps(abc.ABC):
         if isinstance(rows, ReadRows):
             return rows.e_step(self, params, locals_, **settings)
         return self.e_step(params, rows, locals_, **settings)
+
+    def pieces(self, rows: Any, locals_: dict[str, Tensor]) -> Iterable[tuple[Any, dict[str, Tensor]]]:
+        """This process's rows and their locals, to sum over in an M step: block by block, or, in memory, at once."""
+        return rows.pieces(self, locals_) if isinstance(rows, ReadRows) else [(rows, locals_)]
 
     def looked(self, params: Params, rows: Any) -> EStep:
         """What all rows, of all processes, say at given values of the globals: what ``starting`` begins with."""

@@ -15,6 +15,7 @@ g -> -0 * phi(theta_0) = 0; q is kept above the smallest normal number, where th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -31,6 +32,10 @@ from custom_inference.steps.noca_propose import InformedStarts
 from custom_inference.steps.noca_truncated import likely_codes
 from ppl_models import Model
 from ppl_models.distributions import log1mexp
+
+#: What sums over the rows of a block need of the rows, q (E, K) and lambda (N, K); and those sums.
+Ready = Callable[[BinaryRows, Tensor, Tensor], tuple[Tensor, ...]]
+Terms = Callable[..., list[Tensor]]
 
 
 def _safe(q: Tensor) -> Tensor:
@@ -89,6 +94,7 @@ class NocaFactorized(InformedStarts):
     start: str = "codes"
     bound_name: ClassVar[str] = "factorized"
     additive: ClassVar[bool] = False
+    by_pieces: ClassVar[bool] = True
 
     def first_q(self, params: Params, rows: BinaryRows) -> Tensor:
         """q in proportion to lambda_i theta_ij / (theta_ij + theta_0j), (E, K), lambda as ``start`` says.
@@ -154,52 +160,76 @@ class NocaFactorized(InformedStarts):
         return q, mean, self.bound(params, rows, gain, mean)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
-        """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each)."""
-        q, mean = step.locals["q"], step.locals["mean"]
+        """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each).
+
+        Of rows that are read block by block every step of Newton's method reads them, and their q and lambda, once.
+        """
         source, count = step.statistics["source"], round(float(step.statistics["rows"]))
         new = {**params, "source_prior": prior_mode(model, params, source, count)}
-        new["loading"] = -torch.expm1(-self._loading_roots(model, new, rows, q, mean))
-        new["leak"] = -torch.expm1(-self._leak_roots(model, new, rows, q, mean))
+        new["loading"] = -torch.expm1(-self._loading_roots(model, new, rows, step.locals))
+        new["leak"] = -torch.expm1(-self._leak_roots(model, new, rows, step.locals))
         return new
 
-    def _loading_roots(self, model: Model, params: Params, rows: BinaryRows, q: Tensor, mean: Tensor) -> Tensor:
+    def _sums(self, ready: Ready, rows: BinaryRows, locals_: dict[str, Tensor]) -> Callable[[Terms], list[Tensor]]:
+        """What sums terms over all rows of all processes; ``ready`` is made once where the rows are in memory."""
+        pieces = self.pieces(rows, locals_)
+        held = [ready(part, kept["q"], kept["mean"]) for part, kept in pieces] if isinstance(pieces, list) else None
+
+        def total(terms: Terms) -> list[Tensor]:
+            read = ((part, kept["q"], kept["mean"]) for part, kept in self.pieces(rows, locals_))
+            found = (terms(*constants) for constants in (held or (ready(*one) for one in read)))
+            return list(self.pool.total(*(sum(each[1:], each[0]) for each in zip(*found, strict=True))))
+
+        return total
+
+    def _loading_roots(self, model: Model, params: Params, rows: BinaryRows, locals_: dict[str, Tensor]) -> Tensor:
         """sum_n lambda_ni [-m_nj + x_nj / (1 - A)] + (a - 1) / (e^theta - 1) - (b - 1) = 0."""
         theta, theta0 = thetas(params)
-        row, column = rows.nonzero
         a, b = beta_parameters(model, "loading", theta)
-        [present] = self.pool.total(rows.observed_sum(mean))
-        weight, scale, base = mean[row], _safe(q).reciprocal(), theta0[column, None]
 
-        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
+        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> tuple[Tensor, ...]:
+            row, column = part.nonzero
+            return column, mean[row], _safe(q).reciprocal(), theta0[column, None], part.observed_sum(mean)
+
+        def terms(t: Tensor, column: Tensor, weight: Tensor, scale: Tensor, base: Tensor, seen: Tensor) -> list[Tensor]:
             absent = t.T.contiguous().index_select(0, column).mul_(scale).add_(base).neg_().exp_()
             on = 1 - absent
             share = weight / on
             first = _by_feature(share, column, t)
-            second = _by_feature(share.mul_(absent).mul_(scale).div_(on), column, t)
-            first, second = self.pool.total(first, second)
+            return [first, _by_feature(share.mul_(absent).mul_(scale).div_(on), column, t), seen]
+
+        total = self._sums(ready, rows, locals_)
+
+        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
+            first, second, present = total(lambda *constants: terms(t, *constants))
             pull = (a - 1) / torch.expm1(t)
             return _balance(first + pull, -second - pull * (1 + 1 / torch.expm1(t)), present + b - 1)
 
         low, high = torch.full_like(theta, FLOOR), torch.full_like(theta, -math.log(FLOOR))
         return decreasing_root(derivative, low, high, theta)
 
-    def _leak_roots(self, model: Model, params: Params, rows: BinaryRows, q: Tensor, mean: Tensor) -> Tensor:
+    def _leak_roots(self, model: Model, params: Params, rows: BinaryRows, locals_: dict[str, Tensor]) -> Tensor:
         """sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] = #zeros."""
         theta, theta0 = thetas(params)
-        row, column = rows.nonzero
         a, b = beta_parameters(model, "leak", theta0)
-        [zeros] = self.pool.total(rows.zeros.sum(0))
-        on, shift = mean[row] * q, theta.T[column] / _safe(q)
         zero = torch.zeros_like(theta0)
-        [off] = self.pool.total(zero.index_add(0, column, ((1 - mean[row]) * q).sum(-1)))
 
-        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
-            rest = 1 / torch.expm1(t)
+        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> tuple[Tensor, ...]:
+            row, column = part.nonzero
+            off = zero.index_add(0, column, ((1 - mean[row]) * q).sum(-1))
+            return column, mean[row] * q, theta.T[column] / _safe(q), part.zeros.sum(0), off
+
+        def terms(t: Tensor, column: Tensor, on: Tensor, shift: Tensor, zeros: Tensor, off: Tensor) -> list[Tensor]:
             reached = (t[column, None] + shift).expm1_().reciprocal_()
             sent = on * reached
             first = zero.index_add(0, column, sent.sum(-1))
-            more = zero.index_add(0, column, sent.mul_(reached).sum(-1))
-            first, more = self.pool.total(first, more)
+            return [first, zero.index_add(0, column, sent.mul_(reached).sum(-1)), zeros, off]
+
+        total = self._sums(ready, rows, locals_)
+
+        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
+            rest = 1 / torch.expm1(t)
+            first, more, zeros, off = total(lambda *constants: terms(t, *constants))
             second = first + more
             weight = off + (a - 1)
             return _balance(first + weight * rest, -second - weight * rest * (1 + rest), zeros + b - 1)

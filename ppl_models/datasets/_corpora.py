@@ -16,7 +16,7 @@ from ppl_models.datasets._reading import file_bytes, reading
 FORMATS = ("text", "lda-c", "uci")
 
 _LDA_C = re.compile(r"\d+(?:\s+\d+:\d+)*")
-_ENTRY = re.compile(r"\d+\s+\d+\s+\d+")
+ENTRY = re.compile(r"\d+\s+\d+\s+\d+")
 
 
 class Corpus(NamedTuple):
@@ -42,14 +42,14 @@ def read_corpus(path: Path, file_format: str | None = None, *, vocabulary_size: 
     if file_format is not None and file_format not in FORMATS:
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
     lines = read_lines(path)
-    file_format = file_format or _claimed(path) or _looks_like(lines)
+    file_format = file_format or claimed_format(path) or looks_like(lines)
     if file_format == "text":
         return Corpus(None, lines, None)
-    words = _words_beside(path)
+    words = words_beside(path)
     with reading(path, file_format):  # numbers of any length are numbers
         if file_format == "uci":
             return Corpus(_uci(path, lines), None, words)
-        return Corpus(_lda_c(path, lines, len(words) if words is not None else vocabulary_size), None, words)
+        return Corpus(lda_c(path, lines, len(words) if words is not None else vocabulary_size), None, words)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -73,22 +73,25 @@ def read_words(path: Path) -> list[str]:
     return [line.strip() for line in read_lines(path)]
 
 
-def _claimed(path: Path) -> str | None:
+def claimed_format(path: Path) -> str | None:
+    """What a file's name says it is."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith((".ldac", ".lda-c")):
         return "lda-c"
     return "uci" if name.startswith("docword.") else None
 
 
-def _looks_like(lines: list[str]) -> str:
+def looks_like(lines: list[str]) -> str:
+    """What the first lines of a file are."""
     first = [line.strip() for line in lines[:4]]
-    if len(first) == 4 and all(line.isdecimal() for line in first[:3]) and _ENTRY.fullmatch(first[3]):
+    if len(first) == 4 and all(line.isdecimal() for line in first[:3]) and ENTRY.fullmatch(first[3]):
         return "uci"
     pairs = [line for line in first if _LDA_C.fullmatch(line) and int(line.split()[0]) == line.count(":")]
     return "lda-c" if len(pairs) == len(first) else "text"
 
 
-def _words_beside(path: Path) -> list[str] | None:
+def words_beside(path: Path) -> list[str] | None:
+    """The words of the columns, from the file that goes with a corpus."""
     name = path.name.removesuffix(".gz")
     beside = [path.with_name(name.rpartition(".")[0] + ".vocab")]
     if name.startswith("docword."):
@@ -96,8 +99,9 @@ def _words_beside(path: Path) -> list[str] | None:
     return next((read_words(other) for other in beside if other.is_file()), None)
 
 
-def _lda_c(path: Path, lines: list[str], size: int | None) -> scipy.sparse.csr_matrix:
-    for number, line in enumerate(lines, 1):
+def lda_c(path: Path, lines: list[str], size: int | None, first_line: int = 1) -> scipy.sparse.csr_matrix:
+    """Counts of lines of lda-c; ``size`` columns, or as many as occur. first_line: where in the file they are."""
+    for number, line in enumerate(lines, first_line):
         text = line.strip()
         if not _LDA_C.fullmatch(text):
             raise FileFormatError(f"{path}: line {number} is {text[:40]!r}; lda-c has 'distinct word:count ...'")
@@ -124,7 +128,7 @@ def _uci(path: Path, lines: list[str]) -> scipy.sparse.csr_matrix:
     for axis, announced in {"document": documents, "word": size}.items():
         plausible_size(announced, len(lines), axis)
     body = [line for line in lines[3:] if line.strip()]
-    wrong = next((i for i, line in enumerate(body, 4) if not _ENTRY.fullmatch(line.strip())), None)
+    wrong = next((i for i, line in enumerate(body, 4) if not ENTRY.fullmatch(line.strip())), None)
     if wrong is not None:
         raise FileFormatError(f"{path}: line {wrong} is {lines[wrong - 1][:40]!r}; expected 'document word count'")
     if len(body) != entries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,17 +85,37 @@ def _from_npz(path: Path, names: _Names) -> tuple[Any, dict[str, list[Any]]]:
     matrix, used = _npz_matrix(arrays, names.matrix, path)
     others = {n: a for n, a in arrays.items() if n not in used and a.ndim == 1}
     sizes = zip(_AXES, matrix.shape, strict=True)
-    coords = {axis: _npz_labels(others, axis, size, names, path) for axis, size in sizes}
+    coords = {axis: npz_labels(others, axis, size, getattr(names, axis), path) for axis, size in sizes}
     return matrix, {axis: labels for axis, labels in coords.items() if labels is not None}
 
 
 def _npz_matrix(arrays: dict[str, np.ndarray], wanted: str | None, path: Path) -> tuple[Any, set[str]]:
     """The matrix, and the names of the arrays that it is made of."""
+    _, names = npz_parts(arrays, wanted, path)
+    parts, used = {part: arrays[name] for part, name in names.items()}, set(names.values())
+    if "matrix" in parts:
+        return parts["matrix"], used
+    if "bits" in parts:
+        return np.unpackbits(parts["bits"], axis=1)[:, : int(parts["shape"][1])], used
+    kind = str(parts["format"].item().decode()) if "format" in parts else "csr"
+    if kind not in ("csr", "csc"):
+        raise FileFormatError(f"{path}: a sparse matrix in the layout {kind!r}; expected 'csr' or 'csc'")
+    make = scipy.sparse.csr_matrix if kind == "csr" else scipy.sparse.csc_matrix
+    matrix = make((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(parts["shape"].tolist()))
+    matrix.check_format()
+    return matrix, used
+
+
+def npz_parts(arrays: Mapping[str, Any], wanted: str | None, path: Path) -> tuple[str, dict[str, str]]:
+    """The name of an archive's matrix, and what it is made of -> the array's name; of arrays only ndim and kind count.
+
+    It is made of "matrix"; or "bits" and "shape"; or the parts of a sparse matrix, among them perhaps "format".
+    """
     if "X_bits" in arrays and "shape" in arrays:
-        return np.unpackbits(arrays["X_bits"], axis=1)[:, : int(arrays["shape"][1])], {"X_bits", "shape"}
+        return "X", {"bits": "X_bits", "shape": "shape"}
     sparse = {n.removesuffix("indptr") for n in arrays if n.endswith("indptr")}
     sparse = {prefix for prefix in sparse if all(prefix + part in arrays for part in _SPARSE_PARTS)}
-    dense = [n for n, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "buif"]
+    dense = [n for n, a in arrays.items() if a.ndim == 2 and _kind(a) in "buif"]
     if "" in sparse and wanted is None:
         dense, sparse = [], {""}
     elif not sparse and wanted is None:
@@ -109,22 +130,18 @@ def _npz_matrix(arrays: dict[str, np.ndarray], wanted: str | None, path: Path) -
         raise FileFormatError(f"{path}: {choice}")
     name, prefix = next(iter(found.items()))
     if prefix is None:
-        return arrays[name], {name}
-    parts = {part: arrays[prefix + part] for part in _SPARSE_PARTS}
-    kind = str(arrays[prefix + "format"].item().decode()) if prefix + "format" in arrays else "csr"
-    if kind not in ("csr", "csc"):
-        raise FileFormatError(f"{path}: a sparse matrix in the layout {kind!r}; expected 'csr' or 'csc'")
-    make = scipy.sparse.csr_matrix if kind == "csr" else scipy.sparse.csc_matrix
-    matrix = make((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(parts["shape"].tolist()))
-    matrix.check_format()
-    return matrix, {prefix + part for part in (*_SPARSE_PARTS, "format")}
+        return name, {"matrix": name}
+    return name, {part: prefix + part for part in (*_SPARSE_PARTS, "format") if prefix + part in arrays}
 
 
-def _npz_labels(
-    arrays: dict[str, np.ndarray], axis: str, size: int, names: _Names, path: Path
+def _kind(array: Any) -> str:
+    return np.dtype(array.dtype).kind
+
+
+def npz_labels(
+    arrays: Mapping[str, np.ndarray], axis: str, size: int, wanted: str | None, path: Path
 ) -> list[Any] | None:
-    """The labels of an axis: the array of that name, else the first that tells the entries apart."""
-    wanted = getattr(names, axis)
+    """The labels of an axis: the array of the name that is wanted, else the first that tells the entries apart."""
     if wanted is not None and (wanted not in arrays or len(arrays[wanted]) != size):
         fitting = sorted(n for n, a in arrays.items() if len(a) == size)
         raise FileFormatError(f"{path}: no label array {wanted!r} of length {size}; there are: {fitting}")

@@ -1,0 +1,1 @@
+"""Blocks of rows in files: dense and sparse arrays, Parquet, text; what ``row_blocks`` opens."""

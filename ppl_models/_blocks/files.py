@@ -1,0 +1,145 @@
+"""Rows in files, cut into blocks that can be read in any order, by any process.
+
+Everything here is a frozen dataclass of paths and places, so that it can be sent to other processes; files are opened
+while blocks are read, and only then.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+
+from ppl_models._data import Data
+from ppl_models._errors import DataError
+
+#: Reads the rows from a start up to a stop.
+Rows = Callable[[int, int], Any]
+
+
+class RowFile(abc.ABC):
+    """N rows of D columns in one file (or folder) that can be read from any row on.
+
+    ``in_order``: whether reading from anywhere but where the last block ended costs much (compressed files).
+    """
+
+    num_rows: int
+    num_columns: int
+    in_order: bool
+
+    @abc.abstractmethod
+    def opened(self) -> AbstractContextManager[Rows]:
+        """What reads rows while the file is open."""
+
+    def runs(self, block_rows: int) -> list[list[tuple[int, int]]]:
+        """Where the blocks begin and end; those of one list are read one after the other, lists in any order."""
+        blocks = cut(0, self.num_rows, block_rows)
+        return [blocks] if self.in_order else [[block] for block in blocks]
+
+
+def cut(start: int, stop: int, step: int) -> list[tuple[int, int]]:
+    """[start, stop) in consecutive parts of ``step``."""
+    return [(first, min(first + step, stop)) for first in range(start, stop, step)]
+
+
+class Place(NamedTuple):
+    """Which file, from which row, up to which."""
+
+    file: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class FileBlocks:
+    """Blocks of the rows of several files, in runs of blocks that are read one after the other.
+
+    change: what is done to every block that is read.
+    """
+
+    files: tuple[RowFile, ...]
+    runs: tuple[tuple[Place, ...], ...]
+    change: tuple[Callable[[Any], Any], ...] = ()
+
+    @classmethod
+    def of(cls, files: Sequence[RowFile], block_rows: int) -> FileBlocks:
+        """Blocks of at most ``block_rows`` rows; none crosses from a file into the next."""
+        at_least_one(block_rows)
+        runs = [
+            tuple(Place(number, *block) for block in run)
+            for number, file in enumerate(files)
+            for run in file.runs(block_rows)
+        ]
+        return cls(tuple(files), tuple(runs))
+
+    @property
+    def num_rows(self) -> int:
+        return sum(place.stop - place.start for run in self.runs for place in run)
+
+    def __call__(self) -> Iterator[Any]:
+        """All blocks in the order of the files."""
+        return self._read(self.runs)
+
+    def shuffled(self, generator: torch.Generator) -> Iterator[Any]:
+        """All blocks, the runs in random order."""
+        order = torch.randperm(len(self.runs), generator=generator).tolist()
+        return self._read(self.runs[number] for number in order)
+
+    def part(self, rank: int, size: int) -> FileBlocks:
+        """Every size-th block from the rank-th on."""
+        number, kept = 0, []
+        for run in self.runs:
+            kept.append(tuple(place for i, place in enumerate(run, number) if i % size == rank))
+            number += len(run)
+        if number < size:
+            found = f"{number} block(s) for {size} processes"
+            raise DataError(found, axis="row", expected="at least one block each; use a smaller block_rows")
+        return replace(self, runs=tuple(run for run in kept if run))
+
+    def map(self, change: Callable[[Any], Any]) -> FileBlocks:
+        return replace(self, change=(*self.change, change))
+
+    def _read(self, runs: Iterable[tuple[Place, ...]]) -> Iterator[Any]:
+        current, rows = None, None
+        with contextlib.ExitStack() as stack:
+            for place in (place for run in runs for place in run):
+                if place.file != current or rows is None:
+                    stack.close()  # one file is open at a time
+                    current, rows = place.file, stack.enter_context(self.files[place.file].opened())
+                yield self._changed(rows(place.start, place.stop))
+
+    def _changed(self, block: Any) -> Any:
+        for change in self.change:
+            block = change(block)
+        return block
+
+
+@dataclass(frozen=True)
+class HeldRows(RowFile):
+    """Rows that are in memory."""
+
+    data: Data
+    in_order = False
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.data)
+
+    @property
+    def num_columns(self) -> int:
+        return self.data.num_features
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Rows]:
+        yield lambda start, stop: self.data.rows(slice(start, stop))
+
+
+def at_least_one(block_rows: int) -> int:
+    if block_rows < 1:
+        raise DataError(f"block_rows = {block_rows}", expected="at least 1")
+    return block_rows

@@ -1,0 +1,155 @@
+"""Parquet files, row group by row group."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ppl_models._blocks.files import RowFile, Rows, cut
+from ppl_models._errors import DataError, FileFormatError
+
+#: Bytes of a column that are read ahead.
+_AHEAD = 2**16
+
+
+@dataclass(frozen=True)
+class ParquetRows(RowFile):
+    """Numeric columns of a Parquet file; nulls are missing. groups: the rows of each row group."""
+
+    path: Path
+    columns: tuple[str, ...]
+    groups: tuple[int, ...]
+    in_order = False
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.groups)
+
+    @property
+    def num_columns(self) -> int:
+        return len(self.columns)
+
+    def runs(self, block_rows: int) -> list[list[tuple[int, int]]]:
+        """Large row groups are a run of blocks each; small ones make up blocks together."""
+        runs, start, stop = [], 0, 0
+        for rows in self.groups:
+            if stop > start and stop + rows - start > block_rows:
+                runs.append(cut(start, stop, block_rows))
+                start = stop
+            stop += rows
+        return [*runs, cut(start, stop, block_rows)]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Rows]:
+        import pyarrow.parquet
+
+        with pyarrow.parquet.ParquetFile(self.path, buffer_size=_AHEAD) as file:
+            yield _Reader(self, file)
+
+
+class _Reader:
+    """Goes on where the last rows ended; elsewhere it starts over at the row group."""
+
+    def __init__(self, table: ParquetRows, file: Any):
+        self.table, self.file = table, file
+        self.position, self.batches, self.left = -1, iter(()), None
+
+    def __call__(self, start: int, stop: int) -> np.ndarray:
+        import pyarrow
+
+        try:
+            if start != self.position:
+                self._seek(start, stop - start)
+            return _matrix(self._taken(stop - start))
+        except (OSError, pyarrow.ArrowException) as error:
+            raise FileFormatError(f"{self.table.path}: not readable as parquet: {str(error).splitlines()[0]}") from None
+
+    def _seek(self, start: int, batch_rows: int) -> None:
+        ends = list(itertools.accumulate(self.table.groups))
+        group = int(np.searchsorted(ends, start, side="right"))
+        chosen = list(range(group, len(ends)))
+        names = list(self.table.columns)
+        self.batches = self.file.iter_batches(batch_rows, row_groups=chosen, columns=names, use_threads=False)
+        self.left, self.position = None, ends[group] - self.table.groups[group]
+        while self.position < start:
+            self._taken(min(batch_rows, start - self.position))
+
+    def _taken(self, count: int) -> list[Any]:
+        """The next rows, as parts of batches."""
+        parts = []
+        self.position += count
+        while count:
+            batch = self.left if self.left is not None else next(self.batches, None)
+            if batch is None:
+                raise FileFormatError(f"{self.table.path}: ends {count} rows before its metadata say")
+            parts.append(batch.slice(0, count))
+            self.left = batch.slice(count) if len(batch) > count else None
+            count -= len(parts[-1])
+        return parts
+
+
+def _matrix(batches: list[Any]) -> np.ndarray:
+    """(rows, columns), NaN where there is nothing."""
+    found = np.empty((sum(len(batch) for batch in batches), batches[0].num_columns))
+    start = 0
+    for batch in batches:
+        for number, column in enumerate(batch.columns):
+            target = found[start : start + len(batch), number]
+            values = column.to_numpy(zero_copy_only=False)
+            if values.dtype == object:  # booleans with nulls
+                values = pd.array(values, "boolean").to_numpy(float, na_value=np.nan)
+            target[:] = values
+        start += len(batch)
+    return found
+
+
+def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRows:
+    """A file's numeric columns, all but the labels of rows: pandas' index, and a first column that is not numeric.
+
+    Raises FileFormatError where it is none, and DataError for columns that are not there or hold no numbers.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+            groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise FileFormatError(f"{path}: not readable as parquet: {str(error).splitlines()[0]}") from None
+    kinds = {str(name): kind for name, kind in zip(schema.names, schema.types, strict=True)}
+    names = list(kinds) if columns is None else list(columns)
+    if columns is None:
+        labels = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
+        names = [name for name in names if name not in labels]
+        names = names[1:] if names and not _numeric(kinds[names[0]]) else names
+    unknown = [name for name in names if name not in kinds]
+    if unknown:
+        raise DataError(f"{path} has no column {unknown[0]!r}", axis="feature", expected=f"among {_listed(kinds)}")
+    wrong = [name for name in names if not _numeric(kinds[name])]
+    if wrong:
+        found = f"column {wrong[0]!r} of {path} holds {kinds[wrong[0]]}, not numbers"
+        raise DataError(found, axis="feature", expected="numeric or boolean columns; columns= picks them")
+    if not names or not sum(groups):
+        found = f"{path} has {sum(groups)} rows of {len(names)} numeric columns"
+        raise DataError(found, expected="at least one of each")
+    return ParquetRows(path, tuple(names), groups)
+
+
+def _numeric(kind: Any) -> bool:
+    import pyarrow
+
+    types = pyarrow.types
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+
+
+def _listed(names: Any, most: int = 8) -> str:
+    shown = ", ".join(map(repr, itertools.islice(names, most)))
+    return shown if len(names) <= most else f"{shown}, ... ({len(names)})"

@@ -1,0 +1,191 @@
+"""Text files of rows, plain or compressed with gzip: lda-c, texts one a line, CSV."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+
+from ppl_models._blocks.files import RowFile, Rows, cut
+from ppl_models._blocks.lines import Index, by_lines, is_compressed, opened
+from ppl_models._documents import count_listed
+from ppl_models._errors import DataError, FileFormatError
+from ppl_models._words import Vocabulary
+from ppl_models.datasets._corpora import lda_c
+
+
+@dataclass(frozen=True)
+class TextRows(RowFile):
+    """A row a line, or several; ``index`` says where blocks of its ``step`` rows begin."""
+
+    path: Path
+    index: Index
+    num_columns: int
+    in_order: bool
+
+    @property
+    def num_rows(self) -> int:
+        return self.index.num_rows
+
+    def runs(self, block_rows: int) -> list[list[tuple[int, int]]]:
+        blocks = cut(0, self.num_rows, self.index.step)
+        return [blocks] if self.in_order else [[block] for block in blocks]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Rows]:
+        with opened(self.path) as file:
+            yield lambda start, stop: self.parsed(file, start, stop)
+
+    def parsed(self, file: BinaryIO, start: int, stop: int) -> Any:
+        """The block that begins at row ``start``."""
+        raise NotImplementedError
+
+
+# ----- documents ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LdaCRows(TextRows):
+    """lda-c: each line the number of distinct words, then ``word:count`` pairs."""
+
+    def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
+        raw = self.index.read(file, start)
+        found = _pairs(raw, stop - start, self.num_columns)
+        if found is not None:
+            return found
+        # Something is wrong, or unusual: line by line, so that the line can be named.
+        return lda_c(self.path, _decoded(self.path, raw), self.num_columns, self.index.line(start))
+
+
+def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
+    """size: columns; by default as many as occur, for which the file is read once more."""
+    index = by_lines(path, block_rows)
+    file = LdaCRows(path, index, size or 2**31 - 1, is_compressed(path))
+    if size is None:
+        with file.opened() as rows:
+            last = max(int(rows(*block).indices.max(initial=-1)) for run in file.runs(block_rows) for block in run)
+        if last < 0:
+            raise FileFormatError(f"{path}: no words in any document")
+        file = LdaCRows(path, index, last + 1, file.in_order)
+    return file
+
+
+def _pairs(raw: bytes, rows: int, size: int) -> scipy.sparse.csr_matrix | None:
+    """Counts of lines of lda-c, all at once; None where they are not plainly that."""
+    letters = np.frombuffer(raw, np.uint8)
+    ends = np.flatnonzero(letters == ord("\n"))
+    ends = ends if raw.endswith(b"\n") else np.append(ends, len(letters))
+    if len(ends) != rows or ((letters > ord(":")) | ((letters > 32) & (letters < ord("0")))).any():
+        return None
+    colons, tokens = np.flatnonzero(letters == ord(":")), tokens_in(letters)
+    distinct = np.diff(np.searchsorted(colons, ends), prepend=0)
+    owner, last = np.searchsorted(tokens, colons, side="right"), np.searchsorted(tokens, ends)
+    # A colon in every token but the first of the line.
+    first = np.concatenate([[0], last[:-1]]) + 1
+    if (np.diff(last, prepend=0) != 1 + distinct).any() or (np.diff(owner) < 1).any() or np.isin(first, owner).any():
+        return None
+    numbers = numbers_in(raw.replace(b":", b" "))
+    begins = np.concatenate([[0], np.cumsum(1 + 2 * distinct)])
+    if numbers is None or len(numbers) != begins[-1] or (numbers[begins[:-1]] != distinct).any():
+        return None
+    pairs = np.delete(numbers, begins[:-1]).reshape(-1, 2)
+    if pairs[:, 0].max(initial=-1) >= size:
+        return None
+    starts = np.concatenate([[0], distinct.cumsum()])
+    counts = scipy.sparse.csr_matrix((pairs[:, 1], pairs[:, 0], starts), shape=(rows, size))
+    counts.sum_duplicates()
+    return counts
+
+
+def tokens_in(letters: np.ndarray) -> np.ndarray:
+    """Where what stands between blanks begins."""
+    dark = letters > ord(" ")
+    return np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
+
+
+def numbers_in(raw: bytes) -> np.ndarray | None:
+    """Whole numbers between blanks; None where there is anything else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # what NumPy says of text that is no number
+        try:
+            return np.fromstring(raw.decode("ascii"), dtype=np.int64, sep=" ")
+        except (DeprecationWarning, UnicodeDecodeError, ValueError):
+            return None
+
+
+@dataclass(frozen=True)
+class TextsRows(TextRows):
+    """A document a line, counted in a known vocabulary; other words are left out."""
+
+    vocabulary: Vocabulary
+
+    def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
+        texts = _decoded(self.path, self.index.read(file, start))
+        return count_listed(texts, vocabulary=self.vocabulary, size=None).counts
+
+
+def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextsRows:
+    """Raises DataError without a vocabulary: all blocks must have the same columns."""
+    if words is None:
+        found = f"{path}: texts without a vocabulary, read in blocks that must have the same columns"
+        raise DataError(found, axis="word", expected="vocabulary=, a list of words or a file with a word a line")
+    known = Vocabulary.of(words)
+    return TextsRows(path, by_lines(path, block_rows), len(known), is_compressed(path), known)
+
+
+def _decoded(path: Path, raw: bytes) -> list[str]:
+    try:
+        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: no text in UTF-8 ({error.reason})") from None
+    return text.removesuffix("\n").split("\n")
+
+
+# ----- CSV ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CsvRows(TextRows):
+    """Rows of a CSV file; empty fields are missing. labelled: whether its first column names the rows."""
+
+    header: bytes
+    columns: tuple[Any, ...]
+    labelled: bool
+
+    def parsed(self, file: BinaryIO, start: int, stop: int) -> pd.DataFrame:
+        frame = _frame(self.path, self.header + self.index.read(file, start))
+        if len(frame) != stop - start:
+            found = f"{len(frame)} rows where there are {stop - start} lines, from row {start} on"
+            raise FileFormatError(f"{self.path}: not readable as csv: {found}")
+        frame = frame.set_index(frame.columns[0]) if self.labelled else frame
+        return frame[list(self.columns)]
+
+
+def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
+    """Its numeric columns; the first column names the rows where it is not numeric."""
+    index = by_lines(path, block_rows, skipped=1, blanks=False, quoted=True)
+    with opened(path) as file:
+        header = file.read(index.offsets[0])
+        frame = _frame(path, header + index.read(file, 0))
+    labelled = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
+    names = list(frame.columns[1:] if labelled else frame.columns) if columns is None else columns
+    unknown = [name for name in names if name not in frame.columns]
+    if unknown or not names:
+        found = f"{path} has no column {unknown[0]!r}" if unknown else f"{path} has no columns of numbers"
+        raise DataError(found, axis="feature", expected=f"among {', '.join(map(repr, frame.columns[:8]))}")
+    return CsvRows(path, index, len(names), is_compressed(path), header, tuple(names), labelled)
+
+
+def _frame(path: Path, raw: bytes) -> pd.DataFrame:
+    try:
+        return pd.read_csv(io.BytesIO(raw), encoding="utf-8-sig")
+    except (ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
+        raise FileFormatError(f"{path}: not readable as csv: {str(error).splitlines()[0]}") from None
