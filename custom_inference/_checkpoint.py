@@ -109,9 +109,10 @@ class Keeper:
         ------
         FileFormatError: a file that is no checkpoint. MethodError: one of another problem.
         """
-        if not self.path.exists():
+        found = self.pool.from_first(lambda: _read(self.path) if self.path.exists() else None)
+        if found is None:
             return None
-        tensors, about = _read(self.path)
+        tensors, about = found
         for name, value in self.problem.items():
             if about["problem"].get(name) != value:
                 raise MethodError(
@@ -119,7 +120,13 @@ class Keeper:
                     f"{value!r}; give another path, or remove the file"
                 )
         if self.pool.size > 1:
-            tensors, _ = _read(self._own(len(about["trace"])))
+            own = self._own(len(about["trace"]))
+            if self.pool.count(float(not own.exists())):
+                raise FileFormatError(
+                    f"{self.path}: the part of some process is not there ({own.name}, or that of another one); it is "
+                    "written beside the file, in a folder that every machine has to see"
+                )
+            tensors, _ = _read(own)
         self.generator.set_state(tensors.pop("generator"))
         self.details.update(about["details"])
         has_locals = about["has_locals"]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from custom_inference import _cli_output as output
+from custom_inference import distributed
 from custom_inference._cli_source import Source
 from custom_inference._methods import methods_for, named_method
 from custom_inference.compare import compare as compare_methods
@@ -79,14 +80,23 @@ def fit(
     out: Path,
     json: Path | None,
     progress: bool,
+    processes: int | None = None,
 ) -> bool:
-    """Fit, write everything to ``out``, print the report; returns whether the fit was interrupted."""
+    """Fit, write everything to ``out``, print the report; returns whether the fit was interrupted.
+
+    In a group of processes (torchrun) all of them fit, and the first one writes and prints.
+    """
     chosen = named_method(method, **_settings(settings))
     kind, data = _read(model_name, source)
     model = kind.for_data(data, components)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
     output.prepare(out, json, image_shape, data)
-    result = chosen.fit(model, data, seed=seed, progress=progress)
+    if processes is not None or distributed.in_group():
+        result = distributed.fit(model, data, processes=processes, method=chosen, seed=seed, progress=progress)
+    else:
+        result = chosen.fit(model, data, seed=seed, progress=progress)
+    if distributed.rank() > 0:
+        return False
     files = output.write_fit(result, out, image_shape=image_shape, top=top)
     summary = output.summarise(result, top=top)
     output.print_fit(result, summary, out)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 Item = TypeVar("Item", list[Any], Tensor)
+Result = TypeVar("Result")
 
 
 class Pool:
@@ -37,6 +39,14 @@ class Pool:
     def split(self, length: int) -> slice:
         """This process's part of ``length`` rows: consecutive ones, as many as the others have, or one more."""
         return slice(length * self.rank // self.size, length * (self.rank + 1) // self.size)
+
+    def from_first(self, make: Callable[[], Result]) -> Result:
+        """What the first process makes, in all of them; its errors of this suite too."""
+        return make()
+
+    def all_of(self, value: Any) -> list[Any]:
+        """What every process has, in all of them."""
+        return [value]
 
     def wait(self) -> None:
         """Until every process has come this far."""

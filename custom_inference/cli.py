@@ -72,12 +72,14 @@ def _image_shape(text: str | None) -> tuple[int, int] | None:
 
 
 def _fail(message: str, code: int = 1) -> NoReturn:
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    rank = os.environ.get("RANK", "0")  # of a group of processes, by torchrun
+    typer.echo(f"{'' if rank == '0' else f'process {rank}: '}error: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
 
 
 def _warn(message: Any, *_: Any, **__: Any) -> None:
-    typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
+    if os.environ.get("RANK", "0") == "0":
+        typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 @contextlib.contextmanager
@@ -150,6 +152,9 @@ def fit(
     image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None,
     top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8,
     settings: Settings = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, metavar="P", help="divide the rows among so many processes of this machine")
+    ] = None,
     json: Json = None,
     no_progress: NoProgress = False,
 ) -> None:
@@ -165,6 +170,7 @@ def fit(
         interrupted = _cli_run.fit(
             model, source, components, method=method, settings=settings or [], seed=seed, image_shape=shape, top=top,
             out=out or Path(f"{file.stem}_{model.lower()}_k{components}"), json=json, progress=not no_progress,
+            processes=processes,
         )  # fmt: skip
     if interrupted:
         raise typer.Exit(INTERRUPTED)

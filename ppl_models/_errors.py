@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class PPLError(ValueError):
     """Base of the errors that this suite raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by the constructor, which makes the message of what it is given: that would happen a second time.
+        return _as_it_was, (type(self), self.args, dict(self.__dict__))
 
 
 class DataError(PPLError):
@@ -50,6 +56,13 @@ class ProcessError(PPLError):
 
 class DataWarning(UserWarning):
     """The data can be used, but something in them is probably not meant."""
+
+
+def _as_it_was(kind: type[PPLError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> PPLError:
+    """An error that comes from another process."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(attributes)
+    return error
 
 
 def unknown_name(kind: str, name: object, valid) -> str:

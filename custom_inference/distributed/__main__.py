@@ -11,15 +11,13 @@ import sys
 import torch
 
 from custom_inference.cli import app
-from custom_inference.distributed._group import group
 
 
 def main() -> None:
     """The entry point."""
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
-    with group():
-        app(["fit", *sys.argv[1:]], prog_name="torchrun -m custom_inference.distributed", standalone_mode=True)
+    app(["fit", *sys.argv[1:]], prog_name="torchrun -m custom_inference.distributed")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from custom_inference.distributed._group import group, in_group
 from custom_inference.distributed._launch import launched
 from custom_inference.distributed._member import fit_of, problem_of, ran
 from custom_inference.fit import Fit
-from ppl_models import Model
+from ppl_models import DataWarning, MethodError, Model
 
 
 def fit(
@@ -41,9 +42,10 @@ def fit(
         ``batch_size``. With ``checkpoint`` the state is kept, and the same call goes on from it.
     data: rows, a graph, or ``RowBlocks``, of which each process reads its own.
     device: "cuda" gives every process of a machine a GPU of its own, and sums travel by NCCL.
-    backend, timeout: see :func:`custom_inference.distributed.group`.
+    backend, timeout: see :func:`custom_inference.distributed.group`; the search of the first process may take longer.
 
-    In scripts that start processes the call belongs under ``if __name__ == "__main__":``, as with all of Python's.
+    In scripts that start processes the call belongs under ``if __name__ == "__main__":``, as with all of Python's, and
+    own models into a module. Ctrl-C ends all processes; with a checkpoint the same call goes on.
 
     Raises
     ------
@@ -51,8 +53,16 @@ def fit(
     MethodError: a method, or steps, that one process has to make alone.
     """
     settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "init": init}
-    problem = problem_of(model, data, method, seed=seed, progress=progress, **settings)
+    settings |= {"seed": seed, "progress": progress}
+    if backend is None and not str(device or "cpu").startswith("cuda"):
+        backend = "gloo"
     if processes is not None and not in_group():
-        return launched(problem, processes, backend=backend, timeout=timeout)
+        return launched(problem_of(model, data, method, **settings), processes, backend=backend, timeout=timeout)
     with group(backend=backend, timeout=timeout) as pool:
+        if processes not in (None, pool.size):
+            raise MethodError(f"processes = {processes} in a group of {pool.size}; leave it out, the group says it")
+        with warnings.catch_warnings():
+            if pool.rank > 0:
+                warnings.simplefilter("ignore", DataWarning)  # the first says it
+            problem = problem_of(model, data, method, **settings)
         return fit_of(problem, ran(problem, pool))

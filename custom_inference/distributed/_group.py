@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -16,18 +17,22 @@ from custom_inference._pool import ALONE, Pool
 from ppl_models import PPLError, ProcessError
 
 Result = TypeVar("Result")
+_PATIENCE = timedelta(days=30)
 
 
 class GroupPool(Pool):
     """The processes of a group of ``torch.distributed`` that has been begun (see :func:`group`).
 
-    traffic: bytes that this process has handed in to be added up; calls: how many times.
+    traffic: bytes that this process has handed in to be added up; calls: how many times; seconds: how long that took,
+    with the wait for slower processes.
     """
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = torch.device("cpu" if dist.get_backend() == "gloo" else f"cuda:{torch.cuda.current_device()}")
-        self.traffic, self.calls = 0, 0
+        self.traffic, self.calls, self.seconds = 0, 0, 0.0
+        # What the first process makes for all, a search, may take hours: the others wait as long as it lives.
+        self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
     def total(self, *values: Tensor) -> tuple[Tensor, ...]:
         """All tensors of one dtype travel together: an all-reduce costs two messages a process however short it is."""
@@ -36,7 +41,9 @@ class GroupPool(Pool):
             chosen = [i for i, value in enumerate(values) if value.dtype == dtype]
             flat = torch.cat([values[i].detach().reshape(-1).to(self.device) for i in chosen])
             self.traffic, self.calls = self.traffic + flat.numel() * flat.element_size(), self.calls + 1
+            begin = time.perf_counter()
             self._heard(lambda flat=flat: dist.all_reduce(flat))
+            self.seconds += time.perf_counter() - begin
             parts = flat.split([values[i].numel() for i in chosen])
             found |= {i: part.view(values[i].shape).to(values[i].device) for i, part in zip(chosen, parts, strict=True)}
         return tuple(found[i] for i in range(len(values)))
@@ -45,23 +52,25 @@ class GroupPool(Pool):
         self._heard(dist.barrier)
 
     def from_first(self, make: Callable[[], Result]) -> Result:
-        """What the first process makes, in all of them; its errors of this suite too."""
         told: list[Any] = [None]
         if self.rank == 0:
             try:
                 told = [make()]
             except PPLError as error:
                 told = [error]
-        self._heard(lambda: dist.broadcast_object_list(told, src=0, device=self.device))
+        self._heard(lambda: dist.broadcast_object_list(told, src=0, group=self._patient))
         if isinstance(told[0], PPLError):
             raise told[0]
         return told[0]
 
     def all_of(self, value: Any) -> list[Any]:
-        """What every process has, in all of them."""
         told: list[Any] = [None] * self.size
         self._heard(lambda: dist.all_gather_object(told, value))
         return told
+
+    def close(self) -> None:
+        """Leave; the group itself stays."""
+        dist.destroy_process_group(self._patient)
 
     def _heard(self, call: Callable[[], Any]) -> Any:
         try:
@@ -78,6 +87,13 @@ def in_group() -> bool:
     return dist.is_initialized() or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= set(os.environ)
 
 
+def rank() -> int:
+    """This process's number in the group that it belongs to, or was started for; 0 alone."""
+    if dist.is_initialized():
+        return dist.get_rank()
+    return int(os.environ["RANK"]) if in_group() else 0
+
+
 @contextlib.contextmanager
 def group(
     *, backend: str | None = None, timeout: float = 600.0, **settings: Any
@@ -85,20 +101,35 @@ def group(
     """The group that torchrun's environment names, or the one that has been begun; alone where there is neither.
 
     backend: "gloo" or "nccl"; by default NCCL where every process of the machine has a GPU of its own. timeout: seconds
-    to wait for the others before giving up. settings: of ``init_process_group``.
+    to wait for the others before giving up, longer than an iteration takes. settings: of ``init_process_group``.
+
+    Raises ProcessError where the processes do not find each other.
     """
-    if dist.is_initialized():
-        yield GroupPool()
-        return
-    if not settings and not in_group():
+    begun = dist.is_initialized()
+    if not begun and not settings and not in_group():
         yield ALONE
         return
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    backend = backend or ("nccl" if torch.cuda.device_count() > local else "gloo")
-    if backend == "nccl":
-        torch.cuda.set_device(local)
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **settings)
+    if not begun:
+        _begin(backend or ("nccl" if _gpu_each() else "gloo"), timeout, settings)
+    pool = GroupPool()
     try:
-        yield GroupPool()
+        yield pool
     finally:
-        dist.destroy_process_group()
+        pool.close()
+        if not begun:
+            dist.destroy_process_group()
+
+
+def _gpu_each() -> bool:
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    return torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", local + 1))
+
+
+def _begin(backend: str, timeout: float, settings: dict[str, Any]) -> None:
+    if backend == "nccl":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **settings)
+    except RuntimeError as error:  # errors of stores and networks are of this kind
+        place = settings.get("init_method") or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise ProcessError(f"the processes did not meet at {place}: {str(error).splitlines()[0][:200]}") from error

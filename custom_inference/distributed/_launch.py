@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import signal
+import socket
 import tempfile
 import traceback
 from dataclasses import replace
@@ -12,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.multiprocessing as mp
 
-import ppl_models
 from custom_inference._checkpoint import Checkpoint
+from custom_inference._processes import UNGUARDED, begun, packed, run_all, threads_of, unguarded, unpacked
 from custom_inference.distributed._group import group
 from custom_inference.distributed._member import Problem, fit_of, ran
 from custom_inference.distributed._sources import Filed, Held, read_run, write_run
@@ -27,21 +27,14 @@ def launched(problem: Problem, processes: int, *, backend: str | None, timeout: 
     """Start the processes, wait for them, and take the fit that the first one wrote."""
     if processes < 1:
         raise MethodError(f"processes = {processes}, expected at least 1")
-    with tempfile.TemporaryDirectory(prefix="ppl-processes-") as folder:
-        handed = _handed_over(problem, Path(folder))
-        settings = (processes, folder, handed, backend, timeout, _threads(processes))
-        context: Any = mp.start_processes(_main, settings, nprocs=processes, join=False, start_method="spawn")
-        try:
-            while not context.join():
-                pass
-        except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
-            raise _explained(Path(folder), error, processes, problem) from None
-        except KeyboardInterrupt:
-            for process in context.processes:
-                process.kill()
-            raise
-        device = torch.device(problem.device or "cpu")
-        return fit_of(problem, read_run(Path(folder) / "run", device))
+    with tempfile.TemporaryDirectory(prefix="ppl-processes-") as name:
+        folder = Path(name)
+        handed = packed(_handed_over(problem, folder))
+        settings = (processes, folder, handed, backend, timeout, threads_of(processes), dict(os.environ))
+        codes = run_all(_main, [(rank, *settings) for rank in range(processes)])
+        if any(codes.get(rank) != 0 for rank in range(processes)):
+            raise _explained(folder, codes, processes, problem, timeout)
+        return fit_of(problem, read_run(folder / "run", torch.device(problem.device or "cpu")))
 
 
 def _handed_over(problem: Problem, folder: Path) -> Problem:
@@ -51,48 +44,61 @@ def _handed_over(problem: Problem, folder: Path) -> Problem:
     return replace(problem, source=Filed.of(problem.source.data, folder / "data"))
 
 
-def _threads(processes: int) -> int:
-    """Threads of each process: the machine's cores divided, or what the environment says."""
-    return int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // processes)
+def _loopback() -> str:
+    """The network of this machine alone."""
+    names = [name for _, name in socket.if_nameindex()]
+    return "lo" if "lo" in names or "lo0" not in names else "lo0"
 
 
 def _main(
-    rank: int, size: int, folder: str, problem: Problem, backend: str | None, timeout: float, threads: int
-) -> None:
-    torch.set_num_threads(threads)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    os.environ["LOCAL_RANK"] = str(rank)
+    rank: int, size: int, folder: Path, handed: bytes, backend: str | None, timeout: float, threads: int,
+    environment: dict[str, str],
+) -> None:  # fmt: skip
+    begun({"GLOO_SOCKET_IFNAME": _loopback(), **environment, "LOCAL_RANK": str(rank)}, threads)
     try:
+        problem: Problem = unpacked(handed)
         meeting = f"file://{folder}/meeting"
         with group(backend=backend, timeout=timeout, init_method=meeting, rank=rank, world_size=size) as pool:
             run = ran(problem, pool)
             if rank == 0:
-                write_run(Path(folder) / "run", run)
+                write_run(folder / "run", run)
             pool.wait()
     except BaseException as error:
-        report = {"kind": type(error).__name__, "message": str(error), "trace": traceback.format_exc()}
-        (Path(folder) / f"error-{rank}.json").write_text(json.dumps(report), encoding="utf-8")
+        (folder / f"error-{rank}").write_bytes(_reported(error))
         raise SystemExit(1) from None
 
 
-def _explained(folder: Path, error: Any, size: int, problem: Problem) -> PPLError:
+# ----- what went wrong --------------------------------------------------------------------------------------------
+
+
+def _reported(error: BaseException) -> bytes:
+    """An error as its process writes it down: the suite's own as they are, others as text."""
+    if isinstance(error, PPLError):
+        return pickle.dumps(error)
+    return pickle.dumps(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+
+
+def _explained(folder: Path, codes: dict[int, int], size: int, problem: Problem, timeout: float) -> PPLError:
     """The suite's own error as it was; else which process ended, and how."""
-    reports = {int(path.stem.split("-")[1]): json.loads(path.read_text()) for path in folder.glob("error-*.json")}
+    if UNGUARDED in codes.values():
+        return unguarded()
+    reports: dict[int, Any] = {}
+    for rank in codes:
+        path = folder / f"error-{rank}"
+        if path.exists():
+            reports[rank] = pickle.loads(path.read_bytes())
     # Processes that lost the others say so, but it is not they who failed.
-    first = {rank: one for rank, one in reports.items() if one["kind"] not in ("ProcessError", "KeyboardInterrupt")}
-    for _, report in sorted(first.items()):
-        kind = getattr(ppl_models, report["kind"], None)
-        if isinstance(kind, type) and issubclass(kind, PPLError):
-            return _rebuilt(kind, report["message"])
-        return ProcessError(f"a process of {size} failed: {report['kind']}: {report['message']}\n{report['trace']}")
-    number = getattr(error, "exit_code", None)
-    name = f"signal {signal.Signals(-number).name}" if number is not None and number < 0 else f"exit code {number}"
+    causes = [found for _, found in sorted(reports.items()) if not isinstance(found, ProcessError)]
+    if causes:
+        return causes[0] if isinstance(causes[0], PPLError) else ProcessError(f"a process of {size} failed: {causes[0]}")
     after = Checkpoint.of(problem.method.checkpoint)
     hint = "set checkpoint= to be able to go on" if after is None else f"the same call goes on from {after.path}"
-    return ProcessError(f"process {error.error_index} of {size} died ({name}); {hint}")
-
-
-def _rebuilt(kind: type[PPLError], message: str) -> PPLError:
-    error = kind.__new__(kind, message)
-    ValueError.__init__(error, message)
-    return error
+    for rank, code in sorted(codes.items()):
+        if rank not in reports and code != 0:
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return ProcessError(f"process {rank} of {size} died ({how}); {hint}")
+    silent = [str(rank) for rank in range(size) if rank not in codes]
+    if silent:
+        return ProcessError(f"process {', '.join(silent)} of {size} did not answer for {timeout:g} s; {hint}")
+    lost = next(iter(reports.values()))
+    return ProcessError(f"{lost}; {hint}")

@@ -48,7 +48,7 @@ def ran(problem: Problem, pool: Pool) -> Run:
     """The run, the same in every process: its last E step has the locals and bounds of all rows."""
     method = problem.method
     steps = method.steps(problem.model).pooled(pool)
-    _check(method, steps, pool)
+    _check(problem, steps, pool)
     begin = time.perf_counter()
     with torch.no_grad(), Progress(None, method.name, enabled=problem.progress and pool.rank == 0) as bar:
         if isinstance(problem.source, RowBlocks):
@@ -58,6 +58,7 @@ def ran(problem: Problem, pool: Pool) -> Run:
     run.details |= {"processes": pool.size, "seconds": round(time.perf_counter() - begin, 3)}
     if isinstance(pool, GroupPool):
         run.details |= {"bytes_added_up": pool.traffic, "times_added_up": pool.calls}
+        run.details |= {"seconds_added_up": round(pool.seconds, 3)}
     return run
 
 
@@ -72,9 +73,12 @@ def fit_of(problem: Problem, run: Run) -> Fit:
         return problem.method._result(problem.model, data, steps, steps.rows(data), run, problem.seed)
 
 
-def _check(method: VariationalEM, steps: Steps, pool: Pool) -> None:
+def _check(problem: Problem, steps: Steps, pool: Pool) -> None:
+    method = problem.method
     if pool.size == 1:
         return
+    if len(problem.source) < pool.size:
+        raise MethodError(f"{len(problem.source)} rows for {pool.size} processes; each needs at least one")
     if steps.shares is None:
         raise MethodError(f"the {steps.bound_name} steps of this model are for one process")
     if method.batch_size is not None:
@@ -89,20 +93,19 @@ def _in_memory(problem: Problem, source: Held | Filed, steps: Steps, pool: Pool,
     assert own is not None
     rows = steps.rows(own)
     every = rows if whole is own else None if whole is None else steps.rows(whole)
-    if whole is not None:
-        model.check_for_fitting(whole)
-        steps.check(model, every)
+    pool.from_first(lambda: steps.check(model, every))
+    steps = steps.attuned(rows)
     generator = torch.Generator().manual_seed(problem.seed)
     keeper = problem.method._keeper(model, own, problem.seed, problem.init, generator, pool)
 
     def find() -> Found:
-        found = _on(_start(problem, steps, every, pool, generator, bar), rows.like.device)
+        found = _on(_start(problem, every, pool, generator, bar), rows.like.device)
         if found.locals is None or not divided:
             return found
         at = pool.split(len(source))
         return replace(found, locals={name: value[at] for name, value in found.locals.items()})
 
-    run = Fitting(problem.method, model, steps, rows, generator, bar, keeper, find).run(problem.init)
+    run = _uncut(Fitting(problem.method, model, steps, rows, generator, bar, keeper, find).run(problem.init), pool)
     if divided:
         run.step = _gathered(run, pool)
     return run
@@ -123,31 +126,30 @@ def _streamed(problem: Problem, source: RowBlocks, steps: Steps, pool: Pool, bar
             keeper.kept = rows.pin
 
         def find() -> Found:
-            found = _start(problem, steps, rows.first_rows, pool, generator, bar)
+            found = _start(problem, rows.first_rows, pool, generator, bar)
             return replace(_on(found, rows.like.device), locals=None)
 
-        run = Fitting(method, model, steps, rows, generator, bar, keeper, find).run(problem.init)
+        run = _uncut(Fitting(method, model, steps, rows, generator, bar, keeper, find).run(problem.init), pool)
         run = rows.finished(steps, run, generator)
-    if isinstance(pool, GroupPool):
-        run.step = pool.from_first(lambda: run.step)
-        run.details["rows"] = len(source)
+    run.step = pool.from_first(lambda: run.step)
+    run.details["rows"] = len(source)
     return run
 
 
 def _start(
-    problem: Problem, steps: Steps, rows: Any, pool: Pool, generator: torch.Generator, bar: Progress
+    problem: Problem, rows: Any, pool: Pool, generator: torch.Generator, bar: Progress
 ) -> Found:
     """What one process alone would start from, by the same random numbers: the first looks, and tells the others."""
 
     def found() -> tuple[Found, Tensor]:
-        alone = steps.pooled(Pool())
+        alone = problem.method.steps(problem.model)
         if problem.method.search is None:
             return Found(alone.initial(problem.model, rows, generator)), generator.get_state()
         one = search(alone, problem.model, rows, problem.method.search, generator, bar)
+        if one.interrupted and pool.size > 1:
+            raise KeyboardInterrupt
         return _on(one, torch.device("cpu")), generator.get_state()
 
-    if not isinstance(pool, GroupPool):
-        return found()[0]
     start, state = pool.from_first(found)
     generator.set_state(state)
     return start
@@ -158,9 +160,15 @@ def _on(found: Found, device: torch.device) -> Found:
     return replace(found, params={name: value.to(device) for name, value in found.params.items()}, locals=locals_)
 
 
+def _uncut(run: Run, pool: Pool) -> Run:
+    """A run that all processes made to its end: Ctrl-C comes to each in another iteration, so that it ends the fit."""
+    if run.interrupted and pool.size > 1:
+        raise KeyboardInterrupt
+    return run
+
+
 def _gathered(run: Run, pool: Pool) -> Any:
     """The last E step with the locals and bounds of all rows, in their order."""
-    assert isinstance(pool, GroupPool)
     step, device = run.step, run.step.bound.device
     parts = pool.all_of({name: value.cpu() for name, value in {**step.locals, "bound": step.bound}.items()})
     whole = {name: torch.cat([part[name] for part in parts]).to(device) for name in parts[0]}
@@ -180,6 +188,8 @@ def problem_of(
     if isinstance(data, RowBlocks) and mask is not None:
         raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")
     source = data if isinstance(data, RowBlocks) else Held(model.prepare(data, mask=mask, dtype=dtype))
+    if isinstance(source, Held):
+        model.check_for_fitting(source.data)
     chosen = named_method(method) if method is not None else Default()
     if isinstance(chosen, Default):
         default = default_method(model, source.data if isinstance(source, Held) else None)

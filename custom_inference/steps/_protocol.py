@@ -81,6 +81,11 @@ class Steps(abc.ABC):
         object.__setattr__(steps, "pool", pool)  # no field: it is no setting
         return steps
 
+    def attuned(self, rows: Any) -> Self:
+        """These steps with what they decide by looking at all rows, so that every process, which has some, decides
+        alike (``pool.total``); by default nothing."""
+        return self
+
     def gathered(self, step: EStep) -> EStep:
         """An E step with the statistics of all processes, and the sum of all bounds (1,) in place of the bounds."""
         if self.pool.size == 1 or self.shares != "rows":

@@ -20,7 +20,7 @@ p1 = s a and p0 = s (1 - a), both linear in s, log p(x | s) - M sum_k s_k has it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -55,12 +55,14 @@ class AspectMap(Steps):
         EM is the faster way to good starts, as Newton steps put memberships on the simplex's edge that later have to
         leave it. The best start is finished by Newton steps all the same: where aspects overlap, EM crawls (thousands
         of iterations on damaged digits) and would be stopped far from the optimum, before a phantom has formed.
+    draws: those of a row on average, by which "auto" decides; None: of the rows at hand, see ``attuned``.
     total_count, concentration: of the model, see ``for_model``; an empty concentration is the flat prior.
 
     EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus sum_k (alpha_k - 1) log s_nk.
     """
 
     update: str = "auto"
+    draws: float | None = None
     total_count: int = 1
     concentration: tuple[float, ...] = ()
 
@@ -90,10 +92,17 @@ class AspectMap(Steps):
     def finishing(self) -> AspectMap:
         return replace(self, update="newton") if self.update == "auto" else self
 
+    def attuned(self, rows: CountRows) -> Self:
+        if self.update != "auto":
+            return self
+        size = rows.like.new_tensor(float(rows.draws.numel()), dtype=torch.float64)
+        draws, number = self.pool.total(rows.draws.double().sum(), size)
+        return replace(self, draws=float(draws / number)).pooled(self.pool)
+
     def takes_newton(self, rows: CountRows, num_components: int) -> bool:
         if self.update != "auto":
             return self.update == "newton"
-        return float(rows.draws.mean()) >= _SHARP * num_components
+        return (float(rows.draws.mean()) if self.draws is None else self.draws) >= _SHARP * num_components
 
     def pseudo_count(self, params: Params) -> Tensor:
         """alpha - 1, (K,)."""

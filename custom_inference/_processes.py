@@ -1,0 +1,123 @@
+"""Other processes of this machine that work for this one: how they are started, and how they end with it.
+
+Where the system can fork, one server process imports torch and the suite once and every worker is forked off it before
+any thread was started: the first worker costs one import, the others next to nothing. Elsewhere each one imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import connection
+from typing import Any
+
+import torch
+
+from ppl_models import MethodError
+
+#: How a worker ends that finds itself running the script that starts workers.
+UNGUARDED = 70
+_GUARD = (
+    "processes were started by a script at its top level, which every one of them runs again; put the call under\n"
+    '    if __name__ == "__main__":'
+)
+
+
+def context() -> Any:
+    """How processes are started: never as forks of this one, whose threads would not come along."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(["custom_inference.distributed"])
+    return found
+
+
+def threads_of(processes: int) -> int:
+    """Threads of each process: the machine's cores divided, or what the environment says."""
+    return int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // processes)
+
+
+def refuse_top_level() -> None:
+    """Ends a process that is about to start processes while it is being started itself; its parent says why."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(UNGUARDED)
+
+
+def unguarded() -> MethodError:
+    """What the parent says of it."""
+    return MethodError(_GUARD)
+
+
+def begun(environment: dict[str, str], threads: int) -> None:
+    """What a worker does first: this process's environment, Ctrl-C left to the parent, and no life without it."""
+    os.environ.update(environment)
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+
+
+def _follow(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def packed(value: Any) -> bytes:
+    """A value as it goes to other processes. Raises MethodError where it cannot."""
+    try:
+        return pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise MethodError(
+            f"this cannot be handed to other processes: {error}; functions and classes have to be those of a module"
+        ) from None
+
+
+def unpacked(content: bytes) -> Any:
+    """The value again. Raises MethodError where this process does not find what it is made of."""
+    try:
+        return pickle.loads(content)
+    except (AttributeError, ImportError) as error:
+        raise MethodError(
+            f"other processes cannot import what the fit is made of: {error}; put models, priors and sources that "
+            "a notebook or a prompt defines into a module"
+        ) from None
+
+
+def run_all(target: Callable[..., None], each: Sequence[tuple[Any, ...]], *, grace: float = 3.0) -> dict[int, int]:
+    """Run a function in one process for each tuple of arguments, and wait; the exit codes by position.
+
+    Where one fails the others have ``grace`` seconds to end by themselves, and are stopped then: those are not among
+    the codes. Whatever ends the wait, Ctrl-C too, no process is left behind.
+    """
+    refuse_top_level()
+    processes = [context().Process(target=target, args=arguments) for arguments in each]
+    try:
+        for process in processes:
+            process.start()
+        until = None
+        while (until is None or time.monotonic() < until) and any(one.is_alive() for one in processes):
+            alive = [one.sentinel for one in processes if one.is_alive()]
+            connection.wait(alive, timeout=None if until is None else max(0.0, until - time.monotonic()))
+            if until is None and any(one.exitcode for one in processes):
+                until = time.monotonic() + grace
+        return {i: one.exitcode for i, one in enumerate(processes) if one.exitcode is not None}
+    finally:
+        stop(processes)
+
+
+def stop(processes: Sequence[Any]) -> None:
+    """Kill what is still running, and wait for its end."""
+    for process in processes:
+        with contextlib.suppress(ValueError, AssertionError):  # one that was never started
+            process.kill()
+    for process in processes:
+        with contextlib.suppress(ValueError, AssertionError):
+            process.join()
