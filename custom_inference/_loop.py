@@ -16,6 +16,9 @@ from ppl_models import Model
 
 Schedule = Callable[[int], float]
 
+#: How the outcome of a run that did not converge begins.
+AT_LIMIT = "stopped at the limit"
+
 
 @dataclass
 class Run:
@@ -178,7 +181,7 @@ def run_em(
         run.interrupted = True
         return run
     gain = (run.trace[-1] - run.trace[-2]) / climb.size if len(run.trace) > 1 else float("nan")
-    run.outcome = f"stopped at the limit of {max_iterations} iterations (last gain {gain:.2g} a row)"
+    run.outcome = f"{AT_LIMIT} of {max_iterations} iterations (last gain {gain:.2g} a row)"
     return run
 
 

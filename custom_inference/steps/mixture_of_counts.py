@@ -88,7 +88,7 @@ class CountMixtureExact(MixtureSteps):
     def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> Params:
         """An over-complete start whose classes are merged, after a few iterations, to as many as wanted."""
         size = model.shapes["mixing_proportion"][0]
-        if size == 1:
+        if size == 1 or len(rows) < size:  # too few rows for a centre each
             return self.initial(model, rows, generator)
         params = self._centres(rows, min(_OVER * size, len(rows)), generator)
         for settled in range(_SETTLE):
