@@ -50,6 +50,7 @@ from custom_inference.guides import (
     VariationalBayes,
 )
 from custom_inference.mcmc import NUTS
+from custom_inference.pictures import render
 from custom_inference.predictive import reconstruction_error
 from custom_inference.stochastic_mmsb import StochasticMMSB
 from custom_inference.svi import SVI
@@ -112,6 +113,7 @@ __all__ = [
     "phantoms",
     "reconstruction_error",
     "recovered",
+    "render",
     "split_tokens",
     "to_pyldavis",
     "topic_table",

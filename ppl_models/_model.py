@@ -261,7 +261,9 @@ def _moved(prior: Any, like: Tensor | None) -> Any:
     if like is None or not names:
         return prior
     arguments = {n: getattr(prior, n) for n in names if n in getattr(prior, "__dict__", {}) or hasattr(type(prior), n)}
-    moved = {n: v.to(like) if isinstance(v, Tensor) else v for n, v in arguments.items()}
+    # Not ``v.to(like)``: where Pyro tracks what a site depends on, that would make it depend on ``like``.
+    kind: Any = {"dtype": like.dtype, "device": like.device}
+    moved = {n: v.to(**kind) if isinstance(v, Tensor) else v for n, v in arguments.items()}
     if all(v is moved[n] for n, v in arguments.items()):
         return prior
     if "probs" in moved and "logits" in moved:
