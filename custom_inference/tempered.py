@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference._loop import AT_LIMIT
 from custom_inference._progress import Progress
 from custom_inference.engines import Local, LocalSolver, engines_of, steps_for
 from custom_inference.fit import Fit, check_init
@@ -216,7 +217,7 @@ class _Path:
         if self.interrupted:
             return f"interrupted after {count} iterations; this is the best state so far: {found}"
         if count == self.settings.max_iterations:
-            return f"stopped at the limit of {count} iterations; the best state: {found}"
+            return f"{AT_LIMIT} of {count} iterations; the best state: {found}"
         return f"lowering beta gained no more after {count} iterations; the best state: {found}"
 
     @property

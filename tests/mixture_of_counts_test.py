@@ -225,6 +225,16 @@ def test_one_class_is_the_unigram_model(name):
     assert float(fit.params["mixing_proportion"]) == 1.0
 
 
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+def test_fewer_rows_than_classes():
+    """An informed start has a centre in every class, for which there are too few rows."""
+    x = np.array([[3.0, 0.0, 2.0, 1.0]])
+    fit = ci.fit(MixtureOfPoissons(num_components=3, num_features=4), x, progress=False)
+    share, rate = (fit.params[site].numpy() for site in ("mixing_proportion", "rate"))
+    terms = np.log(share) + (x * np.log(rate) - rate - gammaln(x + 1)).sum(-1)
+    assert np.allclose(fit.evidence.numpy(), logsumexp(terms)) and fit.transform().shape == (1, 3)
+
+
 def test_an_empty_document_has_the_prior_as_posterior():
     model, params, _, _, data = problem("mixture_of_multinomials")
     steps = steps_for(model, "evidence")

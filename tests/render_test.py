@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from functools import cache
 from itertools import combinations
 
 import pyro
@@ -71,13 +72,18 @@ def model_of(name):
     return KINDS[name].example().model
 
 
+@cache
+def structure(name):
+    return structure_of(model_of(name))
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_what_depends_on_what(name):
-    structure = structure_of(model_of(name))
-    assert {f"{a} -> {b}" for a, b in structure.edges} == set(EDGES[name].split(", "))
-    observed = {site.name for site in structure.sites.values() if site.observed}
+    found = structure(name)
+    assert {f"{a} -> {b}" for a, b in found.edges} == set(EDGES[name].split(", "))
+    observed = {site.name for site in found.sites.values() if site.observed}
     assert observed == {"token" if name == "lda_indicator" else "x"}
-    inside = {site for site in structure.sites if structure.plates_of(site)}
+    inside = {site for site in found.sites if found.plates_of(site)}
     assert observed <= inside and not inside & set(model_of(name).global_sites)
 
 
@@ -145,8 +151,8 @@ def test_large_models_are_looked_at_in_small(dtype):
 @pytest.mark.parametrize("name", KINDS)
 def test_nothing_collides(name):
     """Texts within the page and apart from each other and from the sites; plates around their own and nothing else."""
-    structure = structure_of(model_of(name))
-    figure = draw(structure)
+    found = structure(name)
+    figure = draw(found)
     renderer = FigureCanvasAgg(figure).get_renderer()
     texts = [(text.get_text(), text.get_window_extent(renderer)) for text in figure.axes[0].texts]
     page = figure.bbox
@@ -154,8 +160,8 @@ def test_nothing_collides(name):
         assert box.x0 >= page.x0 and box.x1 <= page.x1 and box.y0 >= page.y0 and box.y1 <= page.y1, label
     for (one, a), (other, b) in combinations(texts, 2):
         assert not a.padded(-1).overlaps(b.padded(-1)), (one, other)
-    assert set(structure.sites) <= {label for label, _ in texts}
-    ovals = {label: box for label, box in texts if label in structure.sites}
+    assert set(found.sites) <= {label for label, _ in texts}
+    ovals = {label: box for label, box in texts if label in found.sites}
     for patch in (p for p in figure.axes[0].patches if type(p).__name__ == "Ellipse"):
         oval = patch.get_window_extent(renderer)
         for label, box in texts:
@@ -165,13 +171,13 @@ def test_nothing_collides(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_plates_are_around_their_own_sites(name):
-    structure = structure_of(model_of(name))
-    widths = {site: 0.4 + 0.083 * len(site) for site in structure.sites}
-    places = layout(structure, widths)
+    found = structure(name)
+    widths = {site: 0.4 + 0.083 * len(site) for site in found.sites}
+    places = layout(found, widths)
     boxes = {s: Box(x - widths[s] / 2, y - HEIGHT, x + widths[s] / 2, y + HEIGHT / 2)
              for s, (x, y) in places.place.items()}  # fmt: skip
-    plates = plate_boxes(structure, boxes, places)
-    for plate in structure.plates.values():
+    plates = plate_boxes(found, boxes, places)
+    for plate in found.plates.values():
         for site, box in boxes.items():
             assert _inside(box, plates[plate.name]) == (site in plate.members)
             assert site in plate.members or not _overlap(box, plates[plate.name])
@@ -180,11 +186,11 @@ def test_plates_are_around_their_own_sites(name):
         for ends, bends in places.bends.items():
             if not set(ends) & set(plate.members):
                 assert not any(_overlap(Box(x, y, x, y), plates[plate.name]) for x, y in bends), "a foreign edge"
-    for one, other in combinations(structure.plates.values(), 2):
+    for one, other in combinations(found.plates.values(), 2):
         if not set(one.members) & set(other.members):
             assert not _overlap(plates[one.name], plates[other.name])
     assert not any(_overlap(a, b) for a, b in combinations(boxes.values(), 2))
-    assert all(places.place[a][0] < places.place[b][0] for a, b in structure.edges), "from left to right"
+    assert all(places.place[a][0] < places.place[b][0] for a, b in found.edges), "from left to right"
 
 
 def _inside(inner, outer):

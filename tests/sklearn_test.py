@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import warnings
 
 import networkx as nx
@@ -42,6 +43,7 @@ from custom_inference.sklearn import (
     SBMEstimator,
 )
 from ppl_models import MODELS, NOCA, CapacityError, DataError, DataWarning, MethodError, ModelError
+from tests._documents import ROOT, module_for, python_blocks, run
 
 QUICK = {"random_state": 3, "settings": {"search": ci.Search(restarts=1)}}
 ROWS = [name for name, kind in ESTIMATORS.items() if issubclass(kind, RowEstimator)]
@@ -70,9 +72,9 @@ def test_every_model_has_an_estimator_named_after_it():
 def test_estimators_say_what_the_fit_says(name):
     example, x = example_of(name)
     size = example.model.local_shape[0]
-    estimator = ESTIMATORS[name](size, max_iterations=15, **QUICK).fit(x[:-5])
+    estimator = ESTIMATORS[name](size, max_iterations=8, **QUICK).fit(x[:-5])
     model = example.model
-    fit = ci.fit(model, x[:-5], seed=3, progress=False, max_iterations=15, search=ci.Search(restarts=1))
+    fit = ci.fit(model, x[:-5], seed=3, progress=False, max_iterations=8, search=ci.Search(restarts=1))
     for site, value in fit.params.items():
         assert torch.equal(value, estimator.fit_.params[site]), site
     held = x[-5:]
@@ -338,3 +340,22 @@ def test_matrices_that_are_no_graphs_of_the_model():
         CovariateSBMEstimator(2).fit(x)
     with pytest.warns(DataWarning, match="self loop"):
         MMSBEstimator(2, random_state=0, max_iterations=2, settings={"search": None}).fit(x + np.eye(4))
+
+
+# ----- the text -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+def test_the_documentation_runs_as_printed(tmp_path, monkeypatch, capsys):
+    text = (ROOT / "docs" / "sklearn.md").read_text("utf-8")
+    assert all(f"`{kind.__name__}`" in text for kind in ESTIMATORS.values())
+    monkeypatch.chdir(tmp_path)
+    module = module_for("sklearn_document")
+    try:
+        for number, block in enumerate(python_blocks("docs/sklearn.md")):
+            run(block, module, f"docs/sklearn.md: block {number + 1}")
+    finally:
+        del sys.modules["sklearn_document"]
+    printed = capsys.readouterr().out
+    assert "'num_components': 3" in printed and "noca0" in printed and "lda1" in printed
+    assert (tmp_path / "noca.svg").is_file()
