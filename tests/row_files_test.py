@@ -36,7 +36,7 @@ def counts():
     return x
 
 
-def written(kind, x, folder):  # noqa: PLR0911
+def written(kind, x, folder):
     """Files of this kind that hold x, and what ``row_blocks`` needs to be told of them."""
     frame = pd.DataFrame(x, columns=WORDS)
     path = folder / f"rows.{kind.split(' ')[0]}"

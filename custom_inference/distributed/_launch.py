@@ -90,7 +90,8 @@ def _explained(folder: Path, codes: dict[int, int], size: int, problem: Problem,
     # Processes that lost the others say so, but it is not they who failed.
     causes = [found for _, found in sorted(reports.items()) if not isinstance(found, ProcessError)]
     if causes:
-        return causes[0] if isinstance(causes[0], PPLError) else ProcessError(f"a process of {size} failed: {causes[0]}")
+        first = causes[0]
+        return first if isinstance(first, PPLError) else ProcessError(f"a process of {size} failed: {first}")
     after = Checkpoint.of(problem.method.checkpoint)
     hint = "set checkpoint= to be able to go on" if after is None else f"the same call goes on from {after.path}"
     for rank, code in sorted(codes.items()):
