@@ -6,9 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-from custom_inference.pictures._drawing import draw
 from custom_inference.pictures._structure import Structure, structure_of
 from ppl_models import MethodError, Model, PPLError
 from ppl_models._errors import unknown_name
@@ -42,6 +39,15 @@ def render(
     path = None if filename is None else Path(filename)
     if engine == "graphviz":
         return _by_graphviz(structure, path, distributions)
+    return _by_matplotlib(structure, path, distributions)
+
+
+def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool) -> Any:
+    # Here and not above: whoever imports the package need not want to draw.
+    import matplotlib
+
+    from custom_inference.pictures._drawing import draw
+
     figure = draw(structure, distributions=distributions)
     if path is not None:
         # No date and no random names, so that the same picture is the same file.

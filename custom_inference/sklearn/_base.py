@@ -160,10 +160,6 @@ class RowEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         drawn = self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site]
         return _array(drawn)
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.fit_.model.local_shape[0]
-
 
 class ClassMixin:
     """What models whose rows belong to one of K classes add: the class of a row."""
