@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,9 +22,6 @@ from ppl_models import Data, DataError, Model
 from ppl_models._data import concatenated
 from ppl_models._row_blocks import RowBlocks
 
-#: Blocks that the rows for the search are drawn from.
-_DRAWN = 8
-
 
 class BlockReader:
     """A source, block by block as data and as rows of the steps; counts what it reads."""
@@ -35,14 +31,14 @@ class BlockReader:
         self._settings = {"dtype": dtype, "device": device}
 
     def data(self, generator: torch.Generator | None = None) -> Iterator[Data]:
-        """The blocks of one pass, with a generator in random order.
+        """The blocks of one pass; with a generator shuffled ones (``RowBlocks.shuffled``).
 
         Raises DataError where they are not as many rows as the source says.
         """
         found = 0
-        for block in self.source if generator is None else self.source.shuffled(generator):
-            data = self._prepared(block)
-            del block  # before the next one is read
+        for parts in map(_alone, self.source) if generator is None else self.source.shuffled(generator):
+            data = [self._prepared(parts.pop(0)) for _ in range(len(parts))]  # none twice in memory
+            data = data[0] if len(data) == 1 else concatenated(data)
             found += len(data)
             yield data
             del data
@@ -61,8 +57,7 @@ class BlockReader:
     def batches(self, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
         """Minibatches; none crosses from a block into the next.
 
-        In the order of the source; or, with a generator, of blocks in random order, and of rows in random order in
-        each block.
+        In the order of the source; or, with a generator, of shuffled blocks, and of rows in random order in each.
         """
         for data in self.data(generator):
             rows = self.steps.rows(data)
@@ -75,6 +70,10 @@ class BlockReader:
                 else:
                     yield rows.select(chosen if order is None else order[chosen].to(rows.like.device))
             del rows
+
+
+def _alone(block: Any) -> list[Any]:
+    return [block]
 
 
 class StreamedRows(ReadRows):
@@ -137,17 +136,9 @@ class StreamedRows(ReadRows):
             yield steps.rows(data), self._kept(generation, number) or {}
 
     def draw(self, generator: torch.Generator) -> None:
-        """Search for starts on as many rows as the first block has, drawn from ``_DRAWN`` blocks at random.
-
-        The first block alone may be all of one kind where the rows are sorted by anything.
-        """
-        if len(self) == len(self.first_rows):
-            return
-        size = len(self.first)
-        take, parts = -(-size // min(_DRAWN, -(-len(self) // size))), []
-        for data in itertools.islice(self.reader.data(generator), _DRAWN):
-            parts.append(data.rows(torch.randperm(len(data), generator=generator)[:take].to(data.x.device)))
-        self.search_rows = self.reader.steps.rows(concatenated(parts))
+        """Search for starts on a shuffled block: the first may be all of one kind where the rows are sorted."""
+        if len(self) > len(self.first_rows):
+            self.search_rows = self.reader.steps.rows(next(self.reader.data(generator)))
 
     def scaled_statistics(self, steps: Steps, params: Params, generator: torch.Generator) -> dict[str, Tensor]:
         """Those of the rows that starts are searched for on, as many rows as there are in all."""

@@ -47,9 +47,9 @@ class VariationalEM:
     search: how good starting values are found (restarts, annealing, over-complete starts and pruning);
         ``None`` runs once from one random start.
     batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step.
-    shuffle: take minibatches in random order, another one on every pass (of ``RowBlocks``: the blocks, as far as the
-        source can be read in any order, and the rows within each), and rows for the search from several blocks;
-        ``False`` takes them as they come, which misleads where rows are sorted by anything.
+    shuffle: make the minibatches of every pass of other rows (of ``RowBlocks``: of blocks that are put together from
+        random places, as far as the source can be read there), and search for starts on such; ``False`` takes rows as
+        they come, which misleads where they are sorted by anything.
     delay, forgetting: of stepwise EM's averages, rho_t = (t + delay)^-forgetting (tau_0 and kappa in 002, alg. 27.2).
     checkpoint: a path, or a :class:`Checkpoint`: the state is kept there, and the same call goes on from it.
     accelerate: "squarem" or "anderson" extrapolate EM's steps, safeguarded; ``None`` does not; "default" leaves it to
@@ -106,7 +106,7 @@ class VariationalEM:
         """Fit the model. With ``init`` the search is skipped and EM starts there.
 
         Of ``RowBlocks`` one block is in memory at a time: starts are searched for on as many rows as the first has,
-        drawn from several (``shuffle=False``: on the first), and ``Fit.data``, ``Fit.local`` and ``Fit.evidence`` are
+        from all over (``shuffle=False``: on the first), and ``Fit.data``, ``Fit.local`` and ``Fit.evidence`` are
         those of the first. Without ``batch_size`` every iteration reads all
         blocks, and what is found is what the same rows would give in memory from that start.
         """

@@ -48,9 +48,13 @@ class RowBlocks(NotInMemory):
         coords = {axis: labels for axis, labels in checked.coords.items() if axis == "feature"}
         return cls(read=FileBlocks.of([HeldRows(checked)], block_rows), num_rows=len(checked), coords=coords)
 
-    def shuffled(self, generator: torch.Generator) -> Iterator[Any]:
-        """All blocks in random order, as far as the source can be read in any: a plain ``read`` keeps its own."""
-        return self.read.shuffled(generator) if isinstance(self.read, FileBlocks) else iter(self)
+    def shuffled(self, generator: torch.Generator) -> Iterator[list[Any]]:
+        """All rows in other blocks, each a list of parts from random places, as far as the source can be read there.
+
+        Compressed files and large row groups of Parquet are read from their beginning to their end, a plain ``read``
+        as it is.
+        """
+        return self.read.shuffled(generator) if isinstance(self.read, FileBlocks) else map(_alone, self)
 
     def part(self, rank: int, size: int) -> RowBlocks:
         """Every ``size``-th block from the ``rank``-th on: what one of several processes reads.
@@ -98,6 +102,10 @@ class _Changed:
 
     def __call__(self) -> Iterator[Any]:
         return (self.change(block) for block in self.read())
+
+
+def _alone(block: Any) -> list[Any]:
+    return [block]
 
 
 def _length(block: Any) -> int:

@@ -18,6 +18,9 @@ import torch
 from ppl_models._data import Data
 from ppl_models._errors import DataError
 
+#: Places that the rows of a shuffled block come from.
+MIXED = 16
+
 #: Reads the rows from a start up to a stop.
 Rows = Callable[[int, int], Any]
 
@@ -36,9 +39,9 @@ class RowFile(abc.ABC):
     def opened(self) -> AbstractContextManager[Rows]:
         """What reads rows while the file is open."""
 
-    def runs(self, block_rows: int) -> list[list[tuple[int, int]]]:
-        """Where the blocks begin and end; those of one list are read one after the other, lists in any order."""
-        blocks = cut(0, self.num_rows, block_rows)
+    def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
+        """Rows ``start`` to ``stop`` in blocks of at most ``size``; those of one list are read one after the other."""
+        blocks = cut(start, stop, size)
         return [blocks] if self.in_order else [[block] for block in blocks]
 
 
@@ -57,13 +60,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class FileBlocks:
-    """Blocks of the rows of several files, in runs of blocks that are read one after the other.
+    """Blocks of at most ``block_rows`` rows of several files, in runs of blocks that are read one after the other.
 
     change: what is done to every block that is read.
     """
 
     files: tuple[RowFile, ...]
     runs: tuple[tuple[Place, ...], ...]
+    block_rows: int
     change: tuple[Callable[[Any], Any], ...] = ()
 
     @classmethod
@@ -73,9 +77,9 @@ class FileBlocks:
         runs = [
             tuple(Place(number, *block) for block in run)
             for number, file in enumerate(files)
-            for run in file.runs(block_rows)
+            for run in file.runs(0, file.num_rows, block_rows)
         ]
-        return cls(tuple(files), tuple(runs))
+        return cls(tuple(files), tuple(runs), block_rows)
 
     @property
     def num_rows(self) -> int:
@@ -85,10 +89,27 @@ class FileBlocks:
         """All blocks in the order of the files."""
         return self._read(self.runs)
 
-    def shuffled(self, generator: torch.Generator) -> Iterator[Any]:
-        """All blocks, the runs in random order."""
-        order = torch.randperm(len(self.runs), generator=generator).tolist()
-        return self._read(self.runs[number] for number in order)
+    def shuffled(self, generator: torch.Generator) -> Iterator[list[Any]]:
+        """All rows in other blocks of about ``block_rows``, each of ``MIXED`` parts from random places."""
+        units = [unit for run in self.runs for unit in self._units(run)]
+        order = torch.randperm(len(units), generator=generator).tolist()
+        places = [place for number in order for place in units[number]]
+        parts, rows = [], 0
+        for place, block in zip(places, self._read([tuple(places)]), strict=True):
+            parts.append(block)
+            del block
+            rows += place.stop - place.start
+            if rows >= self.block_rows or place is places[-1]:
+                yield parts
+                parts, rows = [], 0
+
+    def _units(self, run: tuple[Place, ...]) -> list[tuple[Place, ...]]:
+        """A run in smaller parts that can be read in any order; one of several blocks stays as it is."""
+        size = -(-self.block_rows // MIXED)
+        if len(run) > 1:
+            return [run]
+        [(file, start, stop)] = run
+        return [tuple(Place(file, *block) for block in part) for part in self.files[file].runs(start, stop, size)]
 
     def part(self, rank: int, size: int) -> FileBlocks:
         """Every size-th block from the rank-th on."""

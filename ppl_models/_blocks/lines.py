@@ -43,9 +43,9 @@ class Index:
     num_rows: int
     first_line: int = 1
 
-    def read(self, file: BinaryIO, start: int) -> bytes:
-        """The lines of the block that begins at row ``start``, a multiple of ``step``."""
-        first, last = self.offsets[start // self.step], self.offsets[start // self.step + 1]
+    def read(self, file: BinaryIO, start: int, stop: int) -> bytes:
+        """The lines of rows ``start`` to ``stop``, multiples of ``step`` or the end."""
+        first, last = self.offsets[start // self.step], self.offsets[-(-stop // self.step)]
         file.seek(first)
         return file.read(last - first)
 

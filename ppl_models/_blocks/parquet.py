@@ -36,15 +36,17 @@ class ParquetRows(RowFile):
     def num_columns(self) -> int:
         return len(self.columns)
 
-    def runs(self, block_rows: int) -> list[list[tuple[int, int]]]:
+    def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
         """Large row groups are a run of blocks each; small ones make up blocks together."""
-        runs, start, stop = [], 0, 0
+        runs, end = [], 0
         for rows in self.groups:
-            if stop > start and stop + rows - start > block_rows:
-                runs.append(cut(start, stop, block_rows))
-                start = stop
-            stop += rows
-        return [*runs, cut(start, stop, block_rows)]
+            before, end = max(end, start), end + rows
+            if min(end, stop) <= before:
+                continue
+            if before > start and min(end, stop) - start > size:
+                runs.append(cut(start, before, size))
+                start = before
+        return [*runs, cut(start, stop, size)]
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Rows]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 
-from ppl_models._blocks.files import RowFile, Rows, cut
+from ppl_models._blocks.files import MIXED, RowFile, Rows
 from ppl_models._blocks.lines import Index, by_lines, is_compressed, opened
 from ppl_models._documents import count_listed
 from ppl_models._errors import DataError, FileFormatError
@@ -35,9 +35,8 @@ class TextRows(RowFile):
     def num_rows(self) -> int:
         return self.index.num_rows
 
-    def runs(self, block_rows: int) -> list[list[tuple[int, int]]]:
-        blocks = cut(0, self.num_rows, self.index.step)
-        return [blocks] if self.in_order else [[block] for block in blocks]
+    def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
+        return super().runs(start, stop, max(1, size // self.index.step) * self.index.step)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Rows]:
@@ -49,6 +48,11 @@ class TextRows(RowFile):
         raise NotImplementedError
 
 
+def step_of(block_rows: int) -> int:
+    """Rows between two places of the index: what shuffled blocks are made of."""
+    return -(-block_rows // MIXED)
+
+
 # ----- documents ------------------------------------------------------------------------------------------------------
 
 
@@ -57,7 +61,7 @@ class LdaCRows(TextRows):
     """lda-c: each line the number of distinct words, then ``word:count`` pairs."""
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        raw = self.index.read(file, start)
+        raw = self.index.read(file, start, stop)
         found = _pairs(raw, stop - start, self.num_columns)
         if found is not None:
             return found
@@ -67,11 +71,12 @@ class LdaCRows(TextRows):
 
 def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
     """size: columns; by default as many as occur, for which the file is read once more."""
-    index = by_lines(path, block_rows)
+    index = by_lines(path, step_of(block_rows))
     file = LdaCRows(path, index, size or 2**31 - 1, is_compressed(path))
     if size is None:
+        blocks = [block for run in file.runs(0, file.num_rows, block_rows) for block in run]
         with file.opened() as rows:
-            last = max(int(rows(*block).indices.max(initial=-1)) for run in file.runs(block_rows) for block in run)
+            last = max(int(rows(*block).indices.max(initial=-1)) for block in blocks)
         if last < 0:
             raise FileFormatError(f"{path}: no words in any document")
         file = LdaCRows(path, index, last + 1, file.in_order)
@@ -128,7 +133,7 @@ class TextsRows(TextRows):
     vocabulary: Vocabulary
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        texts = _decoded(self.path, self.index.read(file, start))
+        texts = _decoded(self.path, self.index.read(file, start, stop))
         return count_listed(texts, vocabulary=self.vocabulary, size=None).counts
 
 
@@ -138,7 +143,7 @@ def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextsRow
         found = f"{path}: texts without a vocabulary, read in blocks that must have the same columns"
         raise DataError(found, axis="word", expected="vocabulary=, a list of words or a file with a word a line")
     known = Vocabulary.of(words)
-    return TextsRows(path, by_lines(path, block_rows), len(known), is_compressed(path), known)
+    return TextsRows(path, by_lines(path, step_of(block_rows)), len(known), is_compressed(path), known)
 
 
 def _decoded(path: Path, raw: bytes) -> list[str]:
@@ -161,7 +166,7 @@ class CsvRows(TextRows):
     labelled: bool
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> pd.DataFrame:
-        frame = _frame(self.path, self.header + self.index.read(file, start))
+        frame = _frame(self.path, self.header + self.index.read(file, start, stop))
         if len(frame) != stop - start:
             found = f"{len(frame)} rows where there are {stop - start} lines, from row {start} on"
             raise FileFormatError(f"{self.path}: not readable as csv: {found}")
@@ -171,10 +176,10 @@ class CsvRows(TextRows):
 
 def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
     """Its numeric columns; the first column names the rows where it is not numeric."""
-    index = by_lines(path, block_rows, skipped=1, blanks=False, quoted=True)
+    index = by_lines(path, step_of(block_rows), skipped=1, blanks=False, quoted=True)
     with opened(path) as file:
         header = file.read(index.offsets[0])
-        frame = _frame(path, header + index.read(file, 0))
+        frame = _frame(path, header + index.read(file, 0, min(index.step, index.num_rows)))
     labelled = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
     names = list(frame.columns[1:] if labelled else frame.columns) if columns is None else columns
     unknown = [name for name in names if name not in frame.columns]

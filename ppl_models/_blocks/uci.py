@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from ppl_models._blocks.lines import Index, chunks, is_compressed, opened
-from ppl_models._blocks.text import TextRows, numbers_in, tokens_in
+from ppl_models._blocks.text import TextRows, numbers_in, step_of, tokens_in
 from ppl_models._errors import FileFormatError
 from ppl_models.datasets._corpora import ENTRY
 
@@ -21,7 +21,7 @@ class UciRows(TextRows):
     """UCI's bag of words, sorted by document: lines ``document word count``, from 1, below N, V and their number."""
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        numbers = numbers_in(self.index.read(file, start))
+        numbers = numbers_in(self.index.read(file, start, stop))
         assert numbers is not None  # as the pass that made the index found
         document, word, count = numbers.reshape(-1, 3).T
         shape = (stop - start, self.num_columns)
@@ -36,19 +36,19 @@ def uci_file(path: Path, block_rows: int) -> UciRows:
             found = [line.decode("utf-8", "replace")[:40] for line in head]
             raise FileFormatError(f"{path}: begins with {found}; UCI's bag of words has N, V and the number of entries")
         documents, size, entries = map(int, head)
-        offsets, before, seen = [file.tell()], 1, 0
+        offsets, before, seen, step = [file.tell()], 1, 0, step_of(block_rows)
         for lines in _whole_lines(file):
             triples, begins = _triples(path, lines, seen, (documents, size), before)
-            blocks = (triples[:, 0] - 1) // block_rows
+            blocks = (triples[:, 0] - 1) // step
             # Where the first entry of every block is; of blocks without any, where the next one's is.
-            for at in np.flatnonzero(np.diff(blocks, prepend=(before - 1) // block_rows)):
+            for at in np.flatnonzero(np.diff(blocks, prepend=(before - 1) // step)):
                 offsets += [lines[0] + int(begins[at])] * (int(blocks[at]) + 1 - len(offsets))
             before, seen = int(triples[-1, 0]), seen + len(triples)
         end = file.tell()
     if seen != entries:
         raise FileFormatError(f"{path}: {seen} entries, where the third line announces {entries}")
-    offsets += [end] * (-(-documents // block_rows) + 1 - len(offsets))
-    return UciRows(path, Index(tuple(offsets), block_rows, documents), size, is_compressed(path))
+    offsets += [end] * (-(-documents // step) + 1 - len(offsets))
+    return UciRows(path, Index(tuple(offsets), step, documents), size, is_compressed(path))
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
