@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Sequence
 from importlib import metadata
 from itertools import count
@@ -119,7 +120,7 @@ def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[A
         kind = "approximate posterior" if fit.global_posterior else "point estimate"
         if num_rows:
             # Of these rows alone: drawing all of many rows takes memory.
-            drawn = fit.posterior.rows(slice(0, num_rows)).sample(num_draws, seed=fit.seed)
+            drawn = fit.posterior.rows(slice(0, num_rows)).sample(num_draws, seed=_seed_of(fit, site))
             values[site] = fit.model.local_value(drawn)[None]
     else:
         values, kind = {s: v for s, v in fit.draws.items() if s != site}, "draws"
@@ -137,7 +138,12 @@ def _global_draws(fit: Fit, site: str, num_draws: int) -> Array:
     value = fit.globals[site]
     if site not in fit.global_posterior or num_draws * value.numel() > _DENSE_UP_TO:
         return _repeated(value, num_draws)
-    return _numpy(fit.global_posterior[site].sample(num_draws, seed=fit.seed)[None])
+    return _numpy(fit.global_posterior[site].sample(num_draws, seed=_seed_of(fit, site))[None])
+
+
+def _seed_of(fit: Fit, site: str) -> int:
+    """One of its own for every site: from one random state draws of different sites would depend on each other."""
+    return int(np.random.SeedSequence([fit.seed % 2**64, zlib.crc32(site.encode())]).generate_state(1)[0])
 
 
 def _repeated(value: Any, num_draws: int) -> Array:

@@ -92,8 +92,8 @@ def _locals_of(fit: Fit, chosen: dict[str, Tensor], number: int, seed: int) -> T
 
 def _smallest_effective_size(fit: Fit, draws: dict[str, Tensor]) -> float:
     """Over the entries of the globals and log p; of chains too short to tell, one draw each."""
-    watched = [draws[site].detach().double().cpu().flatten(2).numpy() for site in fit.model.global_sites]
-    shape = watched[0].shape[:2]
+    shape = tuple(draws[fit.model.global_sites[0]].shape[:2])
+    watched = [draws[site].detach().double().cpu().reshape(*shape, -1).numpy() for site in fit.model.global_sites]
     lp = fit.sample_stats.get("lp")
     if lp is not None and tuple(lp.shape) == shape:
         watched.append(lp.double().cpu().numpy()[..., None])

@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
 
@@ -200,6 +201,9 @@ def _at_once(
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
+        except BrokenProcessPool as error:
+            reason = 'out of memory, or a script whose entry point has no guard `if __name__ == "__main__":`'
+            raise MethodError(f"a process that simulates died: {reason}") from error
         except BaseException:
             for future in running:
                 future.cancel()
