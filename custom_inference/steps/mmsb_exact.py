@@ -47,6 +47,7 @@ class MmsbExact(Steps):
 
     bound_name = "evidence"
     accelerate = "squarem"
+    shares = None
 
     def for_model(self, model: Model) -> Self:
         return replace(self, model=model)
