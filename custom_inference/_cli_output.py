@@ -134,7 +134,7 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     return {
         "method": fit.method,
         "status": fit.status,
-        "interrupted": "interrupted" in fit.status,
+        "interrupted": fit.interrupted,
         "seed": fit.seed,
         "num_rows": len(fit.data),
         "num_features": fit.data.num_features,

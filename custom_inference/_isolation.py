@@ -9,11 +9,17 @@ from collections.abc import Iterator
 import numpy as np
 import pyro
 import torch
+from pyro.poutine import runtime
 
 
 @contextlib.contextmanager
 def isolated(seed: int) -> Iterator[None]:
-    """Seed torch, NumPy and ``random``, give Pyro an empty parameter store, and put everything back afterwards."""
+    """Seed torch, NumPy and ``random``, give Pyro an empty parameter store, and put everything back afterwards.
+
+    Pyro's stack of handlers and its table of plates too: an interrupt between two lines of Pyro's own leaves them as
+    they were then, and every later program of the process would fail on a "duplicate plate".
+    """
+    handlers, plates = list(runtime._PYRO_STACK), list(runtime._DIM_ALLOCATOR._stack)
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices), pyro.get_param_store().scope():
@@ -23,6 +29,8 @@ def isolated(seed: int) -> Iterator[None]:
         finally:
             np.random.set_state(numpy_state)  # noqa: NPY002
             random.setstate(python_state)
+            runtime._PYRO_STACK[:] = handlers
+            runtime._DIM_ALLOCATOR._stack[:] = plates
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from custom_inference.engines import Local
 from custom_inference.exact import Exact
-from custom_inference.fit import Fit
+from custom_inference.fit import Fit, completed
 from custom_inference.posterior import kullback_leibler
 from ppl_models import MethodError, Model
 
@@ -23,12 +23,14 @@ class Comparison:
     """table: one line a method; locals: method -> its posterior and bound per row; params: the common globals.
 
     With ``at="integrated"`` there are no common globals: fits: method -> its own fit.
+    interrupted: Ctrl-C ended the comparison; the table has the methods until then.
     """
 
     table: pd.DataFrame
     locals: dict[str, Local] = field(default_factory=dict)
     params: dict[str, Tensor] = field(default_factory=dict)
     fits: dict[str, Fit] = field(default_factory=dict)
+    interrupted: bool = False
 
     def __repr__(self) -> str:
         return self.table.to_string(float_format=lambda value: f"{value:.4g}")
@@ -60,7 +62,7 @@ def compare(
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
     the local inference). Points have no bound (NaN) and an infinite divergence.
 
-    Raises CapacityError where the exact posterior does not fit into memory.
+    Ctrl-C returns the methods that are done. Raises CapacityError where the exact posterior does not fit into memory.
     """
     if not methods:
         raise MethodError("no methods to compare")
@@ -70,21 +72,26 @@ def compare(
     if at is None:
         from custom_inference.default import fit as default_fit
 
-        at = default_fit(model, data, seed=seed, progress=progress)
+        at = completed(default_fit(model, data, seed=seed, progress=progress))
     # A fit may have fewer components than were asked for: its model is the one its parameters belong to.
     chosen = at.model if isinstance(at, Fit) else model
     params = {s: v.to(data.x) for s, v in chosen.check_params(at.params if isinstance(at, Fit) else at).items()}
     with torch.no_grad():
         exact = Exact().local_posterior(chosen, params, data)
-    lines, found = [], {}
-    for method in methods:
-        begin = time.perf_counter()
-        local = method.local_posterior(chosen, params, data, seed=seed)
-        seconds = time.perf_counter() - begin
-        name = _distinct(method.name, found)
-        found[name] = local
-        lines.append({"method": name, **_scores(local, exact), "seconds": seconds})
-    return Comparison(pd.DataFrame(lines).set_index("method"), found, params)
+    lines, found, interrupted = [], {}, False
+    try:
+        for method in methods:
+            begin = time.perf_counter()
+            local = method.local_posterior(chosen, params, data, seed=seed)
+            seconds = time.perf_counter() - begin
+            scores, name = _scores(local, exact), _distinct(method.name, found)
+            found[name] = local
+            lines.append({"method": name, **scores, "seconds": seconds})
+    except KeyboardInterrupt:
+        if not lines:
+            raise
+        interrupted = True
+    return Comparison(pd.DataFrame(lines).set_index("method"), found, params, interrupted=interrupted)
 
 
 def _compare_integrated(
@@ -95,12 +102,17 @@ def _compare_integrated(
     if at != "integrated":
         raise MethodError(f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing')
     fits: dict[str, Fit] = {}
-    lines = []
-    for line, fit in compare_integrated(methods, model, x, seed=seed, mask=mask, progress=progress):
-        name = _distinct(line.pop("method"), fits)
-        fits[name] = fit
-        lines.append({"method": name, **line})
-    return Comparison(pd.DataFrame(lines).set_index("method"), fits=fits)
+    lines, interrupted = [], False
+    try:
+        for line, fit in compare_integrated(methods, model, x, seed=seed, mask=mask, progress=progress):
+            name = _distinct(line.pop("method"), fits)
+            fits[name] = fit
+            lines.append({"method": name, **line})
+    except KeyboardInterrupt:
+        if not lines:
+            raise
+        interrupted = True
+    return Comparison(pd.DataFrame(lines).set_index("method"), fits=fits, interrupted=interrupted)
 
 
 def _scores(local: Local, exact: Local) -> dict[str, float]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.collapsed import CollapsedPosterior, collapsed_posterior
-from custom_inference.fit import Fit
+from custom_inference.fit import Fit, completed
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.posterior import DirichletPosterior
 from custom_inference.steps import Steps
@@ -40,7 +40,7 @@ def compare_integrated(
     for method in methods:
         begin = time.perf_counter()
         fitted = _every_chain(method)
-        fit = fitted.fit(model, x, mask=mask, seed=seed, progress=progress)
+        fit = completed(fitted.fit(model, x, mask=mask, seed=seed, progress=progress))
         seconds = time.perf_counter() - begin
         yield {"method": method.name, **_scores(method, fit, exact), "seconds": seconds}, fit
 

@@ -65,6 +65,11 @@ class Fit:
         if self.model.is_graph and site not in self.params:
             self.params[site] = self.model.local_value(self.posterior.mean)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the fit before it was done: it is the best state until then."""
+        return "interrupted" in self.status
+
     # ----- local latents ----------------------------------------------------------------------------------
 
     @property
@@ -194,6 +199,13 @@ class Fit:
     def load(cls, path: str | Path) -> Fit:
         """Read what :meth:`save` wrote; executes no code from the file."""
         return cls(**_store.load(Path(path)))
+
+
+def completed(fit: Fit) -> Fit:
+    """The fit. Raises KeyboardInterrupt if it was interrupted, where it is one step of many: all of them end."""
+    if fit.interrupted:
+        raise KeyboardInterrupt
+    return fit
 
 
 def check_init(model: Model, init: Fit | Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:

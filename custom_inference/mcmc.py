@@ -20,7 +20,7 @@ from custom_inference._isolation import default_dtype, isolated
 from custom_inference._progress import Progress
 from custom_inference.align import align_draws
 from custom_inference.engines import Local, engines_of, solve_local, steps_for
-from custom_inference.fit import Fit, check_init
+from custom_inference.fit import Fit, check_init, completed
 from custom_inference.vem import EM, VariationalEM
 from ppl_models import Data, MethodError, Model
 
@@ -64,7 +64,10 @@ class NUTS:
         init: Fit | Mapping[str, Tensor] | None = None,
         progress: bool = True,
     ) -> Fit:
-        """Draw from the posterior of the globals. Ctrl-C returns the draws of the chains so far."""
+        """Draw from the posterior of the globals.
+
+        Ctrl-C returns the draws of the chains that are done; of the first chain those until then.
+        """
         checked = model.as_read(model.prepare(data, mask=mask, dtype=dtype, device=device))
         model.check_for_fitting(checked)
         begin = time.perf_counter()
@@ -98,26 +101,45 @@ class NUTS:
         potential, transforms = log_joint_potential(model, data)
         inside = off_the_edges(model, start, 1e-3)
         chains, energies, diverging = [], [], 0
-        outcome = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps"
+        outcome, drawn = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps", []
+
+        def keep(draws: dict[str, Tensor]) -> None:
+            energy = [-potential(one).detach() for one in _unstacked(draws)]
+            chain = {site: transforms[site].inv(value) for site, value in draws.items()}
+            energies.append(torch.stack(energy))
+            chains.append(chain)
+
         try:
             for chain in range(self.chains):
                 unconstrained = {s: transforms[s](v.to(data.x)) for s, v in inside.items()}
                 noisy = {s: v + self.jitter * torch.randn_like(v) for s, v in unconstrained.items()}
-                label = f"{self.name} chain {chain + 1} of {self.chains}"
-                draws, bad = self._chain(potential, noisy, label, progress)
-                energies.append(torch.stack([-potential({s: v[i] for s, v in draws.items()}).detach()
-                                             for i in range(self.num_samples)]))
-                chains.append({site: transforms[site].inv(value) for site, value in draws.items()})
+                label, drawn = f"{self.name} chain {chain + 1} of {self.chains}", []
+                draws, bad = self._chain(potential, noisy, label, drawn, progress)
+                keep(draws)
                 diverging += bad
         except KeyboardInterrupt:
-            if not chains:
+            if not chains and not drawn:
                 raise
             outcome = f"interrupted after {len(chains)} of {self.chains} chains"
-        return chains, {"lp": torch.stack(energies)}, f"{outcome}; {diverging} divergences"
+            if not chains:
+                keep({site: torch.stack([one[site] for one in drawn]) for site in drawn[0]})
+                outcome = f"interrupted after {len(drawn)} of {self.num_samples} draws of the first chain"
+        complete = chains[: len(energies)]
+        return complete, {"lp": torch.stack(energies[: len(complete)])}, f"{outcome}; {diverging} divergences"
 
     def _chain(
-        self, potential: Any, start: dict[str, Tensor], label: str, progress: bool
+        self, potential: Any, start: dict[str, Tensor], label: str, drawn: list[dict[str, Tensor]], progress: bool
     ) -> tuple[dict[str, Tensor], int]:
+        """The draws and the number of divergences; ``drawn`` collects the draws as they come."""
+
+        def heard(kernel: Any, params: dict[str, Tensor], stage: str, *__: Any) -> None:
+            if stage.startswith("Sample"):
+                drawn.append({site: value.detach().clone() for site, value in params.items()})
+                divergent[:] = kernel.diagnostics()["divergences"]
+            bar.advance()
+
+        divergent: list[int] = []
+
         kernel = PyroNUTS(
             potential_fn=potential, target_accept_prob=self.target_accept, max_tree_depth=self.max_tree_depth
         )
@@ -130,14 +152,20 @@ class NUTS:
                 warmup_steps=self.warmup,
                 initial_params=start,
                 disable_progbar=True,
-                hook_fn=lambda *_: bar.advance(),
+                hook_fn=heard,
             )
             mcmc.run()
-        return mcmc.get_samples(), len(mcmc.diagnostics().get("divergences", {}).get("chain 0", []))
+        return mcmc.get_samples(), len(divergent)
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """Given the globals the codes are summed out: the exact posterior."""
         return solve_local(model, params, data, bound="evidence", seed=seed)
+
+
+def _unstacked(draws: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """One mapping a draw."""
+    count = len(next(iter(draws.values())))
+    return [{site: value[i] for site, value in draws.items()} for i in range(count)]
 
 
 def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
@@ -174,10 +202,10 @@ def _mode(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     """
     method = VariationalEM(guide="map") if model.has_continuous_locals else EM()
     try:
-        found = method.fit(model, data, seed=seed, progress=False).params
+        found = completed(method.fit(model, data, seed=seed, progress=False)).params
     except MethodError:
         from custom_inference.svi import SVI
 
-        found = SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False).params
+        found = completed(SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False)).params
     sites = (*model.global_sites, *([model.local_site] if model.has_continuous_locals else []))
     return {site: found[site] for site in sites}

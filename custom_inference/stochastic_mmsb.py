@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,7 +62,7 @@ class StochasticMMSB:
         init: Fit | Mapping[str, Tensor] | None = None,
         progress: bool = True,
     ) -> Fit:
-        """Fit the model; with ``init`` it starts at the memberships found at those globals.
+        """Fit the model; with ``init`` it starts at the memberships found at those globals. Ctrl-C ends the steps.
 
         Raises
         ------
@@ -83,9 +83,16 @@ class StochasticMMSB:
                 params = steps.starting(model, {site: value.to(rows.like) for site, value in start.items()}, rows)
             else:
                 params = steps.propose(model, rows, generator, 0)
-            params = self.climb(steps, model, rows, params, generator, bar)
+            outcome, done = f"made {self.steps} steps", 0
+            try:
+                for reached in self.walk(steps, model, rows, params, generator, bar):
+                    params, done = reached, done + 1
+            except KeyboardInterrupt:
+                if not done:
+                    raise
+                outcome = f"interrupted after {done} of {self.steps} steps"
             run = run_em(steps, model, rows, params, max_iterations=2, tolerance=1e-9, generator=generator)
-        run.outcome = f"made {self.steps} steps of {min(self.batch_size, len(rows))} nodes each"
+        run.outcome = f"{outcome} of {min(self.batch_size, len(rows))} nodes each"
         run.details["seconds"] = round(time.perf_counter() - begin, 3)
         fit = method._result(model, checked, steps, rows, run, seed)
         return replace(fit, method=self.name)
@@ -93,7 +100,15 @@ class StochasticMMSB:
     def climb(
         self, steps: Any, model: Model, rows: Dyads, params: Params, generator: torch.Generator, bar: Progress | None
     ) -> Params:
-        """The steps, from given parameters."""
+        """Where all the steps lead to, from given parameters."""
+        for reached in self.walk(steps, model, rows, params, generator, bar):
+            params = reached
+        return params
+
+    def walk(
+        self, steps: Any, model: Model, rows: Dyads, params: Params, generator: torch.Generator, bar: Progress | None
+    ) -> Iterator[Params]:
+        """The parameters after each of the steps, from given ones."""
         sides, size = sides_of(rows), len(rows)
         visits = torch.zeros(size, dtype=rows.like.dtype, device=rows.like.device)
         rates = Rates(delay=self.delay, forgetting=self.forgetting)
@@ -102,7 +117,7 @@ class StochasticMMSB:
             params = self.step(steps, model, rows, params, nodes, sides, visits, rates.at(t), generator)
             if bar is not None:
                 bar.advance(float(t + 1))
-        return params
+            yield params
 
     def step(
         self, steps: Any, model: Model, rows: Dyads, params: Params, nodes: Tensor, sides: Any, visits: Tensor,

@@ -99,7 +99,11 @@ class TemperedEM:
             params = self._start(model, steps, split[0], start, generator)
             path = _Path(self, model, steps, split, params)
             path.follow(bar)
-            fit = self._result(model, checked, steps, rows, params, path, seed)
+            try:
+                fit = self._result(model, checked, steps, rows, params, path, seed)
+            except KeyboardInterrupt:  # the best state is there all the same
+                path.interrupted = True
+                fit = self._result(model, checked, steps, rows, params, path, seed)
         fit.details["seconds"] = round(time.perf_counter() - begin, 3)
         return fit
 
@@ -124,7 +128,7 @@ class TemperedEM:
                 trace.append(steps.objective(model, params, step.bound))
                 params, locals_ = steps.m_step(model, params, step, rows), step.locals
         solver = LocalSolver(steps=tempered(steps, rows, locals_, steps.temper))
-        local = solver.solve(params, data)
+        local = (replace(solver, max_iterations=1) if path.interrupted else solver).solve(params, data)
         step = EStep({}, {"topic_proportion": local.posterior.mean}, local.bound)
         return Fit(
             model=model,

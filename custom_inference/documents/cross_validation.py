@@ -14,6 +14,7 @@ import torch
 
 from custom_inference.default import fit as default_fit
 from custom_inference.documents.scores import held_out
+from custom_inference.fit import Fit, completed
 from ppl_models import MODELS, Data, DataWarning, DocumentModel, MethodError, ModelError, as_documents
 from ppl_models._errors import unknown_name
 
@@ -22,12 +23,14 @@ from ppl_models._errors import unknown_name
 class CrossValidation:
     """folds: a line for every number of topics and fold: ``perplexity``, ``tokens`` scored, ``seconds`` of the fit.
 
-    how: what was scored. name: of the model.
+    how: what was scored. name: of the model. interrupted: Ctrl-C ended it; these are the folds until then, of the
+    numbers of topics whose folds are all there (of the first one those that are).
     """
 
     folds: pd.DataFrame
     how: str
     name: str
+    interrupted: bool = False
 
     @property
     def table(self) -> pd.DataFrame:
@@ -81,30 +84,36 @@ def cross_validate(
     if not sizes:
         raise MethodError("no numbers of topics to choose from")
     part = np.random.default_rng(seed).permutation(np.arange(len(data)) % folds)
-    lines = []
-    for size in sizes:
-        made = _model(kind, data, size, model or {})
+    lines: list[dict[str, Any]] = []
+    interrupted = False
+    try:
+        for size in sizes:
+            made = _model(kind, data, size, model or {})
+            if not lines:
+                made.check_for_fitting(data)
+            for fold in range(folds):
+                train, test = (data.rows(torch.as_tensor(np.flatnonzero(w))) for w in (part != fold, part == fold))
+                begin = time.perf_counter()
+                fitted = _fitted(made, train, seed=seed, method=method, progress=progress, **(fitting or {}))
+                seconds = time.perf_counter() - begin
+                score = held_out(fitted, test, how=how, floor=floor, **(scoring or {}))
+                found = {"perplexity": score.perplexity(per), "tokens": int(score.tokens.sum()), "seconds": seconds}
+                lines.append({"num_topics": size, "fold": fold, **found})
+    except KeyboardInterrupt:
         if not lines:
-            made.check_for_fitting(data)
-        for fold in range(folds):
-            train, test = (data.rows(torch.as_tensor(np.flatnonzero(which))) for which in (part != fold, part == fold))
-            begin = time.perf_counter()
-            with warnings.catch_warnings():
-                # Empty documents and words were said of the whole; every fold has some more of them.
-                warnings.filterwarnings("ignore", category=DataWarning, message=".*(occur in no document|are empty)")
-                fitted = default_fit(made, train, seed=seed, method=method, progress=progress, **(fitting or {}))
-            seconds = time.perf_counter() - begin
-            score = held_out(fitted, test, how=how, floor=floor, **(scoring or {}))
-            lines.append(
-                {
-                    "num_topics": size,
-                    "fold": fold,
-                    "perplexity": score.perplexity(per),
-                    "tokens": int(score.tokens.sum()),
-                    "seconds": seconds,
-                }
-            )
-    return CrossValidation(pd.DataFrame(lines), how, kind.__name__)
+            raise
+        interrupted = True
+        whole = [line for line in lines if sum(line["num_topics"] == other["num_topics"] for other in lines) == folds]
+        lines = whole or lines
+    return CrossValidation(pd.DataFrame(lines), how, kind.__name__, interrupted)
+
+
+def _fitted(model: Any, train: Data, **settings: Any) -> Fit:
+    """The fit of a fold; one that was interrupted is no fit to be scored."""
+    with warnings.catch_warnings():
+        # Empty documents and words were said of the whole; every fold has some more of them.
+        warnings.filterwarnings("ignore", category=DataWarning, message=".*(occur in no document|are empty)")
+        return completed(default_fit(model, train, **settings))
 
 
 def _family(family: type[DocumentModel] | str) -> type[DocumentModel]:

@@ -131,9 +131,12 @@ def run_chains(
     ended = threading.Event()
     total = len(chains) * (plan.warmup + plan.num_samples * plan.thin)
     interrupted = False
+    running: list[Future[None]] = []
     with ThreadPoolExecutor(threads) as pool, Progress(total, label, enabled=progress) as bar:
-        running = [pool.submit(run_chain, record, model, sampler, plan, ended.is_set) for record in records]
         try:
+            # Inside: a chain that was submitted must hear of an interrupt that comes before the next one is.
+            for record in records:
+                running.append(pool.submit(run_chain, record, model, sampler, plan, ended.is_set))
             _follow(running, records, bar)
         except KeyboardInterrupt:
             interrupted = True

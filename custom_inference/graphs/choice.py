@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from custom_inference.default import fit as default_fit
+from custom_inference.fit import completed
 from custom_inference.graphs.criteria import icl, integrated_log_likelihood
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
 from ppl_models import GraphData, GraphModel, MethodError
@@ -25,10 +26,12 @@ class BlockChoice(NamedTuple):
     """A row for each number of blocks, indexed by "num_blocks", and the number that is best.
 
     table: "score", which is maximised; "used", blocks that hold a node; "status" of the fit.
+    interrupted: Ctrl-C ended the search; the table has the numbers until then.
     """
 
     table: pd.DataFrame
     best: int
+    interrupted: bool = False
 
 
 def choose_num_blocks(
@@ -58,18 +61,23 @@ def choose_num_blocks(
         raise MethodError(f"num_blocks = {numbers}, expected numbers of at least 1")
     make = model if not isinstance(model, GraphModel) else lambda k: _with_blocks(model, k)
     seen, held = hold_out_dyads(graph, share, seed) if criterion == "held_out" else (graph, None)
-    rows, scores = {}, {}
-    for k in numbers:
-        fitted = default_fit(make(k), seen, seed=seed, **settings)
-        if held is not None:
-            score = -float(link_prediction(fitted, held).loc["model", "log_loss"])
-        else:
-            score = _integrated(fitted) if criterion == "icl" else _bound(fitted)
-        used = len(fitted.posterior.mean.argmax(-1).unique())
-        scores[k] = score
-        rows[k] = {"score": score, "used": used, "status": fitted.status}
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("num_blocks")
-    return BlockChoice(table, max(numbers, key=scores.__getitem__))
+    rows, scores, interrupted = {}, {}, False
+    try:
+        for k in numbers:
+            fitted = completed(default_fit(make(k), seen, seed=seed, **settings))
+            if held is not None:
+                score = -float(link_prediction(fitted, held).loc["model", "log_loss"])
+            else:
+                score = _integrated(fitted) if criterion == "icl" else _bound(fitted)
+            used = len(fitted.posterior.mean.argmax(-1).unique())
+            rows[k] = {"score": score, "used": used, "status": fitted.status}
+            scores[k] = score
+    except KeyboardInterrupt:
+        if not scores:
+            raise
+        interrupted = True
+    table = pd.DataFrame.from_dict({k: rows[k] for k in scores}, orient="index").rename_axis("num_blocks")
+    return BlockChoice(table, max(scores, key=scores.__getitem__), interrupted)
 
 
 def _with_blocks(model: GraphModel, num_blocks: int) -> GraphModel:
