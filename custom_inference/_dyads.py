@@ -16,6 +16,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import kl_divergence
 
+from custom_inference._isolation import torch_seeded
 from ppl_models import Data, GraphData, GraphModel, _sparse
 from ppl_models.distributions import EndBlocks, Labelling
 
@@ -47,11 +48,15 @@ class DyadSample(Messenger):
     none, with weight (observed dyads without edge) / (their number drawn). The sum of weighted terms is an unbiased
     estimate of that over all observed dyads. Drawn with replacement unless a whole stratum is taken.
 
+    generator: of the CPU, whose dyads are the same whatever device the graph is on; by default that device's own.
     A run's ``batch_size`` must be that of this object; hidden dyads are never drawn, so that x may stay sparse.
     """
 
-    def __init__(self, model: GraphModel, data: Data, batch_size: int):
+    def __init__(
+        self, model: GraphModel, data: Data, batch_size: int, *, generator: torch.Generator | None = None
+    ):
         super().__init__()
+        self.generator = generator
         self.site, self.size = model.observed_site, len(data)
         if _sparse.is_sparse(data.x):
             row, column, _ = _sparse.triplets(data.x)
@@ -79,13 +84,20 @@ class DyadSample(Messenger):
         device = self.edges.device
         edges, rank = self.edges, torch.arange(self.others, device=device) if self._takes_all else None
         if self.edges_drawn < len(edges):
-            edges = edges[torch.randint(len(edges), (self.edges_drawn,), device=device)]
+            edges = edges[self._integers(len(edges), self.edges_drawn)]
         if rank is None:
-            rank = torch.randint(self.others, (self.others_drawn,), device=device)
+            rank = self._integers(self.others, self.others_drawn)
         others = rank + torch.searchsorted(self.skipped, rank, right=True)
         shares = ((len(self.edges), self.edges_drawn), (self.others, self.others_drawn))
         weight = [torch.full((drawn,), total / max(drawn, 1), device=device) for total, drawn in shares]
         return torch.cat([edges, others]), torch.cat(weight)
+
+    def _integers(self, high: int, number: int) -> Tensor:
+        """Whole numbers below ``high``, with replacement."""
+        device = self.edges.device
+        if self.generator is None:
+            return torch.randint(high, (number,), device=device)
+        return torch.randint(high, (number,), generator=self.generator).to(device)
 
     @property
     def _takes_all(self) -> bool:
@@ -169,10 +181,9 @@ def sampled_bound(
 
 def _run(model: GraphModel, data: Data, program: Any, batch_size: int) -> Any:
     """The trace of a program on all dyads, or on a sample of them that is the same in every call."""
-    with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
-        torch.manual_seed(0)
+    with torch_seeded(0), pyro.get_param_store().scope():
         if batch_size >= model.num_dyads(len(data)):
             data = model.as_read(data)
             return poutine.trace(program).get_trace(data.x, mask=data.mask)
-        sample = DyadSample(model, data, batch_size)
+        sample = DyadSample(model, data, batch_size, generator=torch.Generator().manual_seed(0))
         return poutine.trace(sample(program)).get_trace(data.x, batch_size=sample.batch_size)

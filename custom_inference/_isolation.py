@@ -21,16 +21,30 @@ def isolated(seed: int) -> Iterator[None]:
     """
     handlers, plates = list(runtime._PYRO_STACK), list(runtime._DIM_ALLOCATOR._stack)
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices), pyro.get_param_store().scope():
+    with torch_seeded(seed), pyro.get_param_store().scope():
         try:
-            pyro.set_rng_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
             yield
         finally:
             np.random.set_state(numpy_state)  # noqa: NPY002
             random.setstate(python_state)
             runtime._PYRO_STACK[:] = handlers
             runtime._DIM_ALLOCATOR._stack[:] = plates
+
+
+@contextlib.contextmanager
+def torch_seeded(seed: int) -> Iterator[None]:
+    """Random states of torch's own, on the CPU and on the devices in use; those before are put back afterwards.
+
+    A device that nothing has used yet is not seeded: ``torch.manual_seed`` would leave the seed there for the caller.
+    """
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed_all(seed)
+        yield
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from custom_inference.posterior import DirichletPosterior
 from custom_inference.steps import Steps
 from custom_inference.steps._dirichlet import dirichlet_prior
 from custom_inference.vem import VariationalEM
-from ppl_models import MethodError, Model
+from ppl_models import Data, MethodError, Model
 
 #: E steps at the fitted globals until no share of a token changes by more than this.
 _SETTLED, _MOST_STEPS = 1e-9, 2000
@@ -36,6 +36,8 @@ def compare_integrated(
         matter; sum_k r_tk r_t'k of a factorised posterior, the share of draws of a sampler.
     seconds: wall time of the fit.
     """
+    # The whole table of a toy corpus is laid out on the CPU, and everything is compared there.
+    x = x.to(device="cpu") if isinstance(x, Data) else x.cpu() if isinstance(x, Tensor) else x
     exact = collapsed_posterior(model, x, mask=mask)
     for method in methods:
         begin = time.perf_counter()

@@ -46,6 +46,10 @@ class Local(NamedTuple):
     posterior: LocalPosterior
     bound: Tensor
 
+    def to(self, device: torch.device | str) -> Local:
+        """The same on another device."""
+        return Local(self.posterior.to(device), self.bound.to(device))
+
 
 def register(kind: type[Model], engines: dict[str, Callable[[], Steps]]) -> None:
     """Make a model's closed-form steps known: bound name -> steps ("evidence" where they are exact)."""
@@ -88,6 +92,8 @@ class LocalSolver:
     def solve(self, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         steps = self.steps.local()
         rows = steps.rows(data)
+        # Steps that go node by node read the data on the CPU; the answer is where the question was.
+        params = {site: value.to(rows.like.device) for site, value in params.items()}
         generator = torch.Generator().manual_seed(seed)
         step = steps.e_step(params, rows, generator=generator)
         still = steps.patience if steps.bound_name == "evidence" else 0
@@ -97,7 +103,7 @@ class LocalSolver:
             before = step.bound
             step = steps.e_step(params, rows, step.locals, generator=generator)
             still = still + 1 if float((step.bound - before).abs().max()) < self.tolerance else 0
-        return local_of(steps, params, rows, step)
+        return local_of(steps, params, rows, step).to(data.x.device)
 
 
 def is_feasible(model: Model) -> bool:
@@ -130,7 +136,7 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
     values, table = enumerated_log_joint(model, params, data.dense())
     codes = torch.cat([value.reshape(len(value), -1) for value in values.values()], -1)
     if model.is_graph:
-        log_weight, blocks = torch.log_softmax(table[0], -1), torch.tensor(model.local_shape[0])
+        log_weight, blocks = torch.log_softmax(table[0], -1), torch.tensor(model.local_shape[0], device=table.device)
         return Local(LabellingPosterior(codes.long(), log_weight, blocks), table.logsumexp(-1))
     return Local(CodePosterior(codes.to(table), torch.log_softmax(table, -1)), table.logsumexp(-1))
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from custom_inference import _store, evaluate, predictive
@@ -61,6 +62,7 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.model = self.model.summed_out
+        self._gather()
         site = self.model.local_site
         if self.model.is_graph and site not in self.params:
             self.params[site] = self.model.local_value(self.posterior.mean)
@@ -69,6 +71,16 @@ class Fit:
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the fit before it was done: it is the best state until then."""
         return "interrupted" in self.status
+
+    def _gather(self) -> None:
+        """A fit is where its data are: what samplers and node sweeps computed on the CPU moves there."""
+        device = self.data.x.device
+        self.params = {site: value.to(device) for site, value in self.params.items()}
+        self.global_posterior = {site: posterior.to(device) for site, posterior in self.global_posterior.items()}
+        if self.draws is not None:
+            self.draws = {site: value.to(device) for site, value in self.draws.items()}
+        if self.local is not None:
+            self.local = self.local.to(device)
 
     # ----- local latents ----------------------------------------------------------------------------------
 
@@ -191,14 +203,22 @@ class Fit:
 
         return plots.plot(self, kind, **settings)
 
+    def to(self, device: torch.device | str) -> Fit:
+        """The same fit on another device, for what is computed from it; itself where it is there already.
+
+        A Pyro guide (``guide``) stays where it is: it belongs to the optimisation, which is over.
+        """
+        moved = self.data.to(device=device)
+        return self if moved.x.device == self.data.x.device else replace(self, data=moved)
+
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file (tensors, with the settings as JSON in its header); atomic, no pickle."""
         return _store.save(self, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path) -> Fit:
-        """Read what :meth:`save` wrote; executes no code from the file."""
-        return cls(**_store.load(Path(path)))
+    def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> Fit:
+        """Read what :meth:`save` wrote, onto a device, wherever it was fitted; executes no code from the file."""
+        return cls(**_store.load(Path(path))).to(device)
 
 
 def completed(fit: Fit) -> Fit:

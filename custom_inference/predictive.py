@@ -118,7 +118,6 @@ def reconstruction_error(fit: Fit, x: Any = None, *, seed: int = 0) -> float:
     if bool(((data.x != 0) & (data.x != 1)).any()) or isinstance(fit.model, DocumentModel):
         name = type(fit.model).__name__
         raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
-    generator = torch.Generator(device=data.x.device).manual_seed(seed)
-    copy = torch.bernoulli(reconstruct(fit, x), generator=generator)
+    copy = torch.bernoulli(reconstruct(fit, x).cpu(), generator=torch.Generator().manual_seed(seed)).to(data.x)
     differs = (copy != data.x).to(copy)
     return float(differs.mean() if data.mask is None else (differs * data.mask).sum() / data.mask.sum())

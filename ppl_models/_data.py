@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ppl_models import _sparse
 from ppl_models._containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
+from ppl_models._device import checked_device
 from ppl_models._errors import CapacityError, DataError, DataWarning
 
 
@@ -62,6 +63,8 @@ class Data:
         return self.mask is None
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Data:
+        """Raises MethodError for a device that is not available here."""
+        device = checked_device(device)
         mask = None if self.mask is None else self.mask.to(device=device)
         return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask)
 

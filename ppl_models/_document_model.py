@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ppl_models import _sparse
 from ppl_models._data import Data
+from ppl_models._device import device_of
 from ppl_models._documents import as_documents, check_documents
 from ppl_models._errors import ModelError
 from ppl_models._model import Model, require_simplex
@@ -169,7 +170,7 @@ class TopicAdmixture(DocumentModel):
         """
         topic = self.sample_globals(like=x)["topic"]
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
             chosen = None if batch_size is None else index
             return self.observe_tokens(proportion, topic, x, mask, chosen, num_tokens)

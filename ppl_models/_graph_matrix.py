@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ppl_models import _sparse
 from ppl_models._data import Data
+from ppl_models._device import checked_device
 from ppl_models._errors import CapacityError, DataError, unknown_name
 from ppl_models._graph_edges import Array, dyad_key
 
@@ -142,6 +143,7 @@ class GraphData(Data):
             raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
+        device = checked_device(device)
         hidden = None if self.hidden is None else self.hidden.to(device=device)
         return replace(self, x=self.x.to(dtype=dtype, device=device), hidden=hidden)
 

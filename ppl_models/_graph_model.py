@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ppl_models import _sparse
 from ppl_models._data import Data
+from ppl_models._device import device_of
 from ppl_models._errors import DataError, ModelError
 from ppl_models._graph_data import GraphData, as_graph, check_graph_for_fitting
 from ppl_models._labelings import Symmetric
@@ -139,7 +140,7 @@ class GraphModel(Model):
         site = self.sample_globals(like=None if x is None else x.values() if _sparse.is_sparse(x) else x)
         size = x.shape[0] if x is not None else num_rows or self.num_nodes
         local = self.draw_locals(site, size)
-        with pyro.plate("data", self.num_dyads(size), subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", self.num_dyads(size), subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             assert index is not None
             i, j = self.dyads(index, size)
             edge = self.edge_distribution(site, local, i, j)

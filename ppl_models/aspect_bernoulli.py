@@ -30,6 +30,7 @@ from torch import Tensor
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary, as_counts
+from ppl_models._device import device_of
 from ppl_models._errors import DataError, ModelError
 from ppl_models._model import Example, require_simplex, require_unit_interval
 
@@ -105,7 +106,7 @@ class AspectBernoulli(ComponentModel):
         """
         aspect = self.sample_globals(like=x)["aspect_probability"]
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             membership = pyro.sample("membership", self.prior("membership", like=aspect))
             # Rounding can push a convex combination of ones past 1.
             probability = (membership @ aspect).clamp(0.0, 1.0)
@@ -186,7 +187,7 @@ class AspectBernoulliIndicator(AspectBernoulli):
     ) -> Tensor:
         aspect = self.sample_globals(like=x)["aspect_probability"]
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             membership = pyro.sample("membership", self.prior("membership", like=aspect))
         rows = x if x is None or batch_size is None else x[index]
         chosen = mask if mask is None or batch_size is None else mask[index]

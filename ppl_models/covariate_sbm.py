@@ -106,7 +106,7 @@ class CovariateSBM(BlockModel):
 
     def combined(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:
         """f(x_i, x_j) of dyads (E,), (E, F)."""
-        features = self.covariates if like is None else self.covariates.to(like)
+        features = self.covariates.to(i.device) if like is None else self.covariates.to(like)
         first, second = features[i], features[j]
         one = torch.ones_like(first[..., :1])
         if self.combine == "product":

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_matrix
+from ppl_models._device import device_of
 from ppl_models._errors import DataError, DataWarning, ModelError
 from ppl_models._model import Example, Model, require_unit_interval, support_of
 from ppl_models.distributions import BernoulliVector, Flat
@@ -125,7 +126,7 @@ class CVQ(ComponentModel):
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
         scale = site["scale"] if self.per_feature_scale else site["scale"].unsqueeze(-1)
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             source = pyro.sample("source", BernoulliVector(site["source_prior"]))
             mean = (source.unsqueeze(-2) @ site["weight"]).squeeze(-2)
             likelihood = dist.Normal(mean, scale.expand(mean.shape))

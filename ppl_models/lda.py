@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ppl_models import _sparse
 from ppl_models._data import Data
+from ppl_models._device import device_of
 from ppl_models._document_model import TopicAdmixture
 from ppl_models._model import Example
 
@@ -114,7 +115,7 @@ class LDAIndicator(LDA):
     ) -> Tensor:
         topic = self.sample_globals(like=x)["topic"]
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
         assert index is not None
         document, word = self._tokens(x, mask, index, num_tokens)

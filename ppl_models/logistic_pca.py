@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
+from ppl_models._device import device_of
 from ppl_models._model import Example
 
 
@@ -94,7 +95,7 @@ class LogisticPCA(ComponentModel):
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
         prior = self.prior("score", like=site["bias"])
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             score = pyro.sample("score", prior)
             likelihood = dist.Bernoulli(logits=site["bias"] + score @ site["weight"])
             return self.observe(likelihood, x, mask, None if batch_size is None else index)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
+from ppl_models._device import device_of
 from ppl_models._mixture_model import MixtureModel
 from ppl_models._model import Example, require_unit_interval
 
@@ -81,7 +82,7 @@ class MixtureOfBernoullis(MixtureModel, ComponentModel):
         """
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             likelihood = dist.Bernoulli(self.draw_assignment(site["mixing_proportion"]) @ site["probability"])
             return self.observe(likelihood, x, mask, None if batch_size is None else index)
 

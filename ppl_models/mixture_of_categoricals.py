@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ppl_models._data import Data
+from ppl_models._device import device_of
 from ppl_models._mixture_model import MixtureModel
 from ppl_models._model import Example
 from ppl_models._response_model import ResponseModel, draw_responses
@@ -69,7 +70,7 @@ class MixtureOfCategoricals(MixtureModel, ResponseModel):
         """
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             assignment = self.draw_assignment(site["mixing_proportion"])
             return self.observe_responses(assignment, site["response"], x, mask, None if batch_size is None else index)
 

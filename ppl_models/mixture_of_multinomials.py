@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ppl_models._data import Data
+from ppl_models._device import device_of
 from ppl_models._document_model import DocumentModel
 from ppl_models._mixture_model import MixtureModel
 from ppl_models._model import Example
@@ -79,7 +80,7 @@ class MixtureOfMultinomials(MixtureModel, DocumentModel):
         """
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             assignment = self.draw_assignment(site["mixing_proportion"])
             chosen = None if batch_size is None else index
             return self.observe_tokens(assignment, site["topic"], x, mask, chosen, num_tokens)

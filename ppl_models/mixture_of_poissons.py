@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_event_counts, check_columns
+from ppl_models._device import device_of
 from ppl_models._mixture_model import MixtureModel
 from ppl_models._model import Example, require_positive
 
@@ -84,7 +85,7 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
         """
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             likelihood = dist.Poisson(self.draw_assignment(site["mixing_proportion"]) @ site["rate"])
             return self.observe(likelihood, x, mask, None if batch_size is None else index)
 

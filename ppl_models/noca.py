@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
+from ppl_models._device import device_of
 from ppl_models._model import Example, require_unit_interval
 from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
 
@@ -102,7 +103,7 @@ class NOCA(ComponentModel):
         """
         site = self.sample_globals(like=x)
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             source = pyro.sample("source", BernoulliVector(site["source_prior"]))
             likelihood = NoisyOr(source, site["loading"], site["leak"])
             return self.observe(likelihood, x, mask, None if batch_size is None else index)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ppl_models._data import Data
+from ppl_models._device import device_of
 from ppl_models._model import Example, require_simplex
 from ppl_models._response_model import ResponseModel, draw_responses
 
@@ -72,7 +73,7 @@ class UserRatingProfile(ResponseModel):
         """
         response = self.sample_globals(like=x)["response"]
         total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             membership = pyro.sample("membership", self.prior("membership", like=response))
             return self.observe_responses(membership, response, x, mask, None if batch_size is None else index)
 

@@ -100,24 +100,28 @@ class CollapsedGibbs:
         checked = checked if model.is_graph else model.as_read(checked)  # graphs are never made dense
         model.check_for_fitting(checked)
         sampler, start = sampler_of(model), check_init(model, init)
-        sampler.check(model, checked)
+        here = checked.to(device="cpu")
+        sampler.check(model, here)
         if self.learn and not sampler.learns:
             raise MethodError(f"the sampler of {type(model).__name__} learns no concentrations; use learn=False")
         seeds = np.random.SeedSequence([seed % 2**64]).generate_state(self.chains, np.uint64).tolist()
-        chains = [sampler.chain(model, checked, one, self._start(sampler, model, checked, one, start)) for one in seeds]
+        start = None if start is None else {site: value.cpu() for site, value in start.items()}
+        chains = [sampler.chain(model, here, one, self._start(sampler, model, here, one, start)) for one in seeds]
         plan = self._plan(model, len(checked))
         threads = min(self.threads or torch.get_num_threads(), self.chains)
         records, interrupted = run_chains(
             chains, model, sampler, plan, threads=threads, label=self.name, progress=progress
         )
-        fit = self._result(model, checked, sampler, plan, records, interrupted)
+        fit = self._result(model, here, sampler, plan, records, interrupted).to(checked.x.device)
         fit.seed = seed
         fit.details["seconds"] = round(time.perf_counter() - begin, 3)
         return fit
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """The locals at given globals, without a bound: of LDA by Gibbs sampling of the tokens' topics."""
-        return sampler_of(model).local_posterior(model, params, data, seed=seed)
+        params = {site: value.cpu() for site, value in params.items()}
+        local = sampler_of(model).local_posterior(model, params, data.to(device="cpu"), seed=seed)
+        return local.to(data.x.device)
 
     def _start(self, sampler: Sampler, model: Model, data: Data, seed: int, given: Params | None) -> Params | None:
         return sampler.propose(model, data, seed) if given is None and self.search else given

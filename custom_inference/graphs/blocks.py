@@ -98,6 +98,6 @@ def _interval(fit: Fit, site: str, level: float) -> tuple[Tensor, Tensor]:
     else:
         nothing = torch.full_like(fit.params[site], torch.nan)
         return nothing, nothing
-    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=draws.dtype)
+    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=draws.dtype, device=draws.device)
     low, high = torch.quantile(draws, tail, dim=0)
     return low, high

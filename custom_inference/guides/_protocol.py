@@ -67,7 +67,7 @@ class LocalGuide(PyroModule):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
         params = self.draw_globals(x, mask, batch_size)
-        with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1) as index:
+        with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1, device=x.device) as index:
             infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None
             distribution = self.local_distribution(x, mask, index, params)

@@ -1,10 +1,17 @@
-"""What every posterior over the local latents provides."""
+"""What every posterior over the local latents provides.
+
+Draws are made on the CPU, whatever device a posterior is on: the same seed gives the same values on every device.
+"""
 
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
+import contextlib
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor
 
 #: Field -> the axes of its tensor: "*" for those of the mean, "n" and "k" for the first and the last of these, other
@@ -34,6 +41,13 @@ class LocalPosterior(abc.ABC):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Values drawn independently per row, (num_samples, N, K)."""
 
+    def to(self, device: torch.device | str) -> Self:
+        """The same posterior on another device; itself where it is there already."""
+        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}  # pyright: ignore[reportArgumentType]
+        if all(part.device == torch.device(device) for part in parts.values()):
+            return self
+        return replace(self, **{name: part.to(device) for name, part in parts.items()})  # pyright: ignore[reportType]
+
     @abc.abstractmethod
     def log_prob(self, source: Tensor) -> Tensor:
         """log q(s_n = source_n), (N,)."""
@@ -48,3 +62,17 @@ class LocalPosterior(abc.ABC):
 
         Raises MethodError for continuous latents, CapacityError for codes of many bits.
         """
+
+
+def draw_slots(log_weight: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:
+    """Places drawn by their weights (N, C) or (C,): (N, num_samples) or (num_samples,)."""
+    slot = torch.multinomial(log_weight.exp().cpu(), num_samples, replacement=True, generator=generator)
+    return slot.to(log_weight.device)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """A random state of the CPU's own for what takes no generator; no other device's is touched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.posterior._protocol import Layout, LocalPosterior
+from custom_inference.posterior._protocol import Layout, LocalPosterior, draw_slots
 from ppl_models import CapacityError
 from ppl_models.distributions import BernoulliVector, all_codes
 
@@ -47,9 +47,7 @@ class CodePosterior(LocalPosterior):
         return self._pick(self.log_weight.argmax(-1))
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        generator = torch.Generator(device=self.log_weight.device).manual_seed(seed)
-        slot = torch.multinomial(self.log_weight.exp(), num_samples, replacement=True, generator=generator)
-        return self._pick(slot.T)
+        return self._pick(draw_slots(self.log_weight, num_samples, torch.Generator().manual_seed(seed)).T)
 
     def log_prob(self, source: Tensor) -> Tensor:
         same = (self.codes.to(source) == source.unsqueeze(-2)).all(-1)
@@ -87,8 +85,8 @@ class BernoulliPosterior(LocalPosterior):
         return (self.probs > 0.5).to(self.probs)
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        generator = torch.Generator(device=self.probs.device).manual_seed(seed)
-        return torch.bernoulli(self.probs.expand(num_samples, -1, -1), generator=generator)
+        generator = torch.Generator().manual_seed(seed)
+        return torch.bernoulli(self.probs.cpu().expand(num_samples, -1, -1), generator=generator).to(self.probs)
 
     def log_prob(self, source: Tensor) -> Tensor:
         return BernoulliVector(self.probs, validate_args=False).log_prob(source)

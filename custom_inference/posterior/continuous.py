@@ -9,7 +9,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from custom_inference.posterior._protocol import Layout, LocalPosterior
+from custom_inference.posterior._protocol import Layout, LocalPosterior, draw_slots, seeded
 from ppl_models import MethodError
 
 
@@ -93,9 +93,9 @@ class GammaPosterior(ContinuousPosterior):
         return (self.shape - 1).clamp_min(0) / self.rate
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        with torch.random.fork_rng(devices=[] if self.shape.device.type == "cpu" else [self.shape.device]):
-            torch.manual_seed(seed)
-            return dist.Gamma(self.shape, self.rate, validate_args=False).sample(torch.Size([num_samples]))
+        with seeded(seed):
+            gamma = dist.Gamma(self.shape.cpu(), self.rate.cpu(), validate_args=False)
+            return gamma.sample(torch.Size([num_samples])).to(self.shape)
 
     def elements(self, local: Tensor) -> Tensor:
         """log q of every element, (N, K)."""
@@ -198,8 +198,8 @@ class DirichletMixture(ContinuousPosterior):
         return dirichlet_mode(self.concentration)[self.log_weight.argmax(-1)]
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        generator = torch.Generator(device=self.log_weight.device).manual_seed(seed)
-        slot = torch.multinomial(self.log_weight.exp(), num_samples, replacement=True, generator=generator)
+        generator = torch.Generator().manual_seed(seed)
+        slot = draw_slots(self.log_weight, num_samples, generator)
         # Not the same seed again: the draw would then depend on the slot.
         return sample_dirichlet(self.concentration[slot.T], int(torch.randint(2**62, (), generator=generator)))
 
@@ -229,9 +229,9 @@ class GaussianPosterior(ContinuousPosterior):
         return self.location
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        generator = torch.Generator(device=self.location.device).manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         shape = (num_samples, *self.location.shape)
-        noise = torch.randn(shape, generator=generator, dtype=self.location.dtype, device=self.location.device)
+        noise = torch.randn(shape, generator=generator, dtype=self.location.dtype).to(self.location)
         root = torch.linalg.cholesky(self.covariance)
         return self.location + (root @ noise.unsqueeze(-1)).squeeze(-1)
 
@@ -253,9 +253,8 @@ def dirichlet_mode(concentration: Tensor) -> Tensor:
 
 def sample_dirichlet(concentration: Tensor, seed: int) -> Tensor:
     """One draw for every row of concentrations (..., K), from its own random state."""
-    with torch.random.fork_rng(devices=[] if concentration.device.type == "cpu" else [concentration.device]):
-        torch.manual_seed(seed)
-        return dist.Dirichlet(concentration, validate_args=False).sample()
+    with seeded(seed):
+        return dist.Dirichlet(concentration.cpu(), validate_args=False).sample().to(concentration)
 
 
 def mirrored(value: Tensor) -> Tensor:

@@ -40,11 +40,11 @@ class DirichletDraws(ContinuousPosterior):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         size, rows, _ = self.concentration.shape
         like = self.concentration
-        generator = torch.Generator(device=like.device).manual_seed(seed)
-        slot = torch.randint(size, (num_samples, rows), generator=generator, device=like.device)
-        chosen = like[slot, torch.arange(rows, device=like.device)]
+        generator = torch.Generator().manual_seed(seed)
+        slot = torch.randint(size, (num_samples, rows), generator=generator)
+        chosen = like[slot, torch.arange(rows)]
         # Not the same seed again: the draw would then depend on the slot.
-        inner = int(torch.randint(2**62, (), generator=generator, device=like.device))
+        inner = int(torch.randint(2**62, (), generator=generator))
         return DirichletPosterior(chosen).sample(1, seed=inner)[0]
 
     def log_prob(self, local: Tensor) -> Tensor:

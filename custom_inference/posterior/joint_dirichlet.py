@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.posterior._protocol import Layout
+from custom_inference.posterior._protocol import Layout, draw_slots
 from custom_inference.posterior.continuous import (
     ContinuousPosterior,
     DirichletMixture,
@@ -56,8 +56,8 @@ class JointDirichletMixture(ContinuousPosterior):
         return modes[torch.cat([self.log_prob(one) for one in modes]).argmax()]
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        generator = torch.Generator(device=self.log_weight.device).manual_seed(seed)
-        slot = torch.multinomial(self.log_weight.exp(), num_samples, replacement=True, generator=generator)
+        generator = torch.Generator().manual_seed(seed)
+        slot = draw_slots(self.log_weight, num_samples, generator)
         # Not the same seed again: the draw would then depend on the slot.
         return sample_dirichlet(self.concentration[slot], int(torch.randint(2**62, (), generator=generator)))
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.posterior._protocol import Layout, LocalPosterior
+from custom_inference.posterior._protocol import Layout, LocalPosterior, draw_slots
 from custom_inference.posterior.codes import CodePosterior
 from ppl_models import MethodError
 
@@ -32,8 +32,8 @@ class LabellingPosterior(LocalPosterior):
     @classmethod
     def of_draws(cls, labels: Tensor, num_blocks: int) -> LabellingPosterior:
         """An equal mixture of draws (S, N)."""
-        weight = torch.full((len(labels),), 1.0 / len(labels), dtype=torch.float64)
-        return cls(labels, weight.log(), torch.tensor(num_blocks))
+        weight = torch.full((len(labels),), 1.0 / len(labels), dtype=torch.float64, device=labels.device)
+        return cls(labels, weight.log(), torch.tensor(num_blocks, device=labels.device))
 
     def _one_hot(self, labels: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(labels.long(), int(self.num_blocks)).to(self.log_weight)
@@ -55,8 +55,7 @@ class LabellingPosterior(LocalPosterior):
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Labelings, one-hot (num_samples, N, K)."""
-        generator = torch.Generator(device=self.log_weight.device).manual_seed(seed)
-        slot = torch.multinomial(self.log_weight.exp(), num_samples, replacement=True, generator=generator)
+        slot = draw_slots(self.log_weight, num_samples, torch.Generator().manual_seed(seed))
         return self._one_hot(self.labels[slot])
 
     def log_prob(self, source: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from custom_inference.steps._graph_rows import GraphRows, Neighbours
-from ppl_models import Data, GraphModel, MethodError
+from ppl_models import Data, GraphModel
 
 Floats = NDArray[np.float64]
 
@@ -58,13 +58,8 @@ class SbmRows(GraphRows):
 
     @classmethod
     def of(cls, model: GraphModel, data: Data) -> SbmRows:
-        """Raises MethodError for a graph that is not in the processor's memory, where the sweeps run."""
-        if data.x.device.type != "cpu":
-            raise MethodError(
-                f"closed-form steps of {type(model).__name__} run on the processor, node by node; the graph is on "
-                f"'{data.x.device}': use device='cpu', or SVI there"
-            )
-        rows = super().of(model, data)
+        """On the CPU, wherever the graph is: the sweeps go node by node, each from what the ones before have become."""
+        rows = super().of(model, data.to(device="cpu"))
         assert isinstance(rows, SbmRows)
         return rows
 

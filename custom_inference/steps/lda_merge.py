@@ -56,7 +56,7 @@ def merge_topics(counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wa
     counts (K', V), usage (N, K'): tokens of the words and of the documents in every topic. Returns (wanted, V).
     """
     words, documents = counts.double(), usage.T.double().contiguous()
-    gain = torch.full((len(words), len(words)), torch.nan, dtype=torch.float64)
+    gain = words.new_full((len(words), len(words)), torch.nan)
     while len(words) > wanted:
         pair = _candidates(words, documents)
         unknown = pair[:, torch.isnan(gain[pair[0], pair[1]])]
@@ -65,14 +65,14 @@ def merge_topics(counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wa
         words[kept] += words[gone]
         documents[kept] += documents[gone]
         gain[kept], gain[:, kept] = torch.nan, torch.nan
-        rest = torch.arange(len(words)) != gone
+        rest = torch.arange(len(words), device=words.device) != gone
         words, documents, gain = words[rest], documents[rest], gain[rest][:, rest]
     return words.to(counts)
 
 
 def _candidates(words: Tensor, documents: Tensor) -> Tensor:
     """The pairs (2, P) that are most alike, in their words or in their documents, and all with the smallest topic."""
-    first, second = torch.triu_indices(len(words), len(words), 1)
+    first, second = torch.triu_indices(len(words), len(words), 1, device=words.device)
     alike = torch.maximum(_cosines(words), _cosines(documents))[first, second]
     smallest = words.sum(-1).argmin()
     alike[(first == smallest) | (second == smallest)] = torch.inf

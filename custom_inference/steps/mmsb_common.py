@@ -97,7 +97,9 @@ class MmsbSteps(Steps):
         return replace(self, model=model)
 
     def rows(self, data: Data) -> Dyads:
-        return Dyads.of(GraphRows.of(self.model, data))
+        """On the CPU, wherever the graph is, where zeros share their blocks: the sweep goes node by node."""
+        here = data.to(device="cpu") if self.shares_zeros(data) else data
+        return Dyads.of(GraphRows.of(self.model, here))
 
     def check(self, model: Model, rows: Dyads) -> None:
         """Raises MethodError for priors without closed-form updates."""
@@ -107,13 +109,9 @@ class MmsbSteps(Steps):
         if self.shares_zeros(rows) and self.pool.size > 1:
             raise MethodError('zeros="shared" is swept node by node, in one process; use zeros="each" for several')
 
-    def shares_zeros(self, rows: Dyads) -> bool:
-        """Raises MethodError where zeros would share their blocks on another device: the sweep there is sequential."""
+    def shares_zeros(self, rows: Dyads | Data) -> bool:
         dense = 3.0 * len(rows) ** 2 * self.model.num_blocks
-        shared = self.zeros == "shared" if self.zeros is not None else dense > DENSE_UP_TO
-        if shared and rows.like.device.type != "cpu":
-            raise MethodError('zeros="shared" is swept node by node, on a CPU only; use zeros="each" on this device')
-        return shared
+        return self.zeros == "shared" if self.zeros is not None else dense > DENSE_UP_TO
 
     def alpha(self, like: Tensor) -> Tensor:
         """(K,)."""
