@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ppl_models._data import Data
@@ -87,21 +88,26 @@ class FileBlocks:
 
     def __call__(self) -> Iterator[Any]:
         """All blocks in the order of the files."""
-        return self._read(self.runs)
+        return map(self._finished, self._placed(self.runs))
 
     def shuffled(self, generator: torch.Generator) -> Iterator[list[Any]]:
         """All rows in other blocks of about ``block_rows``, each of ``MIXED`` parts from random places."""
-        units = [unit for run in self.runs for unit in self._units(run)]
-        order = torch.randperm(len(units), generator=generator).tolist()
-        places = [place for number in order for place in units[number]]
+        # Of every unit its run and which of the run's it is: places of all of them would be large lists.
+        counts = np.array([len(self._units(run)) for run in self.runs])
+        number = np.repeat(np.arange(len(counts)), counts)
+        within = np.arange(len(number)) - np.repeat(counts.cumsum() - counts, counts)
+        order = torch.randperm(len(number), generator=generator).numpy()
+        units = (self._units(self.runs[number[i]])[within[i]] for i in order)
         parts, rows = [], 0
-        for place, block in zip(places, self._read([tuple(places)]), strict=True):
-            parts.append(block)
-            del block
-            rows += place.stop - place.start
-            if rows >= self.block_rows or place is places[-1]:
+        for placed in self._placed(units):
+            parts.append(self._finished(placed))
+            rows += placed[0].stop - placed[0].start
+            del placed
+            if rows >= self.block_rows:
                 yield parts
                 parts, rows = [], 0
+        if parts:
+            yield parts
 
     def _units(self, run: tuple[Place, ...]) -> list[tuple[Place, ...]]:
         """A run in smaller parts that can be read in any order; one of several blocks stays as it is."""
@@ -125,16 +131,17 @@ class FileBlocks:
     def map(self, change: Callable[[Any], Any]) -> FileBlocks:
         return replace(self, change=(*self.change, change))
 
-    def _read(self, runs: Iterable[tuple[Place, ...]]) -> Iterator[Any]:
+    def _placed(self, runs: Iterable[tuple[Place, ...]]) -> Iterator[tuple[Place, Any]]:
         current, rows = None, None
         with contextlib.ExitStack() as stack:
             for place in (place for run in runs for place in run):
                 if place.file != current or rows is None:
                     stack.close()  # one file is open at a time
                     current, rows = place.file, stack.enter_context(self.files[place.file].opened())
-                yield self._changed(rows(place.start, place.stop))
+                yield place, rows(place.start, place.stop)
 
-    def _changed(self, block: Any) -> Any:
+    def _finished(self, placed: tuple[Place, Any]) -> Any:
+        _, block = placed
         for change in self.change:
             block = change(block)
         return block
