@@ -6,8 +6,9 @@ typical ones; this module runs the proposals, lets them settle, and keeps the be
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +35,9 @@ class Search:
     prune: shut off sources that are not worth their price on all rows, where the engine can tell (models of many
         components); False keeps whatever the starts found.
     informed: False draws every start at random (``Steps.initial``), as a baseline.
+    processes: make the starts in so many processes at once, each start with random numbers of its own, so that what is
+        found does not depend on how many processes there are; None: one after the other, here, from one stream. It pays
+        for searches that take longer than processes take to start (``benchmarks/results/distributed.md``).
     """
 
     restarts: int | None = None
@@ -43,10 +47,12 @@ class Search:
     temperature: float = 1.0
     prune: bool = True
     informed: bool = True
+    processes: int | None = None
 
     def __post_init__(self) -> None:
-        if any(value is not None and value < 1 for value in (self.restarts, self.agree, self.rows, self.settle)):
-            raise MethodError("restarts, agree, rows and settle must be at least 1")
+        counts = self.restarts, self.agree, self.rows, self.settle, self.processes
+        if any(value is not None and value < 1 for value in counts):
+            raise MethodError("restarts, agree, rows, settle and processes must be at least 1")
         if not 0 < self.temperature <= 1:
             raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
 
@@ -71,6 +77,61 @@ class Found:
         return f"{self.agreeing} of {len(self.scores)} starts found these components"
 
 
+class Start(NamedTuple):
+    """A start that has settled, and its bound a row on all rows."""
+
+    run: Run
+    score: float
+
+
+Starts = Generator[Start, None, None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a start is made from; ``rows`` are in single precision, and ``size`` of them are used."""
+
+    steps: Steps
+    model: Model
+    rows: Any
+    settings: Search
+    size: int
+    restarts: int
+
+    @property
+    def carried(self) -> bool:
+        """Whether locals belong to the solution, and go on with it."""
+        return self.size == len(self.rows) and bool(self.steps.extrapolated)
+
+    @property
+    def alone(self) -> bool:
+        """A single start of such an engine is not interrupted to be judged, which would cost it what its acceleration
+        has learned."""
+        return self.carried and self.restarts == 1
+
+    def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> Start:
+        """Propose, settle, judge."""
+        rows = self.rows
+        index = torch.randperm(len(rows), generator=generator)[: self.size]
+        part = rows if self.size == len(rows) else rows.select(index.to(rows.like.device))
+        more = _CLIMB if self.alone else 0
+        run = _settled(self.steps, self.model, part, self.settings, generator, attempt, bar, more)
+        bound = run.step.bound if self.carried else self.steps.e_step(run.params, rows, generator=generator).bound
+        return Start(run, self.steps.objective(self.model, run.params, bound) / len(rows))
+
+
+def _in_turn(task: Task, generator: torch.Generator, bar: Progress) -> Starts:
+    for attempt in range(task.restarts):
+        bar.label(f"start {attempt + 1} of {task.restarts}")
+        yield task.start(attempt, generator, bar)
+
+
+def _at_once(task: Task, generator: torch.Generator, bar: Progress) -> Starts:
+    from custom_inference._parallel_search import starts
+
+    return starts(task, generator, bar)
+
+
 def search(
     steps: Steps, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
 ) -> Found:
@@ -78,20 +139,13 @@ def search(
     suggested_restarts, suggested_rows = steps.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     single = rows.to(torch.float32)
-    # Locals that belong to the solution go on with it. A single start of such an engine is not interrupted to be
-    # judged, which would cost it what its acceleration has learned.
-    carried = size == len(rows) and bool(steps.extrapolated)
-    alone = carried and restarts == 1
+    task = Task(steps, model, single, settings, size, restarts)
     best, scores, agreeing = None, [], 0
     settled: list[Run] = []
+    starts = _in_turn(task, generator, bar) if settings.processes is None else _at_once(task, generator, bar)
     try:
-        for attempt in range(restarts):
-            bar.label(f"start {attempt + 1} of {restarts}")
-            index = torch.randperm(len(rows), generator=generator)[:size]
-            part = single if size == len(rows) else single.select(index.to(rows.like.device))
-            run = _settled(steps, model, part, settings, generator, attempt, bar, _CLIMB if alone else 0)
-            bound = run.step.bound if carried else steps.e_step(run.params, single, generator=generator).bound
-            scores.append(steps.objective(model, run.params, bound) / len(rows))
+        for run, score in starts:
+            scores.append(score)
             settled.append(run)
             best = settled[max(range(len(scores)), key=scores.__getitem__)]
             agreeing = sum(steps.same_solution(best.params, other.params) for other in settled)
@@ -102,12 +156,14 @@ def search(
     except KeyboardInterrupt:
         start = best.params if best is not None else steps.initial(model, single, generator)
         return Found({k: v.to(rows.like) for k, v in start.items()}, scores, agreeing, interrupted=True)
+    finally:
+        starts.close()
     assert best is not None
     bar.label("all rows")
     # Most of the remaining climb costs half in single precision; the caller finishes in its own.
-    run = best if alone else run_em(
+    run = best if task.alone else run_em(
         steps, model, single, best.params, max_iterations=_CLIMB, tolerance=1e-4, generator=generator, progress=bar,
-        accelerate=steps.accelerate, locals_=best.step.locals if carried else None,
+        accelerate=steps.accelerate, locals_=best.step.locals if task.carried else None,
     )
     params = run.params
     if settings.prune and not run.interrupted:
@@ -125,7 +181,7 @@ def _settled(
     settings: Search,
     generator: torch.Generator,
     attempt: int,
-    bar: Progress,
+    bar: Progress | None,
     more: int,
 ) -> Run:
     """One start and its first EM iterations, and ``more`` of them."""
