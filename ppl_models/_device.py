@@ -43,6 +43,6 @@ def _listed() -> str:
     return ", ".join(repr(name) for name in available_devices())
 
 
-def device_of(x: torch.Tensor | None) -> torch.device | None:
+def device_of(x: torch.Tensor | None) -> Any:
     """Where a program's plate makes its indices: where the data are, and torch's default where there are none."""
     return None if x is None else x.device

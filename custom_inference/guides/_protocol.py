@@ -16,6 +16,7 @@ from custom_inference.guides._globals import DirichletGlobals, global_guide, glo
 from custom_inference.posterior import BernoulliPosterior, DirichletPosterior, GaussianPosterior, LocalPosterior
 from custom_inference.steps import Steps
 from ppl_models import Data, MethodError, Model
+from ppl_models._device import device_of
 from ppl_models.distributions import BernoulliVector
 
 #: Local guides sum over the codes inside the ELBO up to this many bits, and sample them beyond.
@@ -67,7 +68,7 @@ class LocalGuide(PyroModule):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
         params = self.draw_globals(x, mask, batch_size)
-        with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1, device=x.device) as index:
+        with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None
             distribution = self.local_distribution(x, mask, index, params)

@@ -46,7 +46,7 @@ class LocalPosterior(abc.ABC):
         parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}  # pyright: ignore[reportArgumentType]
         if all(part.device == torch.device(device) for part in parts.values()):
             return self
-        return replace(self, **{name: part.to(device) for name, part in parts.items()})  # pyright: ignore[reportType]
+        return replace(self, **{name: part.to(device) for name, part in parts.items()})  # pyright: ignore[reportArgumentType]
 
     @abc.abstractmethod
     def log_prob(self, source: Tensor) -> Tensor:

@@ -171,7 +171,7 @@ class CsvRows(TextRows):
             found = f"{len(frame)} rows where there are {stop - start} lines, from row {start} on"
             raise FileFormatError(f"{self.path}: not readable as csv: {found}")
         frame = frame.set_index(frame.columns[0]) if self.labelled else frame
-        return frame[list(self.columns)]
+        return frame.loc[:, list(self.columns)]
 
 
 def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
