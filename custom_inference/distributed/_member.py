@@ -126,7 +126,9 @@ def _streamed(problem: Problem, source: RowBlocks, steps: Steps, pool: Pool, bar
             keeper.kept = rows.pin
 
         def find() -> Found:
-            found = _start(problem, rows.first_rows, pool, generator, bar)
+            if method.shuffle:
+                rows.draw(generator)
+            found = _start(problem, rows.search_rows, pool, generator, bar)
             return replace(_on(found, rows.like.device), locals=None)
 
         run = _uncut(Fitting(method, model, steps, rows, generator, bar, keeper, find).run(problem.init), pool)
