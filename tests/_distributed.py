@@ -24,6 +24,7 @@ from custom_inference import EM, Checkpoint, Fit, VariationalEM, distributed
 from custom_inference._processes import begun
 from custom_inference.default import default_method
 from custom_inference.engines import engines_of
+from custom_inference.distributed._member import problem_of, ran
 from custom_inference.guides import VariationalBayes
 from custom_inference.steps import Steps
 from custom_inference.steps.noca_exact import NocaExact
@@ -51,9 +52,6 @@ def short(guide: Any, **more: Any) -> VariationalEM:
     return VariationalEM(guide=guide, max_iterations=ITERATIONS, tolerance=1e-12, search=None, **more)
 
 
-def divides(model: Model, steps: Steps) -> bool:
-    return steps.shares == "work" or (steps.shares == "rows" and not model.is_graph)
-
 
 def with_holes(data: Data) -> Data:
     """Missing entries in the first rows alone: the last process has none."""
@@ -80,7 +78,7 @@ def _families() -> dict[str, Case]:
         if not model.is_graph:
             data = data.rows(slice(0, len(data) - 1))  # a number that does not divide evenly
         for bound, engine in engines_of(model).items():
-            if divides(model, engine()):
+            if engine().shares is not None and not engine().sequential:
                 guide = "exact" if bound == "evidence" else bound
                 found[f"{name} {bound}"] = Case(model, data, short(guide))
                 if name in ("noca", "cvq", "aspect_bernoulli", "logistic_pca", "mixture_of_bernoullis"):
@@ -116,11 +114,28 @@ def recorded(fit: Fit) -> dict[str, Any]:
     tensors = {f"param {name}": value for name, value in fit.params.items()}
     tensors |= {"elbo": fit.elbo, "posterior": fit.posterior.mean}
     assert fit.local is not None
-    return {"tensors": tensors, "status": fit.status, "details": fit.details, "bound": fit.local.bound}
+    found = {"tensors": tensors, "status": fit.status, "details": fit.details, "bound": fit.local.bound}
+    return found
 
 
 def all_fits() -> dict[str, Any]:
-    return {name: recorded(case.together()) for name, case in cases().items()} | {"few rows": _refused()}
+    found: dict[str, Any] = {name: recorded(case.together()) for name, case in cases().items()}
+    return found | {"few rows": _refused(), "sequential": _sequential_run()}
+
+
+def _sequential_run() -> dict[str, Any]:
+    case = sequential()
+    settings: dict[str, Any] = {"mask": None, "dtype": torch.float64, "device": None, "init": None, "progress": False}
+    with distributed.group() as pool:
+        run = ran(problem_of(case.model, case.data, case.method, **settings), pool)
+    return {"share": run.step.locals["share"], "trace": run.trace, "status": run.outcome}
+
+
+def sequential() -> Case:
+    """CVB0 to convergence."""
+    case = cases()["lda vb"]
+    method = VariationalEM(guide="cvb0", max_iterations=400, tolerance=1e-11, search=None)
+    return Case(case.model, case.data, method)
 
 
 def _refused() -> str:
@@ -147,16 +162,17 @@ def member(rank: int, size: int, folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultySteps(NocaExact):
-    """Of process 1 the ``at``-th M step goes wrong, where ``once`` exists, which then goes."""
+    """Of one process the ``at``-th M step goes wrong, where ``once`` exists, which then goes."""
 
     fault: str = ""
     at: int = 5
     once: str = ""
+    rank: int = 1
     counted: list[int] = field(default_factory=lambda: [0], repr=False)
 
     def m_step(self, model: Model, params: Any, step: Any, rows: Any) -> Any:
         self.counted[0] += 1
-        if self.pool.rank == 1 and self.counted[0] == self.at and Path(self.once).exists():
+        if self.pool.rank == self.rank and self.counted[0] == self.at and Path(self.once).exists():
             Path(self.once).rename(f"{self.once}.{os.getpid()}")
             fail(self.fault)
         return super().m_step(model, params, step, rows)
@@ -177,6 +193,7 @@ class Faulty(EM):
     fault: str = ""
     at: int = 5
     once: str = ""
+    rank: int = 1
     search: Any = None
     max_iterations: int = 14
     tolerance: float = 1e-12
@@ -184,7 +201,7 @@ class Faulty(EM):
     def steps(self, model: Model) -> Steps:
         plain = super().steps(model)
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}  # pyright: ignore[reportArgumentType]
-        return FaultySteps(**given, fault=self.fault, at=self.at, once=self.once)
+        return FaultySteps(**given, fault=self.fault, at=self.at, once=self.once, rank=self.rank)
 
 
 # ----- two networks -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -17,11 +18,23 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from custom_inference import EM, NUTS, SVI, Checkpoint, VariationalEM, _checkpoint, _processes, distributed
+from custom_inference import (
+    EM,
+    NUTS,
+    SVI,
+    Checkpoint,
+    Search,
+    _checkpoint,
+    _parallel_search,
+    _processes,
+    distributed,
+    fit,
+)
 from custom_inference._methods import with_settings
 from custom_inference._processes import run_all
 from custom_inference.distributed import GroupPool
 from custom_inference.engines import engines_of
+from custom_inference.steps._cvb0_sweeps import counted
 from ppl_models import (
     MODELS,
     NOCA,
@@ -110,7 +123,7 @@ def test_every_family_that_shares_is_among_the_cases():
         f"{name} {bound}"
         for name, kind in MODELS.items()
         for bound, engine in engines_of(kind.example().model).items()
-        if engine().shares is not None
+        if engine().shares is not None and not engine().sequential
     }
     assert shared <= set(CASES)
     for model in ("noca", "cvq", "aspect_bernoulli", "lda", "mmsb", "logistic_pca", "mixture_of_bernoullis"):
@@ -130,6 +143,86 @@ def test_two_processes_find_what_one_finds(name, two, alone):
     folder, _ = two
     compare(saved(folder, 0)[name], alone[name])
     identical(saved(folder, 0)[name], saved(folder, 1)[name])
+
+
+def test_sequential_sweeps_come_to_a_fixed_point(four, two):
+    """CVB0's sweep goes from document to document: with several processes by other steps, to what one process's sweep
+    leaves as it is."""
+    case = worker.sequential()
+    for found in (four[0]["sequential"], saved(two[0], 0)["sequential"]):
+        assert found["status"].startswith("converged")
+        steps = case.method.steps(case.model)
+        rows = steps.rows(case.model.prepare(case.data, dtype=torch.float64))
+        share = found["share"]
+        counts = {"topic": counted(rows, share).T}
+        again = steps.e_step(counts, rows, {"share": share})
+        torch.testing.assert_close(again.locals["share"], share, rtol=0, atol=1e-3)
+        assert abs(float(again.bound.sum()) - float(found["trace"][-1])) < 1e-6
+
+
+def test_a_search_by_processes_does_not_depend_on_their_number():
+    example = NOCA.example()
+    one, two = (_searched(example, processes) for processes in (1, 2))
+    identical(worker.recorded(one), worker.recorded(two))
+    assert one.details["start_scores"] == two.details["start_scores"]
+    in_turn = _searched(example, None)
+    assert len(two.details["start_scores"]) >= 3
+    assert float(two.elbo[-1]) >= float(in_turn.elbo[-1]) - 0.1
+
+
+def _searched(example, processes, **more):
+    search = Search(processes=processes, restarts=6, **more)
+    return fit(example.model, example.data, search=search, progress=False)
+
+
+def test_a_search_stops_in_the_order_of_the_starts():
+    """As many agreeing starts as are asked for, whatever surplus the processes were working at."""
+    example = NOCA.example()
+    scores = _searched(example, 2, agree=6).details["start_scores"]
+    stopped = _searched(example, 2).details["start_scores"]
+    assert len(scores) == 6
+    assert len(stopped) < 6
+    assert scores[: len(stopped)] == stopped
+
+
+def test_locals_of_the_best_start_come_along():
+    case = CASES["search, aspects"]
+    for restarts in (1, 3):
+        found = [
+            with_settings(case.method, {"search": Search(processes=processes, restarts=restarts)})
+            for processes in (1, 2)
+        ]
+        one, two = (method.fit(case.model, case.data, progress=False) for method in found)
+        identical(worker.recorded(one), worker.recorded(two))
+
+
+def test_control_c_keeps_the_best_start_and_leaves_no_process(monkeypatch):
+    example, workers = NOCA.example(), []
+    plain, counts = _parallel_search.Future.result, {"asked": 0}
+
+    def interrupted(self, timeout=None):
+        counts["asked"] += 1
+        workers.extend(multiprocessing.active_children())
+        if counts["asked"] == 2:
+            raise KeyboardInterrupt
+        return plain(self, timeout)
+
+    monkeypatch.setattr(_parallel_search.Future, "result", interrupted)
+    found = _searched(example, 2, agree=6)
+    assert found.status.startswith("interrupted after")
+    assert "this is the best of them" in found.status
+    assert workers
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_a_search_whose_process_dies_says_so(monkeypatch, tmp_path):
+    example = NOCA.example()
+    (tmp_path / "once").touch()
+    method = worker.Faulty(fault="kill", at=1, once=str(tmp_path / "once"), rank=0, search=Search(processes=2))
+    with pytest.raises(ProcessError, match="a process of the search died after 0 of"):
+        method.fit(example.model, example.data, progress=False)
+    with pytest.raises(MethodError, match="processes must be at least 1"):
+        Search(processes=0)
 
 
 def test_processes_without_rows_are_refused(four):

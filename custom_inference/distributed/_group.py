@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from custom_inference._pool import ALONE, Pool
 from ppl_models import PPLError, ProcessError
@@ -128,8 +129,28 @@ def _gpu_each() -> bool:
 def _begin(backend: str, timeout: float, settings: dict[str, Any]) -> None:
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    wait = timedelta(seconds=timeout)
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **settings)
+        dist.init_process_group(backend, timeout=wait, **(settings or _met(wait)))
     except RuntimeError as error:  # errors of stores and networks are of this kind
         place = settings.get("init_method") or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise ProcessError(f"the processes did not meet at {place}: {str(error).splitlines()[0][:200]}") from error
+
+
+class _Meeting:
+    """The store by which the processes that torchrun started find each other, and the groups begun there so far."""
+
+    found: tuple[dist.Store, int, int] | None = None
+    groups: int = 0
+
+
+def _met(wait: timedelta) -> dict[str, Any]:
+    """Under a name of its own for every group and every restart: the store may still hold where processes listened
+    that have ended since, and waiting for those would be in vain."""
+    if _Meeting.found is None:
+        _Meeting.found = next(rendezvous("env://", timeout=wait))
+    store, rank, size = _Meeting.found
+    _Meeting.groups += 1
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    named = dist.PrefixStore(f"ppl-models/{restart}/{_Meeting.groups}", store)
+    return {"store": named, "rank": rank, "world_size": size}

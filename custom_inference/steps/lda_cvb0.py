@@ -54,6 +54,7 @@ class LdaCvb0(TopicSteps):
     integrates_globals = True
     is_bound = False
     accelerate = None
+    sequential = True
 
     def for_model(self, model: Model) -> Self:
         steps = super().for_model(model)
