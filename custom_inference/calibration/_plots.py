@@ -102,7 +102,8 @@ def draw_ranks(axes: Axes, group: Mapping[str, Array], wrong: set[str]) -> None:
     size = len(values)
     bins = 20 if size >= 400 else 10 if size >= 50 else 5
     tail = (1 - LEVEL) / (2 * bins)
-    axes.axhspan(binom.ppf(tail, size, 1 / bins), binom.isf(tail, size, 1 / bins), color=MUTED, alpha=0.3, linewidth=0)
+    low, high = float(binom.ppf(tail, size, 1 / bins)), float(binom.isf(tail, size, 1 / bins))
+    axes.axhspan(low, high, color=MUTED, alpha=0.3, linewidth=0)
     axes.hist(values, np.linspace(0, 1, bins + 1).tolist(), color=_colours(group, wrong)[name], rwidth=0.9)
     axes.axhline(size / bins, color=MUTED, linewidth=0.8)
     axes.set_xlim(0, 1)
