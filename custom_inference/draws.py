@@ -1,4 +1,4 @@
-"""One door to draws from a fit's posterior of the globals, whatever the method left it as."""
+"""Draws from a fit's posterior as tensors, thinned until they are nearly independent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.engines import is_feasible, solve_local
+from custom_inference._posterior_draws import PosteriorDraws
 from custom_inference.fit import Fit
 from custom_inference.gibbs._diagnostics import effective_size
 from ppl_models import MethodError, Model
@@ -26,31 +26,30 @@ def posterior_draws(
     joint, so that those that are left are nearly independent. Otherwise from ``Fit.global_posterior`` (variational
     Bayes, Dirichlet guides), always ``num_draws``.
 
-    The locals, as the program holds them: the sampler's own of the same draws, or, where it keeps none, one draw from
-    their exact posterior given each draw of the globals, as also where a guide has the locals summed out; otherwise,
-    and where that is not feasible, draws from the fit's posterior of them, independent of the globals.
+    The locals, as the program holds them: those of the same draws, where the fit has them; else one draw from their
+    exact posterior given each draw of the globals, where that is feasible; else, and beside ``Fit.global_posterior``,
+    from the fit's posterior of them, independent of the globals.
 
     Raises
     ------
     MethodError: the fit gives points of some of the globals; which methods give more.
     """
-    if num_draws < 1:
-        raise MethodError(f"num_draws = {num_draws}, expected at least 1")
-    model, sites = fit.model, fit.model.global_sites
-    state = np.random.SeedSequence(seed % 2**64).generate_state(len(sites) + 1)
-    *seeds, last = (int(one) for one in state)
-    if fit.draws is not None and all(site in fit.draws for site in sites):
-        return _of_chains(fit, fit.draws, num_draws, last, locals_, independent)
-    points = [site for site in sites if site not in fit.global_posterior]
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
+        raise MethodError(f"num_draws = {num_draws!r}, expected a whole number of at least 1")
+    number, has_draws = num_draws, fit.draws is not None and all(s in fit.draws for s in fit.model.global_sites)
+    points = [] if has_draws else [site for site in fit.model.global_sites if site not in fit.global_posterior]
     if points:
         raise MethodError(
             f"{fit.method} gives points of {', '.join(points)}, not a posterior to draw from; methods that give one, "
             f"each for some of the models: {_USE}"
         )
-    draws = {s: fit.global_posterior[s].sample(num_draws, seed=one) for s, one in zip(sites, seeds, strict=True)}
-    if locals_:
-        draws[model.local_site] = model.local_value(fit.posterior.sample(num_draws, seed=last))
-    return draws
+    if has_draws:
+        number = min(number, _number_of_draws(fit, independent))
+    source = PosteriorDraws(fit, number, seed)
+    if not locals_:
+        return _stacked(list(source.globals_alone()))
+    pairs = list(source)
+    return {**_stacked([params for params, _ in pairs]), fit.model.local_site: torch.stack([one for _, one in pairs])}
 
 
 def has_global_posterior(method: Any, model: Model) -> bool:
@@ -59,44 +58,20 @@ def has_global_posterior(method: Any, model: Model) -> bool:
     return bool(said(model)) if said is not None else not hasattr(method, "local_posterior")
 
 
-def _of_chains(
-    fit: Fit, draws: dict[str, Tensor], num_draws: int, seed: int, locals_: bool, independent: bool
-) -> dict[str, Tensor]:
-    model, site = fit.model, fit.model.local_site
-    chains, length = draws[model.global_sites[0]].shape[:2]
-    number = min(num_draws, chains * length)
-    if independent:
-        number = min(number, max(1, int(_smallest_effective_size(fit, draws))))
-    index = torch.as_tensor(np.floor((np.arange(number) + 0.5) * chains * length / number).astype(np.int64))
-    chosen = {name: draws[name].flatten(0, 1)[index] for name in (*model.global_sites, site) if name in draws}
-    if not locals_:
-        chosen.pop(site, None)
-    elif site not in chosen:
-        chosen[site] = _locals_of(fit, chosen, number, seed)
-    return chosen
+def _stacked(each: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {site: torch.stack([one[site] for one in each]) for site in each[0]}
 
 
-def _locals_of(fit: Fit, chosen: dict[str, Tensor], number: int, seed: int) -> Tensor:
-    sampled = bool(fit.sample_stats)  # by a sampler: its draws are of globals and locals together
-    if fit.local is not None and not (sampled and is_feasible(fit.model)):
-        return fit.model.local_value(fit.local.posterior.sample(number, seed=seed))
-    seeds = np.random.SeedSequence(seed).generate_state(number).tolist()
-    found = []
-    with torch.no_grad():
-        for i, one in enumerate(seeds):
-            params = {name: value[i] for name, value in chosen.items()}
-            local = solve_local(fit.model, params, fit.data, bound="evidence", seed=one)
-            found.append(local.posterior.sample(1, seed=one)[0])
-    return fit.model.local_value(torch.stack(found))
-
-
-def _smallest_effective_size(fit: Fit, draws: dict[str, Tensor]) -> float:
-    """Over the entries of the globals and log p; of chains too short to tell, one draw each."""
-    shape = tuple(draws[fit.model.global_sites[0]].shape[:2])
-    watched = [draws[site].detach().double().cpu().reshape(*shape, -1).numpy() for site in fit.model.global_sites]
+def _number_of_draws(fit: Fit, independent: bool) -> int:
+    """All, or the smallest effective sample size of the globals' entries and log p; of short chains one draw each."""
+    assert fit.draws is not None
+    chains, length = fit.draws[fit.model.global_sites[0]].shape[:2]
+    if not independent:
+        return chains * length
+    watched = [fit.draws[site].detach().double().cpu().reshape(chains, length, -1) for site in fit.model.global_sites]
     lp = fit.sample_stats.get("lp")
-    if lp is not None and tuple(lp.shape) == shape:
-        watched.append(lp.double().cpu().numpy()[..., None])
-    sizes = np.concatenate([np.atleast_1d(effective_size(one)) for one in watched])
+    if lp is not None and tuple(lp.shape) == (chains, length):
+        watched.append(lp.double().cpu().unsqueeze(-1))
+    sizes = np.concatenate([np.atleast_1d(effective_size(one.numpy())) for one in watched])
     sizes = sizes[np.isfinite(sizes)]
-    return float(sizes.min()) if len(sizes) else float(shape[0])
+    return min(chains * length, max(1, int(sizes.min()))) if len(sizes) else chains

@@ -198,8 +198,8 @@ def test_simulations_travel_to_processes_and_back(small, monkeypatch):
         def __init__(self, processes, **settings):
             super().__init__(1)
 
-        def submit(self, function, problem, index):
-            copies = pickle.loads(pickle.dumps((function, problem, 5 - index)))
+        def submit(self, function, content, index):
+            copies = pickle.loads(pickle.dumps((function, content, 5 - index)))
             return super().submit(*copies)
 
     monkeypatch.setattr(ci.calibration._run, "ProcessPoolExecutor", Pool)
@@ -207,6 +207,8 @@ def test_simulations_travel_to_processes_and_back(small, monkeypatch):
     found = check(tiny("mixture_of_poissons"), "exact", processes=2, **settings)
     reversed_ = small.ranks.isel(simulation=slice(None, None, -1)).assign_coords(simulation=range(6))
     assert found.ranks.equals(reversed_)
+    with pytest.raises(MethodError, match="cannot be handed to other processes"):
+        check(tiny("noca"), "exact", quantities={"none": lambda values, data: 0.0}, processes=2, of="locals")
 
 
 @pytest.mark.slow

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +15,7 @@ import xarray as xr
 from torch import Tensor
 
 from custom_inference._methods import named_method
+from custom_inference._processes import begun, context, packed, refuse_top_level, unpacked
 from custom_inference._progress import Progress
 from custom_inference.calibration._problem import Problem, Quantity, Simulated, require_proper, rows_of
 from custom_inference.calibration._result import Calibration
@@ -195,15 +195,19 @@ def _in_turn(problem: Problem, number: int, done: dict[int, Simulated]) -> Itera
 def _at_once(
     problem: Problem, number: int, done: dict[int, Simulated], *, processes: int
 ) -> Iterator[tuple[int, Simulated]]:
-    context = multiprocessing.get_context("spawn")  # forks of a process with threads may hang
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_worker) as pool:
-        running: dict[Future[Simulated], int] = {pool.submit(_numbered, problem, i): i for i in range(number)}
+    refuse_top_level()
+    content = packed(problem)
+    arguments: Any = {"initializer": begun, "initargs": (dict(os.environ), 1)}  # one thread each
+    with ProcessPoolExecutor(processes, mp_context=context(), **arguments) as pool:
+        running: dict[Future[Simulated], int] = {pool.submit(_handed, content, i): i for i in range(number)}
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
         except BrokenProcessPool as error:
-            reason = 'out of memory, or a script whose entry point has no guard `if __name__ == "__main__":`'
-            raise MethodError(f"a process that simulates died: {reason}") from error
+            raise MethodError(
+                "a process that simulates died: of too little memory, or because a script starts processes at its top "
+                'level, which every one of them runs again; put the call under\n    if __name__ == "__main__":'
+            ) from error
         except BaseException:
             for future in running:
                 future.cancel()
@@ -214,10 +218,8 @@ def _at_once(
             raise
 
 
-def _worker() -> None:
-    """One thread each, and Ctrl-C is for the parent."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _handed(content: bytes, index: int) -> Simulated:
+    return _numbered(unpacked(content), index)
 
 
 # ----- ranks ----------------------------------------------------------------------------------------------
