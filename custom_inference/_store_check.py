@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference._store_priors import prior_from_json
 from custom_inference.engines import Local, LocalSolver, steps_for
@@ -139,9 +140,9 @@ def _inside(model: Model, site: str, value: Tensor) -> bool:
     if not bool(torch.isfinite(value).all()):
         return False
     support: Any = getattr(model.priors[site], "support", None)
-    if support is torch.distributions.constraints.simplex:
+    if support is constraints.simplex:
         return bool((value >= -_SLACK).all() and ((value.sum(-1) - 1).abs() <= _SLACK).all())
-    while isinstance(support, torch.distributions.constraints.independent):
+    while isinstance(support, constraints.independent):
         support = support.base_constraint
     lower, upper = (getattr(support, f"{end}_bound", sign * math.inf) for end, sign in (("lower", -1), ("upper", 1)))
     return bool((value >= torch.as_tensor(lower) - _SLACK).all() and (value <= torch.as_tensor(upper) + _SLACK).all())

@@ -72,7 +72,7 @@ def _numbers_from_json(entry: Any, dtype: torch.dtype, most: int) -> Tensor:
             raise FileFormatError(f"{_shown(entry)}, expected numbers") from None
     number, shape = entry.get("all"), entry.get("shape")
     sized = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
-    if not sized or not isinstance(number, int | float):
+    if not isinstance(shape, list) or not sized or not isinstance(number, int | float):
         raise FileFormatError(f"{_shown(entry)}, expected a number and a shape")
     if math.prod(shape) > most:
         raise FileFormatError(f"a parameter of shape {_shown(shape)} in a fit of {most} numbers")
