@@ -71,11 +71,8 @@ def _numbers_from_json(entry: Any, dtype: torch.dtype, most: int) -> Tensor:
         except (TypeError, ValueError, RuntimeError):
             raise FileFormatError(f"{_shown(entry)}, expected numbers") from None
     number, shape = entry.get("all"), entry.get("shape")
-    if (
-        not isinstance(shape, list)
-        or not all(type(size) is int and size >= 0 for size in shape)
-        or not isinstance(number, int | float)
-    ):
+    sized = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+    if not isinstance(shape, list) or not sized or not isinstance(number, int | float):
         raise FileFormatError(f"{_shown(entry)}, expected a number and a shape")
     if math.prod(shape) > most:
         raise FileFormatError(f"a parameter of shape {_shown(shape)} in a fit of {most} numbers")
