@@ -14,8 +14,9 @@ import torch
 from custom_inference import evaluate
 from custom_inference._score import score
 from custom_inference.steps._protocol import POINT
-from ppl_models import Data, DocumentModel, FileFormatError, GraphModel, ModelError
+from ppl_models import Data, DocumentModel, FileFormatError, GraphModel, ModelError, RowBlocks
 from ppl_models._atomic import write_text, written
+from ppl_models._containers import labels_of
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -56,6 +57,21 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
         files[f"{kind}_figure"] = out / f"{kind}.png"
         save_figure(figure, files[f"{kind}_figure"])
     return {name: str(path) for name, path in files.items()}
+
+
+def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
+    """The posterior means of all rows, block by block; rows without labels are known by their number."""
+    from custom_inference.plots import component_names
+
+    names, start, path = component_names(fit), 0, out / "membership.csv"
+    with written(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        for block in blocks:
+            values = _array(fit.transform(block))
+            labels = labels_of(list(block.index)) if isinstance(block, pd.DataFrame) else None
+            index = pd.Index(labels or range(start, start + len(values)), name="row")
+            pd.DataFrame(values, index, names).to_csv(file, header=start == 0, float_format="%.6g")
+            start += len(values)
+    return str(path)
 
 
 def save_figure(figure: Any, path: Path) -> None:
@@ -188,9 +204,10 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
           f" by {fit.method}")  # fmt: skip
     print(f"status: {fit.status}")
     exact = "" if summary["log_likelihood_bound"] == "evidence" else f" (bound: {summary['log_likelihood_bound']})"
+    part = f"    (of the first {summary['scored_rows']} rows)" if "scored_rows" in summary else ""
     plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""
     per_row = f"{summary['log_likelihood_per_row']:.4f}{exact}"
-    print(f"log-likelihood per row: {per_row}    BIC: {summary['bic']:.1f}{plugin}\n")
+    print(f"log-likelihood per row: {per_row}    BIC: {summary['bic']:.1f}{plugin}{part}\n")
     width = max(len(str(line["component"])) for line in summary["components"])
     for line in summary["components"]:
         off = "  (shut off)" if line["shut off"] else ""

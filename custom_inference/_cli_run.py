@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,30 @@ from ppl_models import (
     MethodError,
     Model,
     ModelError,
+    RowBlocks,
+    as_matrix,
 )
 from ppl_models._errors import unknown_name
 
 
-def _read(name: str, source: Source) -> tuple[type[Model], Data]:
-    """The model's class, and the data as it reads them."""
+def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[type[Model], Data | RowBlocks]:
+    """The model's class, and the data as it reads them; with ``block_rows`` block by block."""
     if name.lower() not in MODELS:
         raise ModelError(unknown_name("model", name, MODELS))
     kind = MODELS[name.lower()]
     if issubclass(kind, GraphModel):
+        if block_rows is not None:
+            raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")
         return kind, source.read_graph(kind.edge_kind)
+    if block_rows is not None:
+        return kind, source.blocks(block_rows, as_documents=issubclass(kind, DocumentModel))
     return kind, source.read(as_documents=issubclass(kind, DocumentModel))
+
+
+def _first(blocks: RowBlocks) -> Data:
+    """The first block, by which the model's shape is chosen."""
+    data = as_matrix(next(iter(blocks)), dtype=torch.float64, keep_sparse=True)
+    return replace(data, coords={**blocks.coords, **data.coords})
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -81,16 +94,18 @@ def fit(
     json: Path | None,
     progress: bool,
     processes: int | None = None,
+    block_rows: int | None = None,
 ) -> bool:
     """Fit, write everything to ``out``, print the report; returns whether the fit was interrupted.
 
     In a group of processes (torchrun) all of them fit, and the first one writes and prints.
     """
     chosen = named_method(method, **_settings(settings))
-    kind, data = _read(model_name, source)
-    model = kind.for_data(data, components)
+    kind, data = _read(model_name, source, block_rows)
+    first = data if isinstance(data, Data) else _first(data)
+    model = kind.for_data(first, components)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
-    output.prepare(out, json, image_shape, data)
+    output.prepare(out, json, image_shape, first)
     if processes is not None or distributed.in_group():
         result = distributed.fit(model, data, processes=processes, method=chosen, seed=seed, progress=progress)
     else:
@@ -99,6 +114,9 @@ def fit(
         return False
     files = output.write_fit(result, out, image_shape=image_shape, top=top)
     summary = output.summarise(result, top=top)
+    if isinstance(data, RowBlocks):
+        files["membership"] = output.write_memberships(result, data, out)
+        summary |= {"num_rows": len(data), "scored_rows": len(result.data)}
     output.print_fit(result, summary, out)
     output.write_json(json, {"model": model_name.lower(), "file": str(source.file), **summary, "files": files})
     return summary["interrupted"]
@@ -119,6 +137,7 @@ def compare(
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     chosen = [named_method(name) for name in names or ()]
     kind, data = _read(model_name, source)
+    assert not isinstance(data, RowBlocks)  # only fits read blocks
     if rows is not None and issubclass(kind, GraphModel):
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
     if rows is not None and rows < len(data):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ppl_models import Data, DataError, GraphData, _sparse, documents, graph
+from ppl_models import Data, DataError, GraphData, RowBlocks, _sparse, as_matrix, documents, graph, row_blocks
 from ppl_models.datasets import read_matrix
 
 _MATRICES = (".csv", ".parquet", ".npz")
@@ -51,11 +51,7 @@ class Source:
         if self.transpose:
             data = _transposed(data)
         if self.mask_value is not None:
-            data = data.dense()
-            observed = data.x != self.mask_value
-            if data.mask is not None:
-                observed &= data.mask
-            data = Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
+            data = _masked(data, self.mask_value)
         if self.threshold is not None:
             data = _above(data, self.threshold)
         if as_documents:
@@ -63,6 +59,27 @@ class Source:
             limits: dict[str, Any] = {"min_count": self.min_count, "max_share": self.max_share, "stop_words": names}
             data = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
         return _without_empty(data) if self.drop_empty_rows else data
+
+    def blocks(self, block_rows: int, *, as_documents: bool = False) -> RowBlocks:
+        """The file, or the folder of files, read in blocks of so many rows; entries are changed as they are read.
+
+        Raises DataError for options that need to see all rows.
+        """
+        if not as_documents:
+            self._refuse_words()
+        whole = {
+            "--transpose": self.transpose, "--drop-empty-rows": self.drop_empty_rows, "--labels": self.labels,
+            "--min-count": self.min_count != 1, "--max-share": self.max_share != 1, "--stop-words": self.stop_words,
+            "--directed or --undirected": self.directed is not None,
+        }  # fmt: skip
+        wrong = next((name for name, used in whole.items() if used), None)
+        if wrong is not None:
+            raise DataError(f"{wrong} with --block-rows", expected="a file that needs no such change")
+        settings: dict[str, Any] = {"columns": self.columns, "matrix": self.matrix, "vocabulary": self.vocabulary}
+        source = row_blocks(self.file, block_rows=block_rows, **settings)
+        if self.mask_value is None and self.threshold is None:
+            return source
+        return source.map(_Changed(self.mask_value, self.threshold))
 
     def read_graph(self, kind: str) -> GraphData:
         """A graph, from any file that :func:`ppl_models.graph` reads.
@@ -112,6 +129,28 @@ class Source:
             return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
         names = {"columns": self.columns, "matrix": self.matrix, "rows": self.labels}
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """What ``Source.read`` does to entries, of one block."""
+
+    mask_value: float | None
+    threshold: float | None
+
+    def __call__(self, block: Any) -> Data:
+        data = as_matrix(block, dtype=torch.float64, keep_sparse=True)
+        data = data if self.mask_value is None else _masked(data, self.mask_value)
+        return data if self.threshold is None else _above(data, self.threshold)
+
+
+def _masked(data: Data, value: float) -> Data:
+    """Without the entries that are equal to the value."""
+    data = data.dense()
+    observed = data.x != value
+    if data.mask is not None:
+        observed &= data.mask
+    return Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
 
 
 def _without_empty(data: Data) -> Data:

@@ -155,6 +155,12 @@ def fit(
     processes: Annotated[
         int | None, typer.Option(min=1, metavar="P", help="divide the rows among so many processes of this machine")
     ] = None,
+    block_rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="read FILE, or a folder of files, N rows at a time: it need not fit into memory"
+        ),
+    ] = None,
     json: Json = None,
     no_progress: NoProgress = False,
 ) -> None:
@@ -170,7 +176,7 @@ def fit(
         interrupted = _cli_run.fit(
             model, source, components, method=method, settings=settings or [], seed=seed, image_shape=shape, top=top,
             out=out or Path(f"{file.stem}_{model.lower()}_k{components}"), json=json, progress=not no_progress,
-            processes=processes,
+            processes=processes, block_rows=block_rows,
         )  # fmt: skip
     if interrupted:
         raise typer.Exit(INTERRUPTED)

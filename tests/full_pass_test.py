@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from custom_inference import EM, VariationalEM
-from custom_inference.engines import engines_of
+from custom_inference._loop import run_em
+from custom_inference.engines import engines_of, steps_for
 from ppl_models import MODELS, RowBlocks
 
 #: Compiled passes over documents take the documents before them into account within a pass, which are other ones where
@@ -65,3 +66,26 @@ def test_the_search_is_made_on_some_rows():
     assert "starts found" in fit.status
     assert fit.details["rows"] == len(example.data)
     assert bool((fit.elbo.diff() > -1e-8).all())
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+def test_sequential_passes_have_the_same_fixed_points():
+    """CVB0's shares in memory, once they stand still, stand still in blocks too; and blocks get as far."""
+    example = MODELS["lda"].example()
+    start = {site: example.truth[site] for site in example.model.global_sites}
+    method = VariationalEM(guide="cvb0", search=None, max_iterations=2000, tolerance=1e-13)
+    streamed = method.fit(example.model, RowBlocks.of(example.data, 7), init=start, progress=False)
+    steps = steps_for(example.model, "cvb0")
+    rows = steps.rows(example.data)
+    params = steps.starting(example.model, start, rows)
+    memory = run_em(steps, example.model, rows, params, max_iterations=2000, tolerance=1e-13)
+    topic, share, first = memory.params["topic"], memory.step.locals["share"], 0
+    total = torch.zeros_like(topic)
+    for data in RowBlocks.of(example.data, 7):
+        rows = steps.rows(data)
+        last = first + rows.counts.values().numel()
+        step = steps.e_step({"topic": topic}, rows, {"share": share[first:last]})
+        torch.testing.assert_close(step.locals["share"], share[first:last], rtol=0, atol=1e-4)
+        total, first = total + step.statistics["topic"], last
+    torch.testing.assert_close(total, topic, rtol=1e-4, atol=1e-3)
+    assert abs(float(streamed.elbo[-1]) - memory.objective) < 2e-3 * abs(memory.objective)
