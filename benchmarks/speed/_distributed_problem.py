@@ -169,7 +169,8 @@ def _iterations(name: str, number: int, nodes: int, pool: Any, iterations: int) 
     steps = steps_for(engine.model, engine.bound, **dict(engine.settings)).pooled(pool)
     rows = steps.rows(engine.model.prepare(engine.rows(number, 7 * pool.rank), dtype=torch.float64))
     own = steps.pooled(ALONE)  # starts are drawn alone
-    params: dict[str, Tensor] = pool.from_first(lambda: own.initial(engine.model, rows, torch.Generator().manual_seed(0)))
+    generator = torch.Generator().manual_seed(0)
+    params: dict[str, Tensor] = pool.from_first(lambda: own.initial(engine.model, rows, generator))
     locals_, lines = None, []
     for _ in range(iterations):
         pool.wait()

@@ -66,8 +66,8 @@ def scaling(quick: bool) -> Table:
          "by the formula", "formula, doubles"],
         note=(
             "Median iteration after the first third. Rows grow with the processes; of the graph (MMSB: nodes) one and "
-            "the same is divided. Adding up is the time in all-reduces, with the wait for slower processes. Bytes: what "
-            f"each process hands in. This machine has {cores} cores"
+            "the same is divided. Adding up is the time in all-reduces, with the wait for slower processes. Bytes: "
+            f"what each process hands in. This machine has {cores} cores"
             + (f"; {', '.join(str(p) for p in PROCESSES if p > cores)} processes share them, "
                "which shows that it works and no speed." if max(PROCESSES) > cores else ".")
         ),
@@ -120,8 +120,8 @@ def paper(before: Table) -> Table:
             "S: bytes that an iteration adds up, by the formula. A ring all-reduce sends 2 (P - 1) / P S from every "
             "worker, in 2 (P - 1) steps; a tree takes 2 log2 P steps. With latency "
             f"{1e6 * LATENCY:.0f} us a step and bandwidth B an iteration adds "
-            "8 * 2 (P - 1) / P S / B + messages * steps * latency; given is the faster of both. Rows a worker for 10 %: "
-            "10 times that over the compute of a row, which is measured with one process on this machine. Of MMSB the "
+            "8 * 2 (P - 1) / P S / B + messages * steps * latency; given is the faster of both. Rows a worker for "
+            "10 %: 10 times that over the compute of a row, which is measured with one process on this machine. Of MMSB the "
             "dyads are divided, and the compute is that of a node of this graph. The networks are reckoned, not "
             "measured."
         ),
