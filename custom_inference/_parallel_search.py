@@ -21,9 +21,9 @@ import torch
 from custom_inference._processes import (
     UNGUARDED,
     begun,
+    check_startable,
     context,
     packed,
-    refuse_top_level,
     stop,
     threads_of,
     unguarded,
@@ -46,7 +46,7 @@ def starts(task: Task, generator: torch.Generator, bar: Progress) -> Starts:
             bar.label(f"start {attempt + 1} of {task.restarts}")
             yield task.start(attempt, torch.Generator().manual_seed(seed), bar)
         return
-    refuse_top_level()
+    check_startable()
     with tempfile.TemporaryDirectory(prefix="ppl-search-") as folder:
         path = Path(folder) / "task"
         path.write_bytes(packed(task))  # once, however many starts there are

@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing import connection
+from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,10 +45,17 @@ def threads_of(processes: int) -> int:
     return int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // processes)
 
 
-def refuse_top_level() -> None:
-    """Ends a process that is about to start processes while it is being started itself; its parent says why."""
+def check_startable() -> None:
+    """Refuses where processes could not begin, as each of them imports the script that starts them.
+
+    Ends a process that is about to start processes while it is being started itself; its parent says why.
+    """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         os._exit(UNGUARDED)
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    if getattr(main, "__spec__", None) is None and path is not None and not Path(path).exists():
+        raise MethodError(f"processes import the script that starts them, and {path} is no file; save it as one")
 
 
 def unguarded() -> MethodError:
@@ -66,7 +74,7 @@ def begun(environment: dict[str, str], threads: int) -> None:
 
 
 def _follow(sentinel: int) -> None:
-    connection.wait([sentinel])
+    wait([sentinel])
     os._exit(1)
 
 
@@ -97,7 +105,7 @@ def run_all(target: Callable[..., None], each: Sequence[tuple[Any, ...]], *, gra
     Where one fails the others have ``grace`` seconds to end by themselves, and are stopped then: those are not among
     the codes. Whatever ends the wait, Ctrl-C too, no process is left behind.
     """
-    refuse_top_level()
+    check_startable()
     processes = [context().Process(target=target, args=arguments) for arguments in each]
     try:
         for process in processes:
@@ -105,7 +113,7 @@ def run_all(target: Callable[..., None], each: Sequence[tuple[Any, ...]], *, gra
         until = None
         while (until is None or time.monotonic() < until) and any(one.is_alive() for one in processes):
             alive = [one.sentinel for one in processes if one.is_alive()]
-            connection.wait(alive, timeout=None if until is None else max(0.0, until - time.monotonic()))
+            wait(alive, timeout=None if until is None else max(0.0, until - time.monotonic()))
             if until is None and any(one.exitcode for one in processes):
                 until = time.monotonic() + grace
         return {i: one.exitcode for i, one in enumerate(processes) if one.exitcode is not None}

@@ -18,13 +18,12 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
 
 from custom_inference import EM, Checkpoint, Fit, VariationalEM, distributed
 from custom_inference._processes import begun
 from custom_inference.default import default_method
-from custom_inference.engines import engines_of
 from custom_inference.distributed._member import problem_of, ran
+from custom_inference.engines import engines_of
 from custom_inference.guides import VariationalBayes
 from custom_inference.steps import Steps
 from custom_inference.steps.noca_exact import NocaExact
@@ -90,8 +89,10 @@ def _more() -> dict[str, Case]:
     noca, topics, aspects = (MODELS[name].example() for name in ("noca", "lda", "aspect_bernoulli"))
     x = topics.data.x
     sparse = (x.to_dense() if x.layout != torch.strided else x).to_sparse_csr()
-    uneven = torch.cat([torch.ones(30, 9), torch.full((30, 9), 1000.0)])  # draws: Newton for the last processes alone?
+    draws = torch.cat([torch.ones(30, 9), torch.full((30, 9), 1000.0)])  # by which Newton steps are chosen, or not
+    draws *= torch.rand(60, 9, generator=torch.Generator().manual_seed(1)).round()
     heavy = MODELS["aspect_bernoulli"](num_components=2, num_features=9, total_count=1000)
+    plain_vb = short("vb", accelerate=None)
     few = torch.tensor([[1.0, 0, 1, 0, 0, 1], [0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 1]])
     return {
         "search, codes": Case(noca.model, noca.data, EM(max_iterations=30)),
@@ -105,7 +106,10 @@ def _more() -> dict[str, Case]:
         "init, topics": Case(topics.model, topics.data, short("vb"), {"init": topics.truth}),
         "single": Case(noca.model, noca.data, short("exact"), {"dtype": torch.float32}),
         "a row each": Case(noca.model, few, short("exact")),
-        "draws": Case(heavy, uneven * torch.rand(60, 9, generator=torch.Generator().manual_seed(1)).round(), short("map")),
+        "draws": Case(heavy, draws, short("map")),
+        "plain draws": Case(heavy, draws, short("map", accelerate=None)),
+        "plain aspects": Case(aspects.model, aspects.data, short("map", accelerate=None)),
+        "plain memberships": Case(MODELS["mmsb"].example().model, MODELS["mmsb"].example().data, plain_vb),
     }
 
 

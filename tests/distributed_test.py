@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from benchmarks.speed import _distributed_problem as problem
 from custom_inference import (
     EM,
     NUTS,
@@ -39,11 +41,9 @@ from ppl_models import (
     MODELS,
     NOCA,
     CapacityError,
-    Data,
     DataError,
     FileFormatError,
     MethodError,
-    PPLError,
     ProcessError,
     RowBlocks,
 )
@@ -246,6 +246,121 @@ def test_one_started_process_is_as_good_as_none(alone):
         assert torch.equal(worker.recorded(fit)["tensors"][name], value)
 
 
+# ----- what travels -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "e_step", "m_step"),
+    [
+        ("noca evidence", problem.noca_exact(2, 6), 0),
+        ("noca evidence, holes", problem.noca_exact(2, 6, holes=True), 0),
+        ("cvq evidence", problem.cvq(2, 6), 0),
+        ("cvq evidence, holes", problem.cvq(2, 6, holes=True), 0),
+        ("plain aspects", problem.aspects(3, 9, newton=False), 0),
+        ("plain draws", problem.aspects(2, 9, newton=True) - 9, 9),
+        ("lda vb", problem.topics(3, 9), 0),
+        ("plain memberships", problem.memberships(2, 20), 0),
+    ],
+)
+def test_as_many_bytes_travel_as_on_paper(name, e_step, m_step, two, four):
+    """Of every iteration's E step, of all but the last one's M step, and the number of rows once."""
+    model = CASES[name].model
+    assert CASES[name].settings == {}
+    assert e_step > 0
+    n = worker.ITERATIONS
+    begin = {"plain aspects": 3, "plain draws": 3, "plain memberships": 0}.get(name, 1)
+    for found in (saved(two[0], 1)[name], four[3][name]):
+        assert found["details"]["bytes_added_up"] == 8 * (n * e_step + (n - 1) * m_step + begin), model
+        assert found["details"]["times_added_up"] == n + (n - 1) * bool(m_step) + (begin > 0) + (begin > 1)
+
+
+def test_time_on_paper():
+    """A ring of two sends its bytes once each way, in two steps; a tree of 1024 takes 20 steps, a ring 2046."""
+    assert problem.ring_bytes(1000, 2) == 1000
+    assert problem.ring_bytes(1000, 4) == 1500
+    assert problem.seconds(1000, 1, 2, bits=8e3, latency=0.25) == pytest.approx(1.5)
+    assert problem.seconds(0, 3, 1024, bits=1e9, latency=1e-3, tree=True) == pytest.approx(0.06)
+    assert problem.seconds(0, 1, 1024, bits=1e9, latency=1e-3) == pytest.approx(2.046)
+    assert problem.seconds(1000, 1, 1, bits=1e9, latency=1.0) == 0
+    assert problem.rows_for(0.5, 1e-3) == pytest.approx(5000)
+
+
+# ----- two networks -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_networks():
+    """Two network namespaces, joined by a pair of virtual devices: what two machines on a cable are."""
+    if os.geteuid() or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and the ip command")
+    names = [f"ppl-{os.getpid()}-{side}" for side in "ab"]
+    try:
+        for name in names:
+            if _ip("netns", "add", name):
+                pytest.skip("network namespaces are not permitted here")
+        if _ip("link", "add", "ppla", "netns", names[0], "type", "veth", "peer", "name", "pplb", "netns", names[1]):
+            pytest.skip("pairs of virtual network devices are not permitted here")
+        for name, device, address in zip(names, ("ppla", "pplb"), ("10.77.0.1/24", "10.77.0.2/24"), strict=True):
+            assert not _ip("-n", name, "address", "add", address, "dev", device)
+            assert not _ip("-n", name, "link", "set", device, "up")
+            assert not _ip("-n", name, "link", "set", "lo", "up")
+        yield names
+    finally:
+        for name in names:
+            _ip("netns", "delete", name)
+
+
+def _ip(*arguments: str) -> int:
+    return subprocess.run(["ip", *arguments], capture_output=True, check=False).returncode
+
+
+def _sent(namespace: str, device: str) -> int:
+    command = ["ip", "netns", "exec", namespace, "cat", f"/sys/class/net/{device}/statistics/tx_bytes"]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_two_networks_find_what_one_process_finds(two_networks, tmp_path, alone):
+    each = [
+        (rank, name, device, "10.77.0.1", tmp_path)
+        for rank, (name, device) in enumerate(zip(two_networks, ("ppla", "pplb"), strict=True))
+    ]
+    before = [_sent(name, device) for _, name, device, *_ in each]
+    assert run_all(worker.in_namespace, each) == {0: 0, 1: 0}
+    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    compare(found[0], alone["noca factorized"])
+    identical(found[0], found[1])
+    for (_, name, device, *_), was in zip(each, before, strict=True):  # it went over the cable
+        assert _sent(name, device) - was > found[0]["details"]["bytes_added_up"] / 2
+
+
+@pytest.mark.slow
+def test_torchrun_on_two_networks(two_networks, tmp_path, alone):
+    """One agent in each, as on two machines."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch\nfrom tests import _distributed as worker\ntorch.set_default_dtype(torch.float64)\n"
+        "from custom_inference import distributed\n"
+        "with distributed.group() as pool:\n"
+        "    found = worker.recorded(worker.cases()['noca factorized'].together())\n"
+        f"    torch.save(found, f'{tmp_path}/{{pool.rank}}.pt')\n"
+    )
+    running = []
+    for rank, (name, device) in enumerate(zip(two_networks, ("ppla", "pplb"), strict=True)):
+        begun = ["-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1"]
+        meeting = ["--master-addr=10.77.0.1", "--master-port=29512"]
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        command = ["ip", "netns", "exec", name, sys.executable, *begun, *meeting, str(script)]
+        running.append(subprocess.Popen(command, env=environment, cwd=ROOT))
+    try:
+        assert [process.wait(300) for process in running] == [0, 0]
+    finally:
+        for process in running:
+            process.kill()
+    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    compare(found[0], alone["noca factorized"])
+    identical(found[0], found[1])
+
+
 # ----- the group --------------------------------------------------------------------------------------------------
 
 
@@ -285,9 +400,10 @@ def test_parts_are_all_of_the_rows():
             for rank, pool in enumerate(pools):
                 pool.rank, pool.size = rank, size
             parts = [list(range(length))[pool.split(length)] for pool in pools]
-            assert sum(parts, []) == list(range(length))
+            assert [row for part in parts for row in part] == list(range(length))
             assert max(map(len, parts)) - min(map(len, parts)) <= 1
-            assert sorted(sum((pool.share(list(range(length))) for pool in pools), [])) == list(range(length))
+            shares = [pool.share(list(range(length))) for pool in pools]
+            assert sorted(item for share in shares for item in share) == list(range(length))
 
 
 @pytest.mark.parametrize(
@@ -346,7 +462,8 @@ def test_a_killed_process_ends_the_fit_and_the_same_call_goes_on(tmp_path):
     example, kept = NOCA.example(), Checkpoint(path=tmp_path / "state", every=3)
     method, once = faulty(tmp_path, "kill", at=8, checkpoint=kept)
     call = {"method": method, "processes": 2, "progress": False}
-    with pytest.raises(ProcessError, match=r"process 1 of 2 died \(signal SIGKILL\); the same call goes on from .*state"):
+    died = r"process 1 of 2 died \(signal SIGKILL\); the same call goes on from .*state"
+    with pytest.raises(ProcessError, match=died):
         distributed.fit(example.model, example.data, **call)
     assert ended(once)
     whole = distributed.fit(example.model, example.data, **{**call, "method": replace(method, checkpoint=None)})
@@ -378,7 +495,8 @@ def test_a_process_that_hangs_runs_into_the_timeout(tmp_path):
     example = NOCA.example()
     method, once = faulty(tmp_path, "hang")
     begin = time.monotonic()
-    with pytest.raises(ProcessError, match=r"process 1 of 2 did not answer for 2 s; set checkpoint= to be able to go on"):
+    silent = "process 1 of 2 did not answer for 2 s; set checkpoint= to be able to go on"
+    with pytest.raises(ProcessError, match=silent):
         distributed.fit(example.model, example.data, method=method, processes=2, progress=False, timeout=2.0)
     assert time.monotonic() - begin < 120
     assert ended(once)
@@ -388,7 +506,7 @@ def test_control_c_leaves_no_process(tmp_path, monkeypatch):
     """The terminal sends SIGINT to all: the started ones leave it to the one that started them."""
     example = NOCA.example()
     method, once = faulty(tmp_path, "hang")
-    waiting = _processes.connection.wait
+    waiting = _processes.wait
 
     def interrupted(sentinels, timeout=None):
         while not list(tmp_path.glob("once.*")):
@@ -398,7 +516,7 @@ def test_control_c_leaves_no_process(tmp_path, monkeypatch):
         assert not waiting(sentinels, timeout=0.3)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_processes.connection, "wait", interrupted)
+    monkeypatch.setattr(_processes, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         distributed.fit(example.model, example.data, method=method, processes=2, progress=False)
     assert ended(once)

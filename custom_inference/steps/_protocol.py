@@ -72,8 +72,8 @@ class Steps(abc.ABC):
     #: What processes that fit together share: "rows" (each has its own; the driver adds the statistics up), "work"
     #: (each has all data, takes its part of the sums and adds them up itself), or None: the steps are for one process.
     shares: ClassVar[str | None] = "rows"
-    #: Whether an E step takes rows in turn, each by what the ones before it left: several processes then come to the same
-    #: fixed points (of those, not always the same one) by other steps than one process, each going through its own rows.
+    #: Whether an E step takes rows in turn, each by what the ones before it left. Several processes, each going through
+    #: its own rows, then take other steps than one process, to the same fixed points (not always to the same of them).
     sequential: ClassVar[bool] = False
     #: The processes that this one fits together with, see ``pooled``.
     pool: Pool = ALONE
