@@ -121,9 +121,10 @@ class PretendGenerator(_NativeGenerator):
     #: Addresses of the generators of the device: operations are handed the inner object, without its class.
     of_device: ClassVar[weakref.WeakValueDictionary[int, PretendGenerator]] = weakref.WeakValueDictionary()
     shift = 0
+    _on: torch.device
 
     def __new__(cls, device: Any = "cpu") -> PretendGenerator:
-        made = super().__new__(cls)
+        made: Any = super().__new__(cls)
         made._on = torch.device(device)
         if made._on.type == "cuda":
             cls.of_device[made._cdata] = made
@@ -204,7 +205,7 @@ def _check(func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> bo
     if name in _PRODUCTS and target and not (tensors[-1].is_floating_point() or tensors[-1].is_complex()):
         kind = str(tensors[-1].dtype).removeprefix("torch.")
         raise RuntimeError(f"\"{name.removeprefix('aten::')}_cuda\" not implemented for '{kind}'")
-    generator = kwargs.get("generator")
+    generator: Any = kwargs.get("generator")
     if generator is None:
         generator = next((one for one in args if isinstance(one, _NativeGenerator)), None)
     if generator is not None and (generator._cdata in PretendGenerator.of_device) != target:

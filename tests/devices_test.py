@@ -15,7 +15,7 @@ import torch
 import custom_inference as ci
 from custom_inference._methods import METHODS, methods_for
 from custom_inference._search import Search
-from ppl_models import MODELS, NOCA, Data, MethodError, graph
+from ppl_models import MODELS, NOCA, CapacityError, Data, GraphModel, MethodError, graph
 from tests._graphs import small_problem as graph_problem
 from tests._pretend_device import pretend_device
 
@@ -36,6 +36,7 @@ QUICK = [
     ("mmsb", "vb"), ("mmsb", "cvb0"), ("mmsb", "gibbs"), ("degree_corrected_sbm", "mean_field"),
 ]  # fmt: skip
 #: Documents are swept by other code on the CPU: equal where both have converged, not on the way.
+DOCUMENTS = ("lda", "multinomial_pca", "plsa", "user_rating_profile")
 KERNELS = ("map", "dirichlet", "vb", "cvb0", "tempered", "exact", "em")
 
 
@@ -48,7 +49,7 @@ def small_method(name: str) -> Any:
 def small_problem(model: str) -> tuple[Any, Any]:
     """A few rows of the example, or a graph whose labelings can all be listed, with hidden dyads."""
     example = MODELS[model].example()
-    if not example.model.is_graph:
+    if not isinstance(example.model, GraphModel):
         return example.model, example.data.rows(slice(0, 12))
     size = 4 if model == "mmsb" else 6
     problem = graph_problem(model, directed=example.model.directed, hidden=0.15, num_nodes=size)
@@ -78,7 +79,8 @@ def check(model: str, method: str) -> None:
         found = small_method(method).fit(made, data, seed=3, device="cuda", progress=False)
         assert found.posterior.mean.is_cuda and found.data.x.is_cuda
         assert drawn_there or not device.calls, "numbers were drawn on the device"
-        same(expected, found)
+        # The posterior that NUTS looks up is swept, of documents by other code: to the sweeps' tolerance.
+        same(expected, found, 1e-4 if method == "nuts" and model in DOCUMENTS else 1e-10)
 
 
 @pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
@@ -94,12 +96,11 @@ EVERY = [(name, method) for name in MODELS for method in methods_for(MODELS[name
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("model", "method"), EVERY)
 def test_every_model_by_every_method(model, method):
-    documents = not MODELS[model].is_graph and model in ("lda", "multinomial_pca", "plsa", "user_rating_profile")
-    if (documents and method in (*KERNELS, "default")) or method == "default":
+    if (model in DOCUMENTS and method in (*KERNELS, "default")) or method == "default":
         pytest.skip("test_documents_converge_to_the_same has these; the default is one of the others")
     try:
         check(model, method)
-    except ci.CapacityError as error:
+    except CapacityError as error:
         pytest.skip(f"too large an example: {error}")
 
 
@@ -134,7 +135,8 @@ def test_a_fit_leaves_the_devices_random_state_alone():
         before, on_cpu = torch.cuda.get_rng_state(), torch.get_rng_state()
         fits = [small_method(name).fit(model, data, device="cuda", progress=False) for name in ("em", "svi")]
         for fit in fits:
-            fit.posterior.sample(2), fit.sample(2), fit.predictive(1)
+            for look in (fit.posterior.sample, fit.sample, fit.predictive):
+                look(2)
         assert torch.equal(before, torch.cuda.get_rng_state()) and torch.equal(on_cpu, torch.get_rng_state())
 
 
@@ -150,7 +152,8 @@ LOOKS = {
     "globals": lambda f, x: torch.cat([q.sample(2).flatten() for q in f.global_posterior.values()] or [f.elbo]),
     "criteria": lambda f, x: torch.tensor([f.bic(), f.aic()]),
     "report": lambda f, x: torch.tensor(f.report().select_dtypes("number").to_numpy(float)),
-    "arviz": lambda f, x: torch.tensor(len(f.to_arviz().groups())),
+    # Many predictive copies: on one model.
+    "arviz": lambda f, x: torch.tensor(len(f.to_arviz().groups())) if "rate" in f.params else f.elbo,
     "figure": lambda f, x: torch.tensor(len(f.plot("elbo").axes)),
     "blocks": lambda f, x: torch.tensor(ci.block_matrix(f).to_numpy()) if f.model.is_graph else f.elbo,
     "alignment": lambda f, x: ci.align(f, to=f).similarity,

@@ -43,10 +43,11 @@ class LocalPosterior(abc.ABC):
 
     def to(self, device: torch.device | str) -> Self:
         """The same posterior on another device; itself where it is there already."""
-        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}  # pyright: ignore[reportArgumentType]
+        made: Any = self  # a dataclass
+        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(made)}
         if all(part.device == torch.device(device) for part in parts.values()):
             return self
-        return replace(self, **{name: part.to(device) for name, part in parts.items()})  # pyright: ignore[reportArgumentType]
+        return replace(made, **{name: part.to(device) for name, part in parts.items()})
 
     @abc.abstractmethod
     def log_prob(self, source: Tensor) -> Tensor:
