@@ -85,7 +85,7 @@ def concatenated(parts: Sequence[Data]) -> Data:
         masks = [torch.ones_like(p.x, dtype=torch.bool) if p.mask is None else p.mask for p in map(Data.dense, parts)]
         parts = [part.dense() for part in parts]
     if all(part.is_sparse for part in parts):
-        stacked = scipy.sparse.vstack([_sparse.to_scipy(part.x) for part in parts], format="csr")
+        stacked: Any = scipy.sparse.vstack([_sparse.to_scipy(part.x) for part in parts], format="csr")
         x = _sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
     else:
         x = torch.cat([part.dense().x for part in parts])

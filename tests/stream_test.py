@@ -195,6 +195,16 @@ def test_one_block_is_in_memory_at_a_time(counts):
     assert source.most == 1
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_one_block_is_in_memory_at_a_time_in_full_passes_too(counts, shuffle):
+    source = _Counted(counts, 10)
+    method = replace(ONLINE, batch_size=None, shuffle=shuffle)
+    fit = method.fit(MODEL, RowBlocks(read=source, num_rows=90), progress=False)
+    assert len(fit.elbo) == 3
+    assert len(source.given) >= 1 + 3 * 9
+    assert source.most == 1
+
+
 def test_peak_memory_does_not_grow_with_the_rows(tmp_path):
     """Eight times the rows in as large blocks: what Python and NumPy hold at most stays the same."""
     import tracemalloc

@@ -14,6 +14,7 @@ g -> -0 * phi(theta_0) = 0; q is kept above the smallest normal number, where th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ class NocaFactorized(InformedStarts):
         def total(terms: Terms) -> list[Tensor]:
             read = ((part, kept["q"], kept["mean"]) for part, kept in self.pieces(rows, locals_))
             found = (terms(*constants) for constants in (held or (ready(*one) for one in read)))
-            return list(self.pool.total(*(sum(each[1:], each[0]) for each in zip(*found, strict=True))))
+            return list(self.pool.total(*(functools.reduce(torch.add, each) for each in zip(*found, strict=True))))
 
         return total
 

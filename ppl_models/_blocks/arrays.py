@@ -21,6 +21,7 @@ import scipy.sparse
 from ppl_models._blocks.files import RowFile, Rows
 from ppl_models._errors import CapacityError, FileFormatError
 from ppl_models.datasets._files import npz_labels, npz_parts
+from ppl_models.datasets._reading import reading
 
 #: Bytes of a compressed matrix that are unpacked into memory, at most.
 UNPACKED = 2**28
@@ -77,7 +78,7 @@ class Stored:
     def whole(self) -> np.ndarray:
         if self.member is None:
             return self.rows(0, len(self)) if self.ndim else self._scalar()
-        with np.load(self.path, allow_pickle=False) as archive:
+        with reading(self.path, "npz"), np.load(self.path, allow_pickle=False) as archive:
             return archive[self.member]
 
     def _scalar(self) -> np.ndarray:
@@ -172,11 +173,8 @@ class CsrRows(RowFile):
 
 def npy_file(path: Path) -> DenseRows:
     """A ``.npy`` of a matrix of numbers."""
-    try:
-        with path.open("rb") as file:
-            stored = _header(file, path)
-    except (OSError, ValueError, EOFError) as error:
-        raise FileFormatError(f"{path}: not readable as npy: {error}") from None
+    with reading(path, "npy"), path.open("rb") as file:
+        stored = _header(file, path)
     if stored.ndim != 2 or stored.kind not in "buif":
         found = f"an array of {stored.dtype} of shape {stored.shape}"
         raise FileFormatError(f"{path}: {found}; expected a matrix of numbers, rows by columns")
@@ -191,17 +189,13 @@ def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) 
     FileFormatError: no archive, no matrix or several, a sparse one by columns.
     CapacityError: a compressed matrix that is larger than ``UNPACKED``.
     """
-    try:
+    with reading(path, "npz"):
         arrays = _members(path)
         name, parts = npz_parts(arrays, matrix, path)
         file = _as_rows(path, {part: arrays[full] for part, full in parts.items()}, name)
         others = {n: a for n, a in arrays.items() if a.ndim == 1 and n not in parts.values() and a.kind in "USiuf"}
         fitting = {n: a.whole() for n, a in others.items() if len(a) == file.num_columns}
         labels = npz_labels(fitting, "feature", file.num_columns, columns, path)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, FileFormatError | CapacityError):
-            raise
-        raise FileFormatError(f"{path}: not readable as npz: {error}") from None
     return file, labels
 
 
@@ -254,7 +248,7 @@ def _header(file: BinaryIO, path: Path, member: str | None = None) -> Stored:
     if version not in readers:
         raise FileFormatError(f"{path}: version {version} of the npy format; expected numbers, no records")
     shape, fortran, dtype = readers[version](file)
-    if dtype.hasobject or dtype.names is not None:
-        raise FileFormatError(f"{path}: an array of {dtype}; expected numbers")
+    if dtype.hasobject or dtype.names is not None or any(size < 0 for size in shape):
+        raise FileFormatError(f"{path}: an array of {dtype} of shape {shape}; expected numbers")
     offset = file.tell() if member is None else -1
     return Stored(path, offset, dtype.str, tuple(shape), fortran and len(shape) > 1, member)

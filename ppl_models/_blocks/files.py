@@ -114,7 +114,7 @@ class FileBlocks:
         size = -(-self.block_rows // MIXED)
         if len(run) > 1:
             return [run]
-        [(file, start, stop)] = run
+        file, start, stop = run[0]
         return [tuple(Place(file, *block) for block in part) for part in self.files[file].runs(start, stop, size)]
 
     def part(self, rank: int, size: int) -> FileBlocks:

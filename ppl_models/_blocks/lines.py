@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with gzip.open(path, "rb") if is_compressed(path) else path.open("rb") as file:
             yield file  # pyright: ignore[reportReturnType]
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
 
 

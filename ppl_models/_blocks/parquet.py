@@ -14,6 +14,7 @@ import pandas as pd
 
 from ppl_models._blocks.files import RowFile, Rows, cut
 from ppl_models._errors import DataError, FileFormatError
+from ppl_models.datasets._reading import reading
 
 #: Bytes of a column that are read ahead.
 _AHEAD = 2**16
@@ -64,14 +65,10 @@ class _Reader:
         self.position, self.batches, self.left = -1, iter(()), None
 
     def __call__(self, start: int, stop: int) -> np.ndarray:
-        import pyarrow
-
-        try:
+        with reading(self.table.path, "parquet"):
             if start != self.position:
                 self._seek(start, stop - start)
             return _matrix(self._taken(stop - start))
-        except (OSError, pyarrow.ArrowException) as error:
-            raise FileFormatError(f"{self.table.path}: not readable as parquet: {str(error).splitlines()[0]}") from None
 
     def _seek(self, start: int, batch_rows: int) -> None:
         ends = list(itertools.accumulate(self.table.groups))
@@ -117,15 +114,11 @@ def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRow
 
     Raises FileFormatError where it is none, and DataError for columns that are not there or hold no numbers.
     """
-    import pyarrow
     import pyarrow.parquet
 
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            schema, metadata = file.schema_arrow, file.metadata
-            groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-    except (OSError, pyarrow.ArrowException) as error:
-        raise FileFormatError(f"{path}: not readable as parquet: {str(error).splitlines()[0]}") from None
+    with reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
+        schema, metadata = file.schema_arrow, file.metadata
+        groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     kinds = {str(name): kind for name, kind in zip(schema.names, schema.types, strict=True)}
     names = list(kinds) if columns is None else list(columns)
     if columns is None:
