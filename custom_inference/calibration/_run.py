@@ -15,7 +15,7 @@ import xarray as xr
 from torch import Tensor
 
 from custom_inference._methods import named_method
-from custom_inference._processes import begun, context, packed, refuse_top_level, unpacked
+from custom_inference._processes import begun, check_startable, context, packed, unpacked
 from custom_inference._progress import Progress
 from custom_inference.calibration._problem import Problem, Quantity, Simulated, require_proper, rows_of
 from custom_inference.calibration._result import Calibration
@@ -195,7 +195,7 @@ def _in_turn(problem: Problem, number: int, done: dict[int, Simulated]) -> Itera
 def _at_once(
     problem: Problem, number: int, done: dict[int, Simulated], *, processes: int
 ) -> Iterator[tuple[int, Simulated]]:
-    refuse_top_level()
+    check_startable()
     content = packed(problem)
     arguments: Any = {"initializer": begun, "initargs": (dict(os.environ), 1)}  # one thread each
     with ProcessPoolExecutor(processes, mp_context=context(), **arguments) as pool:

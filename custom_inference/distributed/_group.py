@@ -33,7 +33,7 @@ class GroupPool(Pool):
         self.device = torch.device("cpu" if dist.get_backend() == "gloo" else f"cuda:{torch.cuda.current_device()}")
         self.traffic, self.calls, self.seconds = 0, 0, 0.0
         # What the first process makes for all, a search, may take hours: the others wait as long as it lives.
-        self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        self._patient: Any = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
     def total(self, *values: Tensor) -> tuple[Tensor, ...]:
         """All tensors of one dtype travel together: an all-reduce costs two messages a process however short it is."""
