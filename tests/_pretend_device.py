@@ -55,7 +55,7 @@ class PretendTensor(torch.Tensor):
     device = property(lambda _: CUDA)  # pyright: ignore[reportAssignmentType]
     is_cuda = property(lambda _: True)  # pyright: ignore[reportAssignmentType]
     is_cpu = is_meta = property(lambda _: False)  # pyright: ignore[reportAssignmentType]
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
 
     @staticmethod
     def __new__(cls, elem: torch.Tensor) -> PretendTensor:
