@@ -24,11 +24,16 @@ from ppl_models._row_blocks import RowBlocks
 
 
 class BlockReader:
-    """A source, block by block as data and as rows of the steps; counts what it reads."""
+    """A source, block by block as data and as rows of the steps; counts what it reads.
+
+    has_missing: whether some block that was read has missing entries; masks: give every block a mask, those without
+    missing entries too, as rows in memory have it. Statistics of blocks with and without one cannot be added up.
+    """
 
     def __init__(self, steps: Steps, model: Model, source: RowBlocks, *, dtype: Any, device: Any):
         self.steps, self.model, self.source = steps, model, source
         self._settings = {"dtype": dtype, "device": device}
+        self.has_missing, self.masks = False, False
 
     def data(self, generator: torch.Generator | None = None) -> Iterator[Data]:
         """The blocks of one pass; with a generator shuffled ones (``RowBlocks.shuffled``).
@@ -39,6 +44,9 @@ class BlockReader:
         for parts in map(_alone, self.source) if generator is None else self.source.shuffled(generator):
             data = [self._prepared(parts.pop(0)) for _ in range(len(parts))]  # none twice in memory
             data = data[0] if len(data) == 1 else concatenated(data)
+            self.has_missing |= data.mask is not None
+            if self.masks and data.mask is None and data.x.layout == torch.strided:
+                data = replace(data, mask=torch.ones_like(data.x, dtype=torch.bool))
             found += len(data)
             yield data
             del data
@@ -114,11 +122,22 @@ class StreamedRows(ReadRows):
         return self.reader.source.num_rows
 
     def e_step(self, steps: Steps, params: Params, locals_: dict[str, Tensor] | None, **settings: Any) -> EStep:
-        before = None if not locals_ else int(locals_["generation"])
         self._generations += 1
+        before = None if not locals_ else int(locals_["generation"])
+        step = self._pass(steps, params, before, settings)
+        if not self.reader.masks and steps.pool.count(float(self.reader.has_missing)):
+            self.reader.masks = True  # once in a fit: from now on every block of every process has a mask
+            step = self._pass(steps, params, before, settings)
+        self._before = before
+        self._forget({before, self._generations, self._pinned})
+        return step
+
+    def _pass(self, steps: Steps, params: Params, before: int | None, settings: dict[str, Any]) -> EStep:
         total: dict[str, Tensor] = {}
         bounds = []
         for number, data in enumerate(self.reader.data()):
+            if number and self.reader.has_missing and not self.reader.masks:
+                break  # to be read again with masks
             step = steps.e_step(params, steps.rows(data), self._kept(before, number), **settings)
             del data
             if step.locals:
@@ -126,8 +145,6 @@ class StreamedRows(ReadRows):
                 save_file(plain, self._file(self._generations, number))
             total = {k: total[k] + v if k in total else v for k, v in step.statistics.items()}
             bounds.append(step.bound.double().sum())
-        self._before = before
-        self._forget({before, self._generations, self._pinned})
         return EStep(total, {"generation": torch.tensor(self._generations)}, torch.stack(bounds).sum().reshape(1))
 
     def pieces(self, steps: Steps, locals_: dict[str, Tensor]) -> Iterator[tuple[Any, dict[str, Tensor]]]:

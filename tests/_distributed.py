@@ -27,7 +27,7 @@ from custom_inference.engines import engines_of
 from custom_inference.guides import VariationalBayes
 from custom_inference.steps import Steps
 from custom_inference.steps.noca_exact import NocaExact
-from ppl_models import MODELS, NOCA, Data, DataError, Model, PPLError
+from ppl_models import MODELS, NOCA, Data, DataError, Model, PPLError, RowBlocks
 
 #: Iterations of the fits that are compared: enough for extrapolations to be taken.
 ITERATIONS = 8
@@ -102,6 +102,9 @@ def _more() -> dict[str, Case]:
         "sparse": Case(topics.model, Data(x=sparse), short("vb")),
         "squarem": Case(topics.model, topics.data, short("vb", accelerate="squarem")),
         "squarem of locals": Case(aspects.model, aspects.data, short("map", accelerate="squarem")),
+        "blocks": Case(topics.model, _blocks(topics.data), short("vb"), {"init": topics.truth}),
+        "blocks, holes": Case(noca.model, _blocks(with_holes(noca.data)), short("exact"), {"init": noca.truth}),
+        "blocks, pieces": Case(noca.model, _blocks(noca.data), short("factorized"), {"init": noca.truth}),
         "init": Case(noca.model, noca.data, short("exact"), {"init": noca.truth}),
         "init, topics": Case(topics.model, topics.data, short("vb"), {"init": topics.truth}),
         "single": Case(noca.model, noca.data, short("exact"), {"dtype": torch.float32}),
@@ -111,6 +114,24 @@ def _more() -> dict[str, Case]:
         "plain aspects": Case(aspects.model, aspects.data, short("map", accelerate=None)),
         "plain memberships": Case(MODELS["mmsb"].example().model, MODELS["mmsb"].example().data, plain_vb),
     }
+
+
+def _blocks(data: Data) -> RowBlocks:
+    """Five blocks, of which one process of four reads two; missing entries are in the first alone."""
+    x = data.x.to_dense() if data.x.layout != torch.strided else data.x
+    x = x if data.mask is None else x.masked_fill(~data.mask, torch.nan)
+    return RowBlocks(read=_Parts(x, -(-len(x) // 5)), num_rows=len(x))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A source that can be handed to other processes."""
+
+    x: Tensor
+    size: int
+
+    def __call__(self) -> list[Tensor]:
+        return list(self.x.split(self.size))
 
 
 def recorded(fit: Fit) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def paper(before: Table) -> Table:
             "worker, in 2 (P - 1) steps; a tree takes 2 log2 P steps. With latency "
             f"{1e6 * LATENCY:.0f} us a step and bandwidth B an iteration adds "
             "8 * 2 (P - 1) / P S / B + messages * steps * latency; given is the faster of both. Rows a worker for "
-            "10 %: 10 times that over the compute of a row, which is measured with one process on this machine. Of MMSB the "
+            "10 %: 10 times that over the compute of a row, measured with one process on this machine. Of MMSB the "
             "dyads are divided, and the compute is that of a node of this graph. The networks are reckoned, not "
             "measured."
         ),
