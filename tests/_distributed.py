@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch import Tensor
 
 from custom_inference import EM, Checkpoint, Fit, VariationalEM, distributed
 from custom_inference._processes import begun
