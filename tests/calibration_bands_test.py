@@ -13,6 +13,7 @@ from pyro import poutine
 from scipy import stats
 
 import custom_inference as ci
+from benchmarks.quality._calibration_cases import one_rate
 from custom_inference.calibration._bands import (
     GRID,
     binomial_interval,
@@ -26,7 +27,7 @@ from custom_inference.calibration._densities import log_densities
 from custom_inference.calibration._labels import exchangeable, has_standard_form, matched
 from custom_inference.calibration._problem import randomised_rank
 from ppl_models import LDA, MODELS, LogisticPCA, MethodError, MixtureOfPoissons
-from tests._calibration import one_rate, proper_priors, tiny
+from tests._calibration import proper_priors, tiny
 
 #: Statistical assertions have to miss by more than this many standard errors to fail.
 SIGMA = 4.0

@@ -11,9 +11,11 @@ import pytest
 import torch
 
 import custom_inference as ci
+from benchmarks.quality._calibration_cases import explaining_away, one_rate
+from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import Calibration, simulation_based_calibration
 from ppl_models import CVQ, MODELS, NOCA, SBM, DataError, FileFormatError, MethodError, ModelError
-from tests._calibration import OneRate, Spoiled, explaining_away, one_rate, proper_priors, tiny
+from tests._calibration import proper_priors, tiny
 
 #: A cheap method for whole fits of the models that have one.
 WHOLE = {
@@ -64,15 +66,16 @@ def test_exact_engines_pass(name, method):
 
 
 @pytest.mark.parametrize(
-    ("power", "verdict"),
-    [(1.0, "calibrated: "), (3.0, "over-confident: "), (0.3, "under-confident: |draws fit worse"),
-     (0.0, "draws fit worse than the truth: ")],
+    ("method", "verdict"),
+    [(Spoiled(), "calibrated: "), (Spoiled(power=3.0), "over-confident: "),
+     (Spoiled(power=0.3), "under-confident: |draws fit worse"),
+     (Spoiled(hidden=-1), "draws fit worse than the truth: ")],
 )  # fmt: skip
-def test_spoiled_posteriors_of_codes_are_told_apart(power, verdict):
+def test_spoiled_posteriors_of_codes_are_told_apart(method, verdict):
     """Too narrow, too wide, and the prior, which only quantities that depend on the data can tell from a posterior."""
-    found = check(explaining_away("noca"), Spoiled(power), num_simulations=30)
+    found = check(explaining_away("noca"), method, num_simulations=30)
     assert any(found.verdict.startswith(one) for one in verdict.split("|")), found
-    if power == 0:
+    if method.hidden:
         sites = found.table[found.table.index.str.startswith("source")]
         assert (sites["finding"] == "calibrated").all()
 
@@ -246,8 +249,8 @@ def test_what_cannot_be_checked_is_refused():
          {"of": "globals", "max_iterations": 2, "search": None}),
         (MethodError, "unknown level 'rows'; valid: auto, globals, locals", noca, "em", {"of": "rows"}),
         (MethodError, 'at= gives the globals', noca, "nuts", {"of": "globals", "at": at}),
-        (MethodError, "spoiled has no fit", noca, Spoiled(), {"of": "globals"}),
-        (MethodError, "one rate has no local_posterior", noca, OneRate(), {"at": at}),
+        (MethodError, "exact posterior has no fit", noca, Spoiled(), {"of": "globals"}),
+        (MethodError, "conjugate posterior has no local_posterior", noca, OneRate(), {"at": at}),
         (MethodError, "unknown method 'nonsense'", noca, "nonsense", {}),
         (MethodError, "is not a method", noca, ci.EM, {}),
         (MethodError, "unknown setting of Exact 'depth'", noca, "exact", {"depth": 3}),
