@@ -48,7 +48,7 @@ class Vocabulary:
         words = [word.item() if isinstance(word, np.generic) else word for word in words]
         wrong = [word for word in words if not is_name(word)]
         if wrong:
-            raise DataError(f"{_shown(wrong[0])} in the vocabulary", site=site, axis="word", expected="words")
+            raise DataError(f"{wrong[0]!r} in the vocabulary", site=site, axis="word", expected="words")
         index = pd.Index(words, dtype=object, tupleize_cols=False)
         repeated = index[index.duplicated()]
         if len(repeated):
