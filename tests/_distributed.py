@@ -183,6 +183,29 @@ def member(rank: int, size: int, folder: Path) -> None:
         torch.save(all_fits(), folder / f"{size}-{rank}.pt")
 
 
+#: Sums in parts differ from sums at once by some units of rounding, relative to their terms. EM maps such differences
+#: to ones of the same size; least squares of extrapolations and roots at the edge of flat objectives enlarge them, by
+#: the square root of their condition. 1e-9 is the former with room for the latter; in single precision 2e-3.
+TOLERANCE = {torch.float64: {"rtol": 1e-9, "atol": 1e-9}, torch.float32: {"rtol": 2e-3, "atol": 2e-3}}
+
+
+def compare(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    dtype = expected["bound"].dtype
+    if dtype == torch.float64:
+        assert found["status"].split("(")[0] == expected["status"].split("(")[0]  # as many iterations
+    assert found["tensors"].keys() == expected["tensors"].keys()
+    for name, value in expected["tensors"].items():
+        torch.testing.assert_close(found["tensors"][name], value, **TOLERANCE[dtype], msg=lambda text, n=name: n + text)
+    torch.testing.assert_close(found["bound"], expected["bound"], equal_nan=True, **TOLERANCE[dtype])
+
+
+def identical(first: dict[str, Any], second: dict[str, Any]) -> None:
+    assert first["status"] == second["status"]
+    for name, value in {**first["tensors"], "bound": first["bound"]}.items():
+        other = {**second["tensors"], "bound": second["bound"]}[name]
+        torch.testing.assert_close(other, value, rtol=0, atol=0, equal_nan=True)  # points have no bound: NaN
+
+
 # ----- failures ---------------------------------------------------------------------------------------------------
 
 

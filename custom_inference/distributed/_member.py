@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from custom_inference._loop import Run
 from custom_inference._pool import Pool
 from custom_inference._progress import Progress
 from custom_inference._search import Found, search
+from custom_inference._stepwise import require_blocks
 from custom_inference._streaming import BlockReader, StreamedRows
 from custom_inference.distributed._group import GroupPool
 from custom_inference.distributed._sources import Filed, Held
@@ -99,7 +101,7 @@ def _in_memory(problem: Problem, source: Held | Filed, steps: Steps, pool: Pool,
     keeper = problem.method._keeper(model, own, problem.seed, problem.init, generator, pool)
 
     def find() -> Found:
-        found = _on(_start(problem, every, pool, generator, bar), rows.like.device)
+        found = _on(_start(problem, lambda: every, pool, generator, bar), rows.like.device)
         if found.locals is None or not divided:
             return found
         at = pool.split(len(source))
@@ -114,6 +116,7 @@ def _in_memory(problem: Problem, source: Held | Filed, steps: Steps, pool: Pool,
 def _streamed(problem: Problem, source: RowBlocks, steps: Steps, pool: Pool, bar: Progress) -> Run:
     """Each process reads its part of the blocks; the first block of all is the first one's."""
     method, model = problem.method, problem.model
+    require_blocks(steps)
     generator = torch.Generator().manual_seed(problem.seed)
     own, folder = source, method._folder()
     if pool.size > 1:
@@ -126,9 +129,12 @@ def _streamed(problem: Problem, source: RowBlocks, steps: Steps, pool: Pool, bar
             keeper.kept = rows.pin
 
         def find() -> Found:
-            if method.shuffle:
-                rows.draw(generator)
-            found = _start(problem, rows.search_rows, pool, generator, bar)
+            def searched() -> Any:
+                if method.shuffle:
+                    rows.draw(generator)
+                return rows.search_rows
+
+            found = _start(problem, searched, pool, generator, bar)
             return replace(_on(found, rows.like.device), locals=None)
 
         run = _uncut(Fitting(method, model, steps, rows, generator, bar, keeper, find).run(problem.init), pool)
@@ -139,12 +145,12 @@ def _streamed(problem: Problem, source: RowBlocks, steps: Steps, pool: Pool, bar
 
 
 def _start(
-    problem: Problem, rows: Any, pool: Pool, generator: torch.Generator, bar: Progress
+    problem: Problem, read: Callable[[], Any], pool: Pool, generator: torch.Generator, bar: Progress
 ) -> Found:
     """What one process alone would start from, by the same random numbers: the first looks, and tells the others."""
 
     def found() -> tuple[Found, Tensor]:
-        alone = problem.method.steps(problem.model)
+        alone, rows = problem.method.steps(problem.model), read()
         if problem.method.search is None:
             return Found(alone.initial(problem.model, rows, generator)), generator.get_state()
         one = search(alone, problem.model, rows, problem.method.search, generator, bar)
@@ -189,6 +195,8 @@ def problem_of(
 
     if isinstance(data, RowBlocks) and mask is not None:
         raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")
+    if isinstance(data, RowBlocks) and model.is_graph:
+        raise MethodError("RowBlocks for a model of graphs, whose nodes are no independent rows")
     source = data if isinstance(data, RowBlocks) else Held(model.prepare(data, mask=mask, dtype=dtype))
     if isinstance(source, Held):
         model.check_for_fitting(source.data)
