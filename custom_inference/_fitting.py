@@ -72,10 +72,7 @@ class Fitting:
         if found.scores:
             self.details |= {"start_scores": found.scores}
         if found.interrupted:
-            settings: dict[str, Any] = {"max_iterations": 1, "tolerance": 1.0, "generator": self.generator}
-            run = run_em(self.steps, self.model, self.rows, found.params, **settings)
-            run.outcome = f"interrupted after {len(found.scores)} starts; this is the best of them"
-            return run
+            return self._best_start(found)
         if found.scores:
             self.details |= {"agreement": f"; {found.agreement}"}
         at = Position((found.params, found.locals))
@@ -85,7 +82,19 @@ class Fitting:
         if self.keeper is not None:
             self.keeper.details.update(self.details)
             self.keeper.keep(at)
-        return self._climb(steps, at)
+        try:
+            return self._climb(steps, at)
+        except KeyboardInterrupt:  # in the first iteration: what the search found is still there
+            if not found.scores:
+                raise
+            self.details.pop("agreement", None)
+            return self._best_start(found)
+
+    def _best_start(self, found: Found) -> Run:
+        settings: dict[str, Any] = {"max_iterations": 1, "tolerance": 1.0, "generator": self.generator}
+        run = run_em(self.steps, self.model, self.rows, found.params, **settings)
+        run.outcome, run.interrupted = f"interrupted after {len(found.scores)} starts; this is the best of them", True
+        return run
 
     def _statistics(self, steps: Steps, params: Params) -> dict[str, Tensor]:
         if isinstance(self.rows, StreamedRows):

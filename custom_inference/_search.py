@@ -159,19 +159,24 @@ def search(
     finally:
         starts.close()
     assert best is not None
-    bar.label("all rows")
-    # Most of the remaining climb costs half in single precision; the caller finishes in its own.
-    run = best if task.alone else run_em(
-        steps, model, single, best.params, max_iterations=_CLIMB, tolerance=1e-4, generator=generator, progress=bar,
-        accelerate=steps.accelerate, locals_=best.step.locals if task.carried else None,
-    )
-    params = run.params
-    if settings.prune and not run.interrupted:
-        params = steps.refine(model, single, params)
-    kept = params is run.params and bool(steps.extrapolated)
+    run, params, interrupted = best, best.params, False
+    try:
+        bar.label("all rows")
+        if not task.alone:
+            # Most of the remaining climb costs half in single precision; the caller finishes in its own.
+            run = run_em(
+                steps, model, single, best.params, max_iterations=_CLIMB, tolerance=1e-4, generator=generator,
+                progress=bar, accelerate=steps.accelerate, locals_=best.step.locals if task.carried else None,
+            )  # fmt: skip
+        params, interrupted = run.params, run.interrupted
+        if settings.prune and not interrupted:
+            params = steps.refine(model, single, params)
+    except KeyboardInterrupt:
+        interrupted = True
+    kept = params is run.params and bool(steps.extrapolated) and (task.alone or run is not best)
     locals_ = {k: v.to(rows.like) for k, v in run.step.locals.items()} if kept else None
     found = {k: v.to(rows.like) for k, v in params.items()}
-    return Found(found, scores, agreeing, interrupted=run.interrupted, locals=locals_)
+    return Found(found, scores, agreeing, interrupted=interrupted, locals=locals_)
 
 
 def _settled(

@@ -159,10 +159,17 @@ def run_stepwise(
     at = position or Position((params, None))
     online = Stepwise.at(steps, model, len(rows), at, rates or Rates(), generator, progress)
     online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
-    final = run_em(steps, model, rows, online.params, max_iterations=2, tolerance=tolerance, generator=generator)
+    closing: Any = {"tolerance": tolerance, "generator": generator}
     passes = len(online.trace)
+    try:
+        final = run_em(steps, model, rows, online.params, max_iterations=2, **closing)
+    except KeyboardInterrupt:  # in its first E step: the passes are not to be lost for it
+        if not passes:
+            raise
+        final = run_em(steps, model, rows, online.params, max_iterations=1, **closing)
+        final.interrupted = True
     final.outcome = f"stepwise EM made {passes} passes of minibatches of {batch_size}"
-    if online.interrupted:
+    if online.interrupted or final.interrupted:
         final.outcome = f"interrupted after {passes} passes of minibatches; this is the state at that point"
     final.trace, final.details = online.trace + final.trace, online.details
     return final

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference._isolation import keeps_modes
 from custom_inference.engines import Local, engines_of, enumerate_local, solve_local
 from custom_inference.fit import Fit
 from custom_inference.mcmc import NUTS
@@ -45,6 +46,7 @@ class Exact:
         del model
         return self.globals_ != "map"
 
+    @keeps_modes
     def fit(
         self,
         model: Model,

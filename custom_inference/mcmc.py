@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from custom_inference._enumerate import plate_nesting
-from custom_inference._isolation import default_dtype, isolated
+from custom_inference._isolation import default_dtype, isolated, keeps_modes
 from custom_inference._progress import Progress
 from custom_inference.align import align_draws
 from custom_inference.engines import Local, engines_of, solve_local, steps_for
@@ -52,6 +52,7 @@ class NUTS:
         del model
         return True
 
+    @keeps_modes
     def fit(
         self,
         model: Model,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference._isolation import keeps_modes
 from custom_inference._loop import run_em
 from custom_inference._progress import Progress
 from custom_inference._stepwise import Rates
@@ -50,6 +51,7 @@ class StochasticMMSB:
     def name(self) -> str:
         return "StochasticMMSB"
 
+    @keeps_modes
     def fit(
         self,
         model: Model,

@@ -15,7 +15,7 @@ from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference._isolation import default_dtype, isolated
+from custom_inference._isolation import default_dtype, isolated, keeps_modes
 from custom_inference._points import point_locals
 from custom_inference._progress import Progress
 from custom_inference._row_adam import RowAdam
@@ -126,6 +126,7 @@ class SVI:
 
     # ----- fitting ----------------------------------------------------------------------------------------
 
+    @keeps_modes
     def fit(
         self,
         model: Model,

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference._isolation import keeps_modes
 from custom_inference._loop import AT_LIMIT
 from custom_inference._progress import Progress
 from custom_inference.engines import Local, LocalSolver, engines_of, steps_for
@@ -73,6 +74,7 @@ class TemperedEM:
         """Whether the model is one of documents whose proportions are estimated as points."""
         return engines_of(model).get(POINT) is LdaMap
 
+    @keeps_modes
     def fit(
         self,
         model: Model,

@@ -14,6 +14,7 @@ from torch import Tensor
 from custom_inference._accelerate import ACCELERATIONS
 from custom_inference._checkpoint import Checkpoint, Keeper, checksum, described, fingerprint
 from custom_inference._fitting import Fitting
+from custom_inference._isolation import keeps_modes
 from custom_inference._loop import Run
 from custom_inference._pool import ALONE, Pool
 from custom_inference._progress import Progress
@@ -91,6 +92,7 @@ class VariationalEM:
         """Whether fits hold draws, or a posterior, of the globals rather than points."""
         return self.steps(model).integrates_globals
 
+    @keeps_modes
     def fit(
         self,
         model: Model,

@@ -18,10 +18,10 @@ from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference._methods import has_local_guides
+from custom_inference._starts import initial_values
 from custom_inference.engines import LocalSolver, engines_of, is_feasible, solve_local, steps_for
 from custom_inference.gibbs import has_sampler
 from custom_inference.posterior import GaussianPosterior, PointPosterior
-from custom_inference.svi import initial_values
 from custom_inference.vem import named_guide
 from ppl_models import MODELS as ALL_MODELS
 from ppl_models import CapacityError, Data, MethodError, ModelError

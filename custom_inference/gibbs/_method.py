@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference._isolation import keeps_modes
 from custom_inference.align import match_components
 from custom_inference.engines import Local
 from custom_inference.fit import Fit, check_init
@@ -78,6 +79,7 @@ class CollapsedGibbs:
         del model
         return True
 
+    @keeps_modes
     def fit(
         self,
         model: Model,

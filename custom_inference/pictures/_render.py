@@ -8,6 +8,7 @@ from typing import Any
 
 from custom_inference.pictures._structure import Structure, structure_of
 from ppl_models import MethodError, Model, PPLError
+from ppl_models._atomic import write_text, written
 from ppl_models._errors import unknown_name
 
 _ENGINES = ("graphviz", "matplotlib")
@@ -52,7 +53,9 @@ def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool)
     if path is not None:
         # No date and no random names, so that the same picture is the same file.
         with matplotlib.rc_context({"svg.hashsalt": structure.title}):
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+            about = {"Date": None} if path.suffix == ".svg" else None
+            with written(path) as temporary:
+                figure.savefig(temporary, metadata=about, format=path.suffix[1:] or "png")
     return figure
 
 
@@ -66,7 +69,7 @@ def _by_graphviz(structure: Structure, path: Path | None, distributions: bool) -
     if path is None:
         return graph
     if path.suffix in _SOURCES:
-        path.write_text(graph.source, encoding="utf-8")
+        write_text(path, graph.source)
         return graph
     if shutil.which("dot") is None:
         raise PPLError(
