@@ -8,7 +8,6 @@ agree, the rest is stopped and does not count.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import tempfile
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,12 +19,12 @@ import torch
 
 from custom_inference._processes import (
     UNGUARDED,
+    Surroundings,
     begun,
     check_startable,
     context,
     packed,
     stop,
-    threads_of,
     unguarded,
     unpacked,
 )
@@ -55,7 +54,7 @@ def starts(task: Task, generator: torch.Generator, bar: Progress) -> Starts:
 
 def _from_workers(path: Path, seeds: list[int], processes: int, bar: Progress) -> Starts:
     before = {child.pid for child in multiprocessing.active_children()}
-    given = path, dict(os.environ), threads_of(processes)
+    given = path, Surroundings.of(processes)
     pool = ProcessPoolExecutor(processes, mp_context=context(), initializer=_begin, initargs=given)
     workers: list[Any] = []
     running: list[Future[Start]] = []
@@ -94,8 +93,8 @@ def _in_order(running: list[Future[Start]], workers: list[Any], bar: Progress) -
         raise ProcessError(f"a process of the search died after {taken} of {len(running)} starts ({codes})") from None
 
 
-def _begin(path: Path, environment: dict[str, str], threads: int) -> None:
-    begun(environment, threads)
+def _begin(path: Path, around: Surroundings) -> None:
+    begun(around)
     _GIVEN["path"] = path
 
 

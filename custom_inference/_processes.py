@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -40,7 +40,7 @@ def context() -> Any:
     return found
 
 
-def threads_of(processes: int) -> int:
+def _threads_of(processes: int) -> int:
     """Threads of each process: the machine's cores divided, or what the environment says."""
     return int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // processes)
 
@@ -63,10 +63,24 @@ def unguarded() -> MethodError:
     return MethodError(_GUARD)
 
 
-def begun(environment: dict[str, str], threads: int) -> None:
-    """What a worker does first: this process's environment, Ctrl-C left to the parent, and no life without it."""
-    os.environ.update(environment)
-    torch.set_num_threads(threads)
+class Surroundings(NamedTuple):
+    """What a worker has in common with the process that started it."""
+
+    environment: dict[str, str]
+    threads: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, processes: int) -> Surroundings:
+        """This process's, as each of so many workers gets them."""
+        return cls(dict(os.environ), _threads_of(processes), torch.get_default_dtype())
+
+
+def begun(around: Surroundings, **environment: str) -> None:
+    """What a worker does first: its parent's settings, Ctrl-C left to that, and no life without it."""
+    os.environ.update({**around.environment, **environment})
+    torch.set_num_threads(around.threads)
+    torch.set_default_dtype(around.dtype)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from custom_inference import EM, Checkpoint, Fit, VariationalEM, distributed
-from custom_inference._processes import begun
+from custom_inference._processes import Surroundings, begun
 from custom_inference.default import default_method
 from custom_inference.distributed._member import problem_of, ran
 from custom_inference.engines import engines_of
@@ -32,6 +32,7 @@ from ppl_models import MODELS, NOCA, Data, DataError, Model, PPLError, RowBlocks
 
 #: Iterations of the fits that are compared: enough for extrapolations to be taken.
 ITERATIONS = 8
+ALIKE = Surroundings({}, 1, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def _sequential_run() -> dict[str, Any]:
 def sequential() -> Case:
     """CVB0 to convergence."""
     case = cases()["lda vb"]
-    method = VariationalEM(guide="cvb0", max_iterations=400, tolerance=1e-11, search=None)
+    method = VariationalEM(guide="cvb0", max_iterations=400, tolerance=1e-8, search=None)
     return Case(case.model, case.data, method)
 
 
@@ -176,8 +177,7 @@ def _refused() -> str:
 
 def member(rank: int, size: int, folder: Path) -> None:
     """One of several forked processes that make all fits in one group."""
-    begun({"GLOO_SOCKET_IFNAME": "lo"}, 1)
-    torch.set_default_dtype(torch.float64)
+    begun(ALIKE, GLOO_SOCKET_IFNAME="lo")
     meeting = f"file://{folder}/meeting-{size}"
     with distributed.group(init_method=meeting, rank=rank, world_size=size, timeout=60.0):
         torch.save(all_fits(), folder / f"{size}-{rank}.pt")
@@ -221,7 +221,7 @@ class FaultySteps(NocaExact):
 
     def m_step(self, model: Model, params: Any, step: Any, rows: Any) -> Any:
         self.counted[0] += 1
-        if self.pool.rank == self.rank and self.counted[0] == self.at and Path(self.once).exists():
+        if self.pool.rank == self.rank and self.counted[0] == self.at and self.once and Path(self.once).exists():
             Path(self.once).rename(f"{self.once}.{os.getpid()}")
             fail(self.fault)
         return super().m_step(model, params, step, rows)
@@ -262,8 +262,7 @@ def in_namespace(rank: int, namespace: str, interface: str, first: str, folder: 
         if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), 0x40000000):
             raise OSError(ctypes.get_errno(), "setns")
     meeting = {"MASTER_ADDR": first, "MASTER_PORT": "29511", "RANK": str(rank), "WORLD_SIZE": "2"}
-    begun({"GLOO_SOCKET_IFNAME": interface, **meeting}, 1)
-    torch.set_default_dtype(torch.float64)
+    begun(ALIKE, GLOO_SOCKET_IFNAME=interface, **meeting)
     case = cases()["noca factorized"]
     torch.save(recorded(case.together(timeout=60.0)), folder / f"{rank}.pt")
 

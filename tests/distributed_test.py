@@ -143,10 +143,10 @@ def test_one_started_process_is_as_good_as_none(alone):
 @pytest.mark.parametrize(
     ("name", "e_step", "m_step"),
     [
-        ("noca evidence", problem.noca_exact(2, 6), 0),
-        ("noca evidence, holes", problem.noca_exact(2, 6, holes=True), 0),
-        ("cvq evidence", problem.cvq(2, 6), 0),
-        ("cvq evidence, holes", problem.cvq(2, 6, holes=True), 0),
+        ("noca evidence", problem.noca_exact(3, 6), 0),
+        ("noca evidence, holes", problem.noca_exact(3, 6, holes=True), 0),
+        ("cvq evidence", problem.cvq(3, 6), 0),
+        ("cvq evidence, holes", problem.cvq(3, 6, holes=True), 0),
         ("plain aspects", problem.aspects(3, 9, newton=False), 0),
         ("plain draws", problem.aspects(2, 9, newton=True) - 9, 9),
         ("lda vb", problem.topics(3, 9), 0),

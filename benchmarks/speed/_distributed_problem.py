@@ -16,7 +16,7 @@ from torch import Tensor
 
 from custom_inference import distributed
 from custom_inference._pool import ALONE
-from custom_inference._processes import begun
+from custom_inference._processes import Surroundings, begun
 from custom_inference.engines import steps_for
 from ppl_models import CVQ, LDA, MMSB, NOCA, AspectBernoulli, Data, Model
 from ppl_models.datasets import sample_mmsb
@@ -155,8 +155,7 @@ def rows_for(communication: float, second_per_row: float, share: float = 0.1) ->
 
 def member(rank: int, size: int, folder: Path, jobs: list[tuple[str, int, int]], iterations: int) -> None:
     """Takes part in all jobs (engine, rows of each process, nodes of the graph); the first writes what it measured."""
-    begun({"GLOO_SOCKET_IFNAME": "lo"}, 1)
-    torch.set_default_dtype(torch.float64)
+    begun(Surroundings({}, 1, torch.float64), GLOO_SOCKET_IFNAME="lo")
     meeting = f"file://{folder}/meeting-{size}"
     with distributed.group(init_method=meeting, rank=rank, world_size=size) as pool, torch.no_grad():
         found = [_iterations(name, rows, nodes, pool, iterations) for name, rows, nodes in jobs]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from custom_inference._checkpoint import Checkpoint
-from custom_inference._processes import UNGUARDED, begun, packed, run_all, threads_of, unguarded, unpacked
+from custom_inference._processes import UNGUARDED, Surroundings, begun, packed, run_all, unguarded, unpacked
 from custom_inference.distributed._group import group
 from custom_inference.distributed._member import Problem, fit_of, ran
 from custom_inference.distributed._sources import Filed, Held, read_run, write_run
@@ -30,7 +30,7 @@ def launched(problem: Problem, processes: int, *, backend: str | None, timeout: 
     with tempfile.TemporaryDirectory(prefix="ppl-processes-") as name:
         folder = Path(name)
         handed = packed(_handed_over(problem, folder))
-        settings = (processes, folder, handed, backend, timeout, threads_of(processes), dict(os.environ))
+        settings = (processes, folder, handed, backend, timeout, Surroundings.of(processes))
         codes = run_all(_main, [(rank, *settings) for rank in range(processes)])
         if any(codes.get(rank) != 0 for rank in range(processes)):
             raise _explained(folder, codes, processes, problem, timeout)
@@ -51,10 +51,11 @@ def _loopback() -> str:
 
 
 def _main(
-    rank: int, size: int, folder: Path, handed: bytes, backend: str | None, timeout: float, threads: int,
-    environment: dict[str, str],
+    rank: int, size: int, folder: Path, handed: bytes, backend: str | None, timeout: float,
+    around: Surroundings,
 ) -> None:  # fmt: skip
-    begun({"GLOO_SOCKET_IFNAME": _loopback(), **environment, "LOCAL_RANK": str(rank)}, threads)
+    device = around.environment.get("GLOO_SOCKET_IFNAME") or _loopback()
+    begun(around, GLOO_SOCKET_IFNAME=device, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
     try:
         problem: Problem = unpacked(handed)
         meeting = f"file://{folder}/meeting"
