@@ -12,6 +12,7 @@ import xarray as xr
 
 from custom_inference.calibration._summary import coverage_of, lines_of, table_of, verdict_of
 from ppl_models import FileFormatError
+from ppl_models._atomic import written
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ class Calibration:
     def save(self, path: str | Path) -> Path:
         """Write one netCDF file."""
         path = Path(path)
-        self.ranks.assign_attrs(significance=self.significance).to_netcdf(path, engine="h5netcdf")
+        with written(path) as temporary:
+            self.ranks.assign_attrs(significance=self.significance).to_netcdf(temporary, engine="h5netcdf")
         return path
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import Any
 
 from custom_inference.pictures._structure import Structure, structure_of
 from ppl_models import MethodError, Model, PPLError
+from ppl_models._atomic import write_text, written
 from ppl_models._errors import unknown_name
 
 _ENGINES = ("graphviz", "matplotlib")
@@ -52,7 +53,10 @@ def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool)
     if path is not None:
         # No date and no random names, so that the same picture is the same file.
         with matplotlib.rc_context({"svg.hashsalt": structure.title}):
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+            target = path if path.suffix else path.with_suffix(".png")
+            with written(target) as temporary:
+                metadata = {"Date": None} if target.suffix == ".svg" else None
+                figure.savefig(temporary, format=target.suffix[1:], metadata=metadata)
     return figure
 
 
@@ -66,7 +70,7 @@ def _by_graphviz(structure: Structure, path: Path | None, distributions: bool) -
     if path is None:
         return graph
     if path.suffix in _SOURCES:
-        path.write_text(graph.source, encoding="utf-8")
+        write_text(path, graph.source)
         return graph
     if shutil.which("dot") is None:
         raise PPLError(
