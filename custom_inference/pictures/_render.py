@@ -53,9 +53,10 @@ def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool)
     if path is not None:
         # No date and no random names, so that the same picture is the same file.
         with matplotlib.rc_context({"svg.hashsalt": structure.title}):
-            about = {"Date": None} if path.suffix == ".svg" else None
-            with written(path) as temporary:
-                figure.savefig(temporary, metadata=about, format=path.suffix[1:] or "png")
+            target = path if path.suffix else path.with_suffix(".png")
+            with written(target) as temporary:
+                metadata = {"Date": None} if target.suffix == ".svg" else None
+                figure.savefig(temporary, format=target.suffix[1:], metadata=metadata)
     return figure
 
 
