@@ -18,7 +18,7 @@ from ppl_models import MODELS
 PANELS = {
     "KL a row": ("KL(method || exact posterior) a row, nats", (1e-4, 10.0)),
     "worst marginal error": ("largest error of a posterior mean", (1e-4, 1.0)),
-    "fit seconds": ("seconds of a whole fit", (1e-2, 100.0)),
+    "fit CPU s": ("CPU seconds of a whole fit", (1e-2, 100.0)),
 }
 VERDICTS = ("calibrated", "over-confident", "under-confident", "biased", "wrong")
 
