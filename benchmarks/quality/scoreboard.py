@@ -48,7 +48,8 @@ NOTE = (
     "Calibration is that of the same posterior over data drawn from the model (`simulation_based_calibration`, "
     "of=\"locals\", 10 rows; level .01 for all quantities together): few simulations find gross faults only, "
     "`calibration.md` has many. Fit is a whole fit with default search: the objective's name and last value, and CPU "
-    "seconds, compilations of earlier lines not counted. Empty: not to be had, and `why` in the JSON file's meta says why."
+    "seconds, compilations of earlier lines not counted. "
+    "Empty: not to be had, and `why` in the JSON file's meta says why."
 )
 
 
