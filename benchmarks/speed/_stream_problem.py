@@ -79,13 +79,13 @@ def documents(rows: int, seed: int) -> scipy.sparse.csr_matrix:
 _LDA = LDA(num_topics=20, vocabulary_size=2000).with_concentration(alpha=0.1, gamma=0.05)
 
 CASES = {
-    "lda": Case("LDA, variational Bayes", _LDA, VariationalEM(guide="vb"), documents, 2000, 500),
+    "lda": Case("LDA, variational Bayes", _LDA, VariationalEM(guide="vb"), documents, 1000, 500),
     "lda_online": Case(
-        "LDA, online variational Bayes", _LDA, VariationalEM(guide="vb", batch_size=250), documents, 2000, 500
+        "LDA, online variational Bayes", _LDA, VariationalEM(guide="vb", batch_size=250), documents, 1000, 500
     ),
     "noca": Case("NOCA, exact EM", NOCA(num_components=8, num_features=64), EM(), images, 8000, 2000),
     "noca_factorized": Case(
-        "NOCA, factorized bound", NOCA(num_components=8, num_features=64), VariationalEM(), images, 1000, 500
+        "NOCA, factorized bound", NOCA(num_components=8, num_features=64), VariationalEM(), images, 500, 250
     ),
     "aspects": Case(
         "Aspect Bernoulli, points", AspectBernoulli(num_components=8, num_features=64), VariationalEM(guide="map"),

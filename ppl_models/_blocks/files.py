@@ -112,9 +112,9 @@ class FileBlocks:
     def _units(self, run: tuple[Place, ...]) -> list[tuple[Place, ...]]:
         """A run in smaller parts that can be read in any order; one of several blocks stays as it is."""
         size = -(-self.block_rows // MIXED)
-        if len(run) > 1:
+        if len(run) != 1:
             return [run]
-        file, start, stop = run[0]
+        (file, start, stop), *_ = run
         return [tuple(Place(file, *block) for block in part) for part in self.files[file].runs(start, stop, size)]
 
     def part(self, rank: int, size: int) -> FileBlocks:

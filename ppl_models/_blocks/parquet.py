@@ -53,8 +53,11 @@ class ParquetRows(RowFile):
     def opened(self) -> Iterator[Rows]:
         import pyarrow.parquet
 
-        with pyarrow.parquet.ParquetFile(self.path, buffer_size=_AHEAD) as file:
-            yield _Reader(self, file)
+        try:
+            with pyarrow.parquet.ParquetFile(self.path, buffer_size=_AHEAD) as file:
+                yield _Reader(self, file)
+        finally:
+            pyarrow.default_memory_pool().release_unused()  # which it keeps for itself, more with every pass
 
 
 class _Reader:
