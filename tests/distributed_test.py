@@ -113,7 +113,7 @@ def test_sequential_sweeps_come_to_a_fixed_point(four, two):
         counts = {"topic": counted(rows, share).T}
         again = steps.e_step(counts, rows, {"share": share})
         torch.testing.assert_close(again.locals["share"], share, rtol=0, atol=1e-3)
-        assert abs(float(again.bound.sum()) - float(found["trace"][-1])) < 1e-6
+        torch.testing.assert_close(float(again.bound.sum()), float(found["trace"][-1]), rtol=1e-8, atol=0)
 
 
 def test_processes_without_rows_are_refused(four):
@@ -293,5 +293,5 @@ def test_the_command_line_with_processes(two, tmp_path):
     assert result.exit_code == 0, result.output
     ours, theirs = (Fit.load(place / "fit.safetensors") for place in (out, folder / "out"))
     assert ours.details["processes"] == 2
-    for site, value in ours.params.items():
-        assert torch.equal(value, theirs.params[site])
+    for site, value in ours.params.items():  # the two may have other numbers of threads
+        torch.testing.assert_close(value, theirs.params[site], rtol=1e-12, atol=1e-12)

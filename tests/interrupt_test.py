@@ -162,6 +162,7 @@ def test_gibbs_keeps_what_its_chains_have(milliseconds, tmp_path, traceless):
     timer = threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), signal.SIGINT))
     CollapsedGibbs(num_samples=1, warmup=1, chains=1, search=False).fit(example.model, example.data, progress=False)
     timer.start()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background lacks
     try:
         fit = method.fit(example.model, example.data, progress=False)
     except KeyboardInterrupt:
@@ -170,6 +171,7 @@ def test_gibbs_keeps_what_its_chains_have(milliseconds, tmp_path, traceless):
         return
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, handler)
     traceless()
     assert fit.interrupted
     _usable(fit, tmp_path)
