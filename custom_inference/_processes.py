@@ -113,7 +113,7 @@ def unpacked(content: bytes) -> Any:
         ) from None
 
 
-def run_all(target: Callable[..., None], each: Sequence[tuple[Any, ...]], *, grace: float = 3.0) -> dict[int, int]:
+def run_all(target: Callable[..., None], each: Sequence[tuple[Any, ...]], *, grace: float = 5.0) -> dict[int, int]:
     """Run a function in one process for each tuple of arguments, and wait; the exit codes by position.
 
     Where one fails the others have ``grace`` seconds to end by themselves, and are stopped then: those are not among

@@ -179,7 +179,7 @@ def member(rank: int, size: int, folder: Path) -> None:
     """One of several forked processes that make all fits in one group."""
     begun(ALIKE, GLOO_SOCKET_IFNAME="lo")
     meeting = f"file://{folder}/meeting-{size}"
-    with distributed.group(init_method=meeting, rank=rank, world_size=size, timeout=60.0):
+    with distributed.group(init_method=meeting, rank=rank, world_size=size, timeout=300.0):
         torch.save(all_fits(), folder / f"{size}-{rank}.pt")
 
 
@@ -264,7 +264,7 @@ def in_namespace(rank: int, namespace: str, interface: str, first: str, folder: 
     meeting = {"MASTER_ADDR": first, "MASTER_PORT": "29511", "RANK": str(rank), "WORLD_SIZE": "2"}
     begun(ALIKE, GLOO_SOCKET_IFNAME=interface, **meeting)
     case = cases()["noca factorized"]
-    torch.save(recorded(case.together(timeout=60.0)), folder / f"{rank}.pt")
+    torch.save(recorded(case.together(timeout=300.0)), folder / f"{rank}.pt")
 
 
 # ----- torchrun ---------------------------------------------------------------------------------------------------
@@ -276,13 +276,13 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, example = Path(sys.argv[1]), NOCA.example()
     kept = Checkpoint(path=folder / "state", every=3)
-    with distributed.group(timeout=60.0) as pool:
+    with distributed.group(timeout=300.0) as pool:
         method = Faulty(fault="kill", at=8, once=str(folder / "once"), checkpoint=kept)
         resumed = recorded(distributed.fit(example.model, example.data, method=method, progress=False))
         attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
         torch.save({**all_fits(), "resumed": resumed, "attempt": attempt}, folder / f"2-{pool.rank}.pt")
     _command_line(folder)
-    with distributed.group(timeout=60.0):
+    with distributed.group(timeout=300.0):
         if distributed.rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         Case(example.model, example.data, short("exact")).together()

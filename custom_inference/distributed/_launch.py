@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import signal
 import socket
 import tempfile
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from custom_inference.distributed._member import Problem, fit_of, ran
 from custom_inference.distributed._sources import Filed, Held, read_run, write_run
 from custom_inference.fit import Fit
 from ppl_models import MethodError, PPLError, ProcessError
+from ppl_models._atomic import written
 
 
 def launched(problem: Problem, processes: int, *, backend: str | None, timeout: float) -> Fit:
@@ -55,27 +58,33 @@ def _main(
 ) -> None:  # fmt: skip
     device = around.environment.get("GLOO_SOCKET_IFNAME") or _loopback()
     begun(around, GLOO_SOCKET_IFNAME=device, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
-    try:
+    meeting = {"init_method": f"file://{folder}/meeting", "rank": rank, "world_size": size}
+    with _reports(folder / f"error-{rank}"):
         problem: Problem = unpacked(handed)
-        meeting = f"file://{folder}/meeting"
-        with group(backend=backend, timeout=timeout, init_method=meeting, rank=rank, world_size=size) as pool:
+        # Within the group too: before the others hear that this process has left.
+        with group(backend=backend, timeout=timeout, **meeting) as pool, _reports(folder / f"error-{rank}"):
             run = ran(problem, pool)
             if rank == 0:
                 write_run(folder / "run", run)
             pool.wait()
-    except BaseException as error:
-        (folder / f"error-{rank}").write_bytes(_reported(error))
-        raise SystemExit(1) from None
 
 
 # ----- what went wrong --------------------------------------------------------------------------------------------
 
 
-def _reported(error: BaseException) -> bytes:
-    """An error as its process writes it down: the suite's own as they are, others as text."""
-    if isinstance(error, PPLError):
-        return pickle.dumps(error)
-    return pickle.dumps(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+@contextlib.contextmanager
+def _reports(path: Path) -> Iterator[None]:
+    """Writes down an error that ends the process: the suite's own as it is, others as text."""
+    try:
+        yield
+    except SystemExit:
+        raise
+    except BaseException as error:
+        known = isinstance(error, PPLError)
+        found = error if known else f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+        with written(path) as temporary:
+            temporary.write_bytes(pickle.dumps(found))
+        raise SystemExit(1) from None
 
 
 def _explained(folder: Path, codes: dict[int, int], size: int, problem: Problem, timeout: float) -> PPLError:
