@@ -10,7 +10,7 @@ switch between all. (A sampler's estimate is a mean over its draws, of which the
 
 Matching the draws to the truth would be a rule T_theta that treats the two sides unlike each other: every draw is
 brought as close to the truth as renaming can, the truth ends up in the middle of the draws, and ranks of an exact
-posterior pile up in the centre (``tests/calibration_test.py`` shows both).
+posterior pile up in the centre (``tests/calibration_bands_test.py`` shows both).
 
 Ties of the matching (two empty blocks) are broken by order, which renaming changes; so everything is renamed at random
 first. Test quantities that do not depend on names (log p(x | theta), log p(x, theta)) need none of this.
@@ -31,13 +31,16 @@ Values = dict[str, Tensor]
 
 
 def exchangeable(model: Model) -> bool:
-    """Whether the priors are the same under renaming of components: tried on a draw from them, moved round by one."""
+    """Whether the priors are the same under renaming of components.
+
+    Tried on a draw from them, with two components exchanged and with all moved round by one: all other orders are made
+    of these two.
+    """
     size = _num_components(model)
     if size < 2:
         return False
-    before = _prior_draw(model)
-    after = Alignment(order=[*range(1, size), 0], similarity=torch.ones(size)).apply(before, model.dims)
-    return _same_density(model, before, after)
+    before, orders = _prior_draw(model), ([1, 0, *range(2, size)], [*range(1, size), 0])
+    return all(_same_density(model, before, renamed(model, before, torch.tensor(order))) for order in orders)
 
 
 def has_standard_form(model: Model) -> bool:
