@@ -74,12 +74,14 @@ class _Reader:
             return _matrix(self._taken(stop - start))
 
     def _seek(self, start: int, batch_rows: int) -> None:
+        """On to a row behind, within the row group; or to the row group where it is."""
         ends = list(itertools.accumulate(self.table.groups))
         group = int(np.searchsorted(ends, start, side="right"))
-        chosen = list(range(group, len(ends)))
-        names = list(self.table.columns)
-        self.batches = self.file.iter_batches(batch_rows, row_groups=chosen, columns=names, use_threads=False)
-        self.left, self.position = None, ends[group] - self.table.groups[group]
+        begin = ends[group] - self.table.groups[group]
+        if not begin <= self.position < start:
+            chosen, names = list(range(group, len(ends))), list(self.table.columns)
+            self.batches = self.file.iter_batches(batch_rows, row_groups=chosen, columns=names, use_threads=False)
+            self.left, self.position = None, begin
         while self.position < start:
             self._taken(min(batch_rows, start - self.position))
 
