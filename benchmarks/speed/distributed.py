@@ -31,7 +31,7 @@ from ppl_models import NOCA
 
 PROCESSES = (1, 2, 4)
 #: Rows of each process, and nodes of the graph, whose dyads are divided.
-ROWS = {"NOCA, exact": 4000, "CVQ, exact": 4000, "aspect Bernoulli, map": 1000, "LDA, vb": 500}
+ROWS = {"NOCA, exact": 2000, "CVQ, exact": 2000, "aspect Bernoulli, map": 1000, "LDA, vb": 500}
 NODES = 800
 #: Networks that are reckoned with, bits a second, and the latency of a message in seconds.
 NETWORKS = {"10 Gbit/s": 1e10, "100 Gbit/s": 1e11}
@@ -50,7 +50,7 @@ def jobs(quick: bool) -> list[tuple[str, int, int]]:
 def measured(processes: int, quick: bool) -> list[dict[str, Any]]:
     """What an iteration of every engine takes with so many processes."""
     with tempfile.TemporaryDirectory() as name:
-        folder, iterations = Path(name), 4 if quick else 12
+        folder, iterations = Path(name), 4 if quick else 9
         each = [(rank, processes, folder, jobs(quick), iterations) for rank in range(processes)]
         codes = run_all(problem.member, each)
         if any(codes.get(rank) != 0 for rank in range(processes)):
@@ -150,7 +150,7 @@ def _paper_row(name: str, size: int, messages: int, each: float, workers: int) -
 
 def searched(quick: bool) -> Table:
     """A search with 8 starts, by one process and by two."""
-    rows, starts = (60, 4) if quick else (4000, 8)
+    rows, starts = (60, 4) if quick else (2000, 8)
     data = problem.binary_rows(64)(rows, 1)
     model = NOCA(num_components=8, num_features=64)
     table = Table(
