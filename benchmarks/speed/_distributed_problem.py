@@ -173,14 +173,13 @@ def _iterations(name: str, number: int, nodes: int, pool: Any, iterations: int) 
     locals_, lines = None, []
     for _ in range(iterations):
         pool.wait()
-        before, begin, worked = (pool.traffic, pool.calls, pool.seconds), time.perf_counter(), time.process_time()
+        before, begin = (pool.traffic, pool.calls, pool.seconds), time.perf_counter()
         step = steps.e_step(params, rows, locals_)
         params = steps.m_step(engine.model, params, steps.gathered(step), rows)
         locals_ = step.locals
-        taken, worked = time.perf_counter() - begin, time.process_time() - worked
-        lines.append([taken, worked, pool.seconds - before[2], pool.traffic - before[0], pool.calls - before[1]])
+        taken = time.perf_counter() - begin
+        lines.append([taken, pool.seconds - before[2], pool.traffic - before[0], pool.calls - before[1]])
     warm = lines[len(lines) // 3 :]  # caches are filled, first E steps take longer
-    names = ("seconds", "compute", "communication", "bytes", "messages")
-    return {"engine": name, "rows": number} | {
-        each: sorted(values)[len(warm) // 2] for each, values in zip(names, zip(*warm, strict=True), strict=True)
-    }
+    middle = sorted(warm)[len(warm) // 2]
+    names = ("seconds", "communication", "bytes", "messages")
+    return {"engine": name, "rows": number, **dict(zip(names, middle, strict=True))}
