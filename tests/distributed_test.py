@@ -63,7 +63,7 @@ def two(tmp_path_factory, alone):
     command = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "--standalone"]
     started = [sys.executable, *command, "-m", "tests._distributed", str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    ended = subprocess.run(started, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=600, check=False)
+    ended = subprocess.run(started, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=900, check=False)
     return folder, ended
 
 
