@@ -9,12 +9,12 @@ import torch
 from custom_inference.engines import bound_of
 from custom_inference.posterior import GaussianPosterior, LogisticPosterior, kullback_leibler
 from custom_inference.steps.logistic_quadrature import LogisticQuadrature
-from ppl_models import LogisticPCA
+from ppl_models import Data, LogisticPCA
 
 MODELS = {size: LogisticPCA(num_components=size, num_features=5) for size in (1, 2)}
 
 
-def posterior_of(num_components: int, missing: bool = False) -> tuple[LogisticPosterior, dict, object]:
+def posterior_of(num_components: int, missing: bool = False) -> tuple[LogisticPosterior, dict[str, torch.Tensor], Data]:
     """Of six rows under weights that make it skew."""
     generator = torch.Generator().manual_seed(num_components)
     model = MODELS[num_components]
@@ -27,10 +27,16 @@ def posterior_of(num_components: int, missing: bool = False) -> tuple[LogisticPo
     x[0] = 1  # nearly half a normal distribution
     mask = torch.rand((6, 5), generator=generator) < 0.6 if missing else None
     data = model.prepare(x, mask=mask, dtype=torch.float64)
-    steps = LogisticQuadrature().for_model(model)
+    steps = quadrature(model)
     posterior = steps.posterior(params, steps.rows(data))
     assert isinstance(posterior, LogisticPosterior)
     return posterior, params, data
+
+
+def quadrature(model: LogisticPCA) -> LogisticQuadrature:
+    steps = LogisticQuadrature().for_model(model)
+    assert isinstance(steps, LogisticQuadrature)
+    return steps
 
 
 def lattice(num_components: int) -> tuple[torch.Tensor, float]:
@@ -113,7 +119,7 @@ def test_rows_and_far_weights():
     at = posterior.mean[[4, 1]]
     assert torch.equal(some.log_prob(at), posterior.log_prob(posterior.mean)[[4, 1]])
     model, rows = MODELS[1], torch.tensor([[1.0, 1, 1, 1, 1], [0, 0, 0, 0, 0]], dtype=torch.float64)
-    steps = LogisticQuadrature().for_model(model)
+    steps = quadrature(model)
     params = {"weight": torch.full((1, 5), 30.0).double(), "bias": torch.full((5,), -40.0).double()}
     far = steps.posterior(params, steps.rows(model.prepare(rows, dtype=torch.float64)))
     mode = far.mode.clone().requires_grad_()
