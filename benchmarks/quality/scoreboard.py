@@ -45,13 +45,13 @@ NOTE = (
     "One line for each model and method that applies, on the model's `example()`; of graphs on the edges among "
     f"{NODES} of its nodes ({NODES_OF_MEMBERSHIPS} for `mmsb`), few enough for the exact posterior. Gap, divergence "
     "and error are of the posterior of the local latents at the TRUE globals, against the exact one (`compare`): the "
-    "gap is (log evidence - bound) / rows, the divergence KL(method || exact) / rows, the error the largest difference of "
-    "posterior means (of graphs a row is a node). Points have an infinite divergence and no bound; samplers no bound. "
-    "Calibration is that of the same posterior over data drawn from the model (`simulation_based_calibration`, "
-    "of=\"locals\", 10 rows; level .01 for all quantities together): few simulations find gross faults only, "
-    "`calibration.md` has many. Fit is a whole fit with default search: the objective's name and last value, and CPU "
-    "seconds, compilations of earlier lines not counted. "
-    "Empty: not to be had, and `why` in the JSON file's meta says why."
+    "gap is (log evidence - bound) / rows, the divergence KL(method || exact) / rows, the error the largest "
+    "difference of posterior means (of graphs a row is a node). Points have an infinite divergence and no bound; "
+    "samplers no bound. Calibration is that of the same posterior over data drawn from the model "
+    "(`simulation_based_calibration`, of=\"locals\", 10 rows; level .01 for all quantities together): few simulations "
+    "find gross faults only, `calibration.md` has many. Fit is a whole fit with default search: the objective's name "
+    "and last value, and CPU seconds, compilations of earlier lines not counted. Empty: not to be had, and `why` in "
+    "the JSON file's meta says why."
 )
 
 
