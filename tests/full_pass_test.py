@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -47,6 +50,27 @@ def test_all_blocks_are_the_rows_in_memory(name, bound):
         first = streamed.posterior.mean
         torch.testing.assert_close(first, memory.posterior.mean[: len(first)], rtol=1e-6, atol=1e-7)
     assert "first block" in streamed.status
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+@pytest.mark.parametrize(("name", "bound"), list(cases()))
+def test_blocks_are_freed_at_once(name, bound):
+    """No tensor is left in a cycle of references, where it would stay until the garbage collector looks."""
+    example, method = MODELS[name].example(), replace(method_for(bound), max_iterations=2)
+    source = RowBlocks.of(example.data, max(1, len(example.data) // 3))
+    start = {site: example.truth[site] for site in example.model.global_sites}
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        method.fit(example.model, source, init=start, progress=False)
+        gc.collect()
+        left = [one for one in gc.garbage if isinstance(one, torch.Tensor)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not left
 
 
 def test_leaps_and_their_refusals_read_the_right_locals():

@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 import scipy.sparse
 import torch
@@ -174,6 +175,18 @@ def test_missing_entries_and_real_numbers_come_from_arrays_and_tables(tmp_path):
     assert chosen.coords == {"feature": ["whole", "b"]}
     chosen = row_blocks(tmp_path / "x.csv", block_rows=7, columns=["c", "a"])
     np.testing.assert_array_equal(dense(chosen)[0], x[:, [2, 0]])
+
+
+def test_reading_many_row_groups_takes_the_memory_of_one(tmp_path):
+    """What pyarrow holds while blocks are read, however many row groups there are, and after many passes."""
+    pool, most = pyarrow.default_memory_pool(), []
+    for groups in (2, 20):
+        frame = pd.DataFrame(np.random.default_rng(0).normal(size=(500 * groups, 20))).rename(columns=str)
+        frame.to_parquet(tmp_path / f"{groups}.parquet", row_group_size=500)
+        source = row_blocks(tmp_path / f"{groups}.parquet", block_rows=500)
+        before = pool.bytes_allocated()
+        most.append(max(pool.bytes_allocated() - before for _ in range(3) for _ in source))
+    assert most[1] < 1.1 * most[0]
 
 
 def test_blocks_can_be_changed_as_they_are_read(counts, tmp_path):

@@ -20,7 +20,9 @@ PANELS = {
     "worst marginal error": ("largest error of a posterior mean", (1e-4, 1.0)),
     "fit CPU s": ("CPU seconds of a whole fit", (1e-2, 100.0)),
 }
-VERDICTS = ("calibrated", "over-confident", "under-confident", "biased", "wrong")
+
+#: Verdicts that have no short first word.
+WORDS = {"calibrated": "ok", "draws fit worse than the truth": "worse", "draws fit better than the truth": "better"}
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -84,6 +86,6 @@ def _verdicts(axes: Any, values: list[list[str]]) -> None:
     for i, row in enumerate(values):
         for j, text in enumerate(row):
             if text:
-                word = "ok" if text == "calibrated" else text.replace("-confident", "")
+                word = WORDS.get(text, text.split(" ")[0].removesuffix("-confident"))
                 axes.text(j, i, word, ha="center", va="center", fontsize=6.5, color="white")
     axes.set_title("calibration of the posterior of the local latents", fontsize=10)

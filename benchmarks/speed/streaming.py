@@ -96,7 +96,7 @@ def figure(measured: dict[str, Found]) -> Any:
         ax.set(title=CASES[name].title, xscale="log", xlabel="rows", ylim=(0, None))
         ax.title.set_size(9)
         sizes = list(found["in memory"])
-        ax.set_xticks(sizes, [f"{rows // 1000}k" for rows in sizes])
+        ax.set_xticks(sizes, [f"{rows / 1000:g}k" for rows in sizes])
         ax.minorticks_off()
         ax.legend(fontsize=7, frameon=False)
         ax.spines[["top", "right"]].set_visible(False)

@@ -18,6 +18,7 @@ from custom_inference.gibbs._sbm_globals import (
     mirrored,
     pair_priors,
     propensity_priors,
+    rename_given,
     sweep_given,
 )
 from custom_inference.posterior import LabellingPosterior
@@ -194,7 +195,10 @@ class BlockSampler(Sampler):
         return torch.argsort(order)[locals_]
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """Gibbs sampling of the blocks at given globals: several chains from empty graphs, and on with the best."""
+        """Gibbs sampling of the blocks at given globals: several chains from empty graphs, and on with the best.
+
+        Every sweep ends with new names for all blocks (``rename_given``).
+        """
         made = _block_model(model)
         rows = GraphRows.of(made, data)
         generator = np.random.default_rng(seed % 2**64)
@@ -203,6 +207,7 @@ class BlockSampler(Sampler):
         draws = []
         for _ in range(_DRAWS):
             sweep_given(graph, state, params, 1)
+            rename_given(graph, state, params, generator)
             draws.append(torch.as_tensor(state.label.copy()))
         return self.local_of_draws(model, data, torch.stack(draws))
 

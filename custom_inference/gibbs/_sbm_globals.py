@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import betaln, gammaln
+from scipy.special import betaln, gammaln, softmax
 from torch import Tensor
 
 from custom_inference.gibbs._protocol import Params
@@ -22,6 +23,8 @@ Array = NDArray[np.float64]
 
 #: Sweeps at given globals that a chain's first blocks are drawn by.
 SETTLE = 20
+#: All orders of up to so many blocks are weighed when these are renamed.
+_ALL_ORDERS = 5
 
 
 def begin(
@@ -60,6 +63,41 @@ def sweep_given(graph: Graph, state: State, params: Params, sweeps: int) -> None
 
     for _ in range(sweeps):
         conditionals.sweep_given(graph, state, *_log_globals(graph, params))
+
+
+def rename_given(graph: Graph, state: State, params: Params, generator: np.random.Generator) -> None:
+    """New names for all blocks at once, drawn by log p(x, z | globals).
+
+    Nodes one by one cannot pass from a labelling to one with the blocks' roles exchanged, which may fit nearly as well.
+    The names are drawn from all orders of few blocks; of many, one exchange of two blocks after another is drawn or
+    left. Both are groups of renamings, so that the distribution stays as it is.
+    """
+    from custom_inference.gibbs import _sbm_kernels as kernels
+
+    kernels.fill(graph, state)
+    blocks = graph.num_blocks
+    if blocks <= _ALL_ORDERS:
+        groups = [np.array(list(itertools.permutations(range(blocks))))]
+    else:
+        exchanges = [generator.choice(blocks, 2, replace=False) for _ in range(blocks)]
+        groups = [np.stack([np.arange(blocks), _exchanged(blocks, *pair)]) for pair in exchanges]
+    log_share, per_edge, per_exposure = _log_globals(graph, params)
+    every, order = np.ones_like(per_edge) if graph.directed else np.triu(np.ones_like(per_edge)), np.arange(blocks)
+    for group in groups:
+        names = group[:, order]  # (P, K): what block a would be called
+        pairs = names[:, :, None], names[:, None, :]
+        each = state.edges * per_edge[pairs] + state.exposure * per_exposure[pairs]
+        weight = log_share[names] @ state.size + (each * every).sum((1, 2))
+        order = names[generator.choice(len(names), p=softmax(weight))]
+    if (order != np.arange(blocks)).any():
+        state.label[:] = order[state.label]
+        kernels.fill(graph, state)
+
+
+def _exchanged(blocks: int, a: int, b: int) -> NDArray[np.int64]:
+    order = np.arange(blocks)
+    order[a], order[b] = b, a
+    return order
 
 
 def log_joint_given(graph: Graph, state: State, params: Params) -> float:

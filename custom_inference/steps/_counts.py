@@ -112,7 +112,10 @@ class CountRows(Rows):
 
         Blocks of dense rows are kept with what is cached in them, those of sparse rows made again every time.
         """
-        return self._sparse_blocks() if self.is_sparse else self._dense_blocks
+        if self.is_sparse:
+            return self._sparse_blocks()
+        # Rows that are a block themselves are not kept: what holds itself is freed late.
+        return self._dense_blocks if len(self) > self._rows_a_block else self.parts(self._rows_a_block)
 
     @property
     def _rows_a_block(self) -> int:

@@ -38,11 +38,11 @@ class Rows(abc.ABC):
 
         The blocks of the default size are kept, with all that is cached in them.
         """
+        if len(self) <= size:
+            return [(slice(0, len(self)), self)]  # not kept: rows that hold themselves are freed late
         return self._default_parts if size == BLOCK_ROWS else self._cut(size)
 
     def _cut(self, size: int) -> list[tuple[slice, Self]]:
-        if len(self) <= size:
-            return [(slice(0, len(self)), self)]
         blocks = [slice(start, start + size) for start in range(0, len(self), size)]
         return [(block, self.select(block)) for block in blocks]
 

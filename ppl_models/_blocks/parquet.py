@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,8 @@ class _Reader:
 
     def __init__(self, table: ParquetRows, file: Any):
         self.table, self.file = table, file
-        self.position, self.batches, self.left = -1, iter(()), None
+        self.position, self.left = -1, None
+        self.batches: Iterator[Any] = iter(())
 
     def __call__(self, start: int, stop: int) -> np.ndarray:
         with reading(self.table.path, "parquet"):
@@ -79,8 +80,7 @@ class _Reader:
         group = int(np.searchsorted(ends, start, side="right"))
         begin = ends[group] - self.table.groups[group]
         if not begin <= self.position < start:
-            chosen, names = list(range(group, len(ends))), list(self.table.columns)
-            self.batches = self.file.iter_batches(batch_rows, row_groups=chosen, columns=names, use_threads=False)
+            self.batches = _batches(self.file, range(group, len(ends)), self.table.columns, batch_rows)
             self.left, self.position = None, begin
         while self.position < start:
             self._taken(min(batch_rows, start - self.position))
@@ -97,6 +97,12 @@ class _Reader:
             self.left = batch.slice(count) if len(batch) > count else None
             count -= len(parts[-1])
         return parts
+
+
+def _batches(file: Any, groups: Iterable[int], columns: Iterable[str], size: int) -> Iterator[Any]:
+    """One row group after the other: asked for several, pyarrow makes room for all of them at once."""
+    for number in groups:
+        yield from file.iter_batches(size, row_groups=[number], columns=list(columns), use_threads=False)
 
 
 def _matrix(batches: list[Any]) -> np.ndarray:
