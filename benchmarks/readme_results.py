@@ -182,6 +182,25 @@ QUOTES = (
         "Graphs: whole fits beside other programs (agreement: NMI of blocks, F1 of communities):",
         ("graph", "method", "agreement", "CPU s", "ratio to ours"),
     ),
+    Quote(
+        "calibration",
+        "How many deviate",
+        "Simulation-based calibration of models by methods (exact posteriors and samplers have to pass, posteriors "
+        "spoiled on purpose have to fail; of the others over-confidence is what mean field is known for):",
+        ("part", "posterior", "cases", "calibrated", "over-confident", "other", "as it should"),
+    ),
+    Quote(
+        "streaming",
+        "Peak memory",
+        "Fits from disk: peak memory over that of the process before the fit, while the rows grow 1x, 4x, 16x:",
+        ("fit", "rows from", "rows", "MB at the peak"),
+    ),
+    Quote(
+        "distributed",
+        "An iteration",
+        "Several processes, whose rows grow with them (the graph's do not), on two cores:",
+        ("engine", "processes", "rows in all", "ms", "of it adding up, ms", "rows a second", "bytes"),
+    ),
 )
 
 #: What the table says of names that are no method object's.

@@ -35,6 +35,8 @@ def test_a_report_says_what_should_be_and_keeps_the_parts_that_are_not_measured(
     fits = next(table["rows"] for table in tables if table["title"] == title)
     assert [row["as it should"] for row in fits] == ["yes", "yes"] and fits[1]["finding"] == "over-confident"
     assert [row["simulations"] for row in fits] == [40, 40]
+    counted = {(row["part"], row["posterior"]): row for row in tables[0]["rows"]}
+    assert counted[title, SPOILED]["over-confident"] == 1 and counted[title, EXACT]["as it should"] == "1 of 1"
     assert (tmp_path / "calibration_fits.png").is_file() and (tmp_path / "calibration_locals.png").is_file()
     assert "one rate" in (tmp_path / "calibration.md").read_text()
 

@@ -12,11 +12,12 @@ would do so by chance in about 5 % of runs. Coverage is that of the quantity wit
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks._report import RESULTS, Table, read_tables, write_report
-from benchmarks.quality._calibration_cases import EXACT, SPOILED, Case, fit_cases, local_cases
+from benchmarks.quality._calibration_cases import APPROXIMATE, EXACT, SPOILED, Case, fit_cases, local_cases
 from benchmarks.quality._calibration_figure import draw
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
 from custom_inference import Calibration, simulation_based_calibration
@@ -67,14 +68,35 @@ def measure(part: str, simulations: int, folder: Path) -> Table:
     return table
 
 
+def summary(tables: Sequence[Table]) -> Table:
+    """How many cases of each kind were found to be what, over both parts."""
+    found = Table(
+        "How many deviate", ("part", "posterior", "cases", "calibrated", "over-confident", "other", "as it should"),
+        note="Of all cases below.",
+    )  # fmt: skip
+    for table in tables:
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in table.rows]
+        for known in (EXACT, APPROXIMATE, SPOILED):
+            own = [row for row in rows if row["posterior"] == known]
+            if not own:
+                continue
+            findings = Counter(str(row["finding"]) for row in own)
+            named = [findings.pop("calibrated", 0), findings.pop("over-confident", 0)]
+            right = sum(row["as it should"] == "yes" for row in own)
+            expected = "" if known == APPROXIMATE else f"{right} of {len(own)}"
+            found.rows.append([table.title, known, len(own), *named, sum(findings.values()), expected])
+    return found
+
+
 def report(parts: Sequence[str], simulations: int, folder: Path = RESULTS) -> Path:
     """Measure some parts; the others are those of the last report."""
     before = read_tables("calibration", folder=folder)
     tables = {part: measure(part, simulations, folder) for part in parts}
-    every = [tables.get(part) or before.get(title) for part, (_, title, _) in PARTS.items()]
+    measured = [tables.get(part) or before.get(title) for part, (_, title, _) in PARTS.items()]
     intro = (__doc__ or "").split("\n\n", 2)[2].strip()
-    kept = [table for table in every if table is not None]
-    return write_report("calibration", "Simulation-based calibration", kept, intro=intro, folder=folder)
+    kept = [table for table in measured if table is not None]
+    every = [summary(kept), *kept]
+    return write_report("calibration", "Simulation-based calibration", every, intro=intro, folder=folder)
 
 
 def main() -> None:
