@@ -121,7 +121,7 @@ def methods_for(model: Model) -> list[str]:
     """
     if not isinstance(model, Model):
         found = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
-        raise ModelError(f"{found} is not a model; expected an instance, such as NOCA(num_components=3, num_features=8)")
+        raise ModelError(f"{found} is not a model; expected an instance, such as CVQ(num_components=3, num_features=8)")
     engines, names = engines_of(model), []
     for name, make in METHODS.items():
         method = make()

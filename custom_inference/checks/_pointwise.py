@@ -15,9 +15,9 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
 
 from custom_inference._isolation import default_dtype, isolated
-from custom_inference._posterior_draws import PosteriorDraws
 from custom_inference._progress import Progress
 from custom_inference._score import score
+from custom_inference.draws import PosteriorDraws
 from custom_inference.engines import solve_local
 from custom_inference.guides._globals import DirichletGlobals
 from custom_inference.guides._protocol import LocalGuide
@@ -179,7 +179,7 @@ def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Par
         local = None
         if fit.model.is_graph:
             posterior = solve_local(fit.model, params, fit.data, seed=fit.seed).posterior if summed else fit.posterior
-            one = posterior.sample(1, seed=draws.seed_of("local", number))[0]
+            one = posterior.sample(1, seed=draws.seed_of(fit.model.local_site, number))[0]
             local, log_q = fit.model.local_value(one), log_q + float(posterior.log_prob(one).sum())
         yield params, local, log_q
 
@@ -188,7 +188,7 @@ def _guide_draws(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[
     """(globals, log q), some at a time: to isolate each by itself takes longer than to draw it."""
     for start in range(0, draws.num_samples, _TOGETHER):
         found = []
-        with torch.no_grad(), isolated(draws.seed_of("guide", start)), default_dtype(fit.data.x.dtype):
+        with torch.no_grad(), isolated(draws.seed_of("guide of the globals", start)), default_dtype(fit.data.x.dtype):
             for _ in range(min(_TOGETHER, draws.num_samples - start)):
                 trace = poutine.trace(inner).get_trace(fit.data.x, mask=fit.data.mask)
                 trace.compute_log_prob()
