@@ -28,7 +28,7 @@ from custom_inference import (
 from custom_inference._progress import Progress
 from custom_inference.steps.noca_exact import NocaExact
 from ppl_models import LDA, MODELS
-from ppl_models._model import support_of
+from ppl_models._priors import support_of
 from tests._fuzz import SCALE
 from tests._interrupts import count, interrupted
 
