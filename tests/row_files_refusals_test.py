@@ -15,6 +15,11 @@ from ppl_models._blocks import arrays
 from tests.row_files_test import WORDS
 
 
+@pytest.fixture(scope="module")
+def counts():
+    return np.random.default_rng(0).poisson(0.7, (20, 7)).astype(float)
+
+
 def test_broken_arrays_are_named(counts, tmp_path, monkeypatch):
     path = tmp_path / "x.npy"
     np.save(path, counts)
