@@ -236,6 +236,9 @@ def test_a_guide_that_was_not_saved_is_refused(tmp_path):
 def test_other_refusals(one_class, monkeypatch):
     with pytest.raises(MethodError, match="num_draws = 5"):
         run(one_class, num_draws=5)
+    brief = {"draws": {site: value[:, :24] for site, value in _drawn(one_class.global_posterior["response"]).items()}}
+    with pytest.raises(MethodError, match="24 draws by .*, expected at least 25"):
+        run(replace(one_class, sample_stats={"lp": torch.zeros(1, 24)}, **brief))
     example = SBM.example()
     fit = ci.VariationalEM(guide="vb", max_iterations=5).fit(example.model, example.data, progress=False)
     monkeypatch.setattr(_pointwise, "_TERMS", 1e4)

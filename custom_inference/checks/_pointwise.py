@@ -33,6 +33,8 @@ Params = dict[str, Tensor]
 #: Scores of all draws together take at most about so many products of entries and components where locals are
 #: continuous, each a fit of these; and at most so many terms (draw, dyad) of a graph.
 _PRODUCTS, _TERMS = 1e9, 1e9
+#: Draws that the tail of the weights is fitted to: at least so many.
+FEWEST = 25
 #: Draws of a guide at a time.
 _TOGETHER = 50
 
@@ -79,6 +81,8 @@ def _of_chains(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise
     chains, length = fit.draws[fit.model.global_sites[0]].shape[:2]
     each = max(1, min(int(length), num_draws // int(chains)))
     draws = PosteriorDraws(fit, int(chains) * each, seed)
+    if len(draws) < FEWEST:
+        raise MethodError(f"{len(draws)} draws by {fit.method}, expected at least {FEWEST}, to fit a tail to")
     _check_size(fit, len(draws))
     found, bound = [], "evidence"
     with Progress(len(draws), "leave-one-out", enabled=progress) as bar:
