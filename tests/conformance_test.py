@@ -21,7 +21,7 @@ from custom_inference._methods import has_local_guides
 from custom_inference._starts import initial_values
 from custom_inference.engines import LocalSolver, engines_of, is_feasible, solve_local, steps_for
 from custom_inference.gibbs import has_sampler
-from custom_inference.posterior import GaussianPosterior, PointPosterior
+from custom_inference.posterior import GaussianPosterior, LogisticPosterior, PointPosterior
 from custom_inference.vem import named_guide
 from ppl_models import MODELS as ALL_MODELS
 from ppl_models import CapacityError, Data, MethodError, ModelError
@@ -251,7 +251,8 @@ def test_a_fit_keeps_its_promises(model, method):
     mean = fit.posterior.mean
     assert mean.shape == example.truth[model_.local_site].shape == (rows, *model_.local_shape)
     assert torch.isfinite(mean).all()
-    if model_.code_bits is not None or not isinstance(fit.posterior, GaussianPosterior | PointPosterior):
+    unbounded = GaussianPosterior | LogisticPosterior | PointPosterior
+    if model_.code_bits is not None or not isinstance(fit.posterior, unbounded):
         assert ((mean >= 0) & (mean <= 1)).all()
     assert fit.transform(example.data.x[:4]).shape == (4, mean.shape[1])
     assert fit.posterior.sample(5).shape == (5, *mean.shape) and fit.posterior.mode.shape == mean.shape

@@ -21,6 +21,7 @@ import torch
 
 from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._scoreboard_figure import draw
+from benchmarks.quality._scoreboard_toys import NODES, NODES_OF_MEMBERSHIPS, toy
 from custom_inference import compare, simulation_based_calibration
 from custom_inference._methods import methods_for, named_method
 from ppl_models import MODELS, DataWarning, PPLError
@@ -41,21 +42,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
 SIMULATIONS = 60
 SLOW_SIMULATIONS = {"svi": 10, "svi_factorized": 10, "amortized": 10, "gibbs": 20, "svi_delta": 20, "nuts": 0}
 NOTE = (
-    "One line for each model and method that applies, on the model's `example()`. Gap, divergence and error "
-    "are of the posterior of the local latents at the TRUE globals, against the exact one (`compare`): the gap is "
-    "(log evidence - bound) / rows, the divergence KL(method || exact) / rows, the error the largest difference of "
-    "posterior means (of graphs a row is a node). Points have an infinite divergence and no bound; samplers no bound. "
-    "Calibration is that of the same posterior over data drawn from the model (`simulation_based_calibration`, "
-    "of=\"locals\", 10 rows; level .01 for all quantities together): few simulations find gross faults only, "
-    "`calibration.md` has many. Fit is a whole fit with default search: the objective's name and last value, and CPU "
-    "seconds, compilations of earlier lines not counted. "
-    "Empty: not to be had, and `why` in the JSON file's meta says why."
+    "One line for each model and method that applies, on the model's `example()`; of graphs on the edges among "
+    f"{NODES} of its nodes ({NODES_OF_MEMBERSHIPS} for `mmsb`), few enough for the exact posterior. Gap, divergence "
+    "and error are of the posterior of the local latents at the TRUE globals, against the exact one (`compare`): the "
+    "gap is (log evidence - bound) / rows, the divergence KL(method || exact) / rows, the error the largest "
+    "difference of posterior means (of graphs a row is a node). Points have an infinite divergence and no bound; "
+    "samplers no bound. Calibration is that of the same posterior over data drawn from the model "
+    "(`simulation_based_calibration`, of=\"locals\", 10 rows; level .01 for all quantities together): few simulations "
+    "find gross faults only, `calibration.md` has many. Fit is a whole fit with default search: the objective's name "
+    "and last value, and CPU seconds, compilations of earlier lines not counted. Empty: not to be had, and `why` in "
+    "the JSON file's meta says why."
 )
 
 
 def line(name: str, method_name: str, *, simulations: bool = True) -> tuple[list[Any], str]:
     """One line of the table, and what could not be had."""
-    example = MODELS[name].example()
+    example = toy(name)
     method = named_method(method_name, **SETTINGS.get(method_name, {}))
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"model": name, "method": method_name}
@@ -112,7 +114,7 @@ def board(models: Sequence[str], methods: Sequence[str] | None, *, simulations: 
     """The lines asked for, each pair once before the clock runs where something is compiled."""
     table, why = Table(TITLE, COLUMNS, note=NOTE), {}
     for name in models:
-        for method in methods_for(MODELS[name].example().model):
+        for method in methods_for(toy(name).model):
             if methods is not None and method not in methods:
                 continue
             begin = time.perf_counter()

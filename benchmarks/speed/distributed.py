@@ -189,7 +189,8 @@ def main() -> None:
     if "paper" in arguments.parts:
         tables[titles[1]] = paper(tables[titles[0]])
     if not arguments.quick:
-        write_report("distributed", "Several processes, measured", [tables[title] for title in titles if title in tables])
+        kept = [tables[title] for title in titles if title in tables]
+        write_report("distributed", "Several processes, measured", kept)
 
 
 if __name__ == "__main__":

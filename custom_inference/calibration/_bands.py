@@ -49,11 +49,11 @@ def uniformity_p_value(values: Array) -> float:
     counts, total, z = grid_counts(values), np.asarray(values).size, np.arange(1, GRID) / GRID
     tails = 2 * np.minimum(binom.cdf(counts, total, z), binom.sf(counts - 1, total, z))
     least = float(tails.min())
-    if least >= 1:
-        return 1.0
-    low, high = _bounds(least, total)
-    p = 1 - inside_probability(low, high, total)
-    return float(min(1.0, p if p > _ROUNDING else least * (GRID - 1)))
+    union = least * (GRID - 1)
+    if least >= 1 or union <= _ROUNDING:
+        return min(1.0, union)
+    p = 1 - inside_probability(*_bounds(least, total), total)
+    return float(min(1.0, p if p > _ROUNDING else union))
 
 
 def inside_probability(low: NDArray[np.int64], high: NDArray[np.int64], total: int) -> float:

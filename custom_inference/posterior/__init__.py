@@ -17,6 +17,7 @@ from custom_inference.posterior.continuous import (
 from custom_inference.posterior.draws import DirichletDraws
 from custom_inference.posterior.joint_dirichlet import JointDirichletMixture
 from custom_inference.posterior.labellings import LabellingPosterior
+from custom_inference.posterior.logistic import LogisticPosterior
 
 #: By name: what a saved fit may hold.
 POSTERIORS: dict[str, type[LocalPosterior]] = {
@@ -32,6 +33,7 @@ POSTERIORS: dict[str, type[LocalPosterior]] = {
         GaussianPosterior,
         JointDirichletMixture,
         LabellingPosterior,
+        LogisticPosterior,
         PointPosterior,
         SymmetricBetaPosterior,
         SymmetricGammaPosterior,
@@ -52,6 +54,7 @@ __all__ = [
     "JointDirichletMixture",
     "LabellingPosterior",
     "LocalPosterior",
+    "LogisticPosterior",
     "PointPosterior",
     "SymmetricBetaPosterior",
     "SymmetricGammaPosterior",

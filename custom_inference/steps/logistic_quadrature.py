@@ -23,16 +23,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.posterior import GaussianPosterior
+from custom_inference.posterior import LogisticPosterior
+from custom_inference.posterior.logistic import LogisticJoint
 from custom_inference.steps._protocol import EStep, Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.logistic_common import (
     LogisticSteps,
-    ScorePrior,
     curvature,
     half_signs,
-    log_two_cosh_half,
-    score_system,
     squared_rows,
 )
 from custom_inference.steps.logistic_pca import require_proper_scores
@@ -121,20 +119,25 @@ class LogisticQuadrature(LogisticSteps):
         size = max(1, _BLOCK_ENTRIES // (self._each(num_components) ** num_components * num_features))
         return [rows.select(slice(start, start + size)) for start in range(0, len(rows), size)]
 
+    def _joint(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> LogisticJoint:
+        observed = None if rows.mask is None else rows.mask.to(params["weight"])
+        prior = self.score_prior(params)
+        return LogisticJoint(half_signs(rows), params["weight"], params["bias"], *prior, observed, temperature)
+
     def _nodes(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Nodes:
-        prior, size = self.score_prior(params), len(params["weight"])
-        mode, factor = _mode(params, rows, prior, temperature)
+        """The rule is exact up to its own error wherever it is centred: a rough mode is enough."""
+        joint, size = self._joint(params, rows, temperature), len(params["weight"])
+        mode, factor = joint.mode()
         grid, constant = (value.to(mode) for value in _hermite(self._each(size), size))
         # precision = F F', so L = F'^-1 and |L| = 1 / |F|.
         step = torch.linalg.solve_triangular(factor.mT, grid.T.expand(len(mode), -1, -1), upper=True)
         score = mode[:, None] + step.mT
-        joint = _log_joint(params, rows, prior, score, temperature)
         log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return _Nodes(score, joint + constant + log_volume[:, None])
+        return _Nodes(score, joint(score) + constant + log_volume[:, None])
 
-    def posterior(self, params: Params, rows: BinaryRows, step: EStep | None = None) -> GaussianPosterior:
-        """The Gaussian with the exact posterior's mean and covariance."""
-        means, covariances = [], []
+    def posterior(self, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
+        """Its moments and its integral by quadrature."""
+        means, covariances, evidences = [], [], []
         for part in self._parts(params, rows):
             nodes = self._nodes(params, part)
             weight = nodes.log_weight.softmax(-1)
@@ -142,56 +145,17 @@ class LogisticQuadrature(LogisticSteps):
             apart = nodes.score - mean[:, None]
             means.append(mean)
             covariances.append(torch.einsum("nq,nqk,nql->nkl", weight, apart, apart))
-        return GaussianPosterior(torch.cat(means), torch.cat(covariances))
+            evidences.append(nodes.log_weight.logsumexp(-1))
+        whole = self._joint(params, rows)
+        return LogisticPosterior(
+            location=torch.cat(means), covariance=torch.cat(covariances), log_evidence=torch.cat(evidences),
+            half=whole.half, weight=whole.weight, bias=whole.bias, prior_mean=whole.prior_mean,
+            prior_precision=whole.prior_precision,
+        )  # fmt: skip
 
     def log_evidence(self, params: Params, rows: BinaryRows) -> Tensor:
         """log p(x_n | params), (N,)."""
         return torch.cat([self._nodes(params, part).log_weight.logsumexp(-1) for part in self._parts(params, rows)])
-
-
-def _log_joint(
-    params: Params, rows: BinaryRows, prior: ScorePrior, score: Tensor, temperature: float
-) -> Tensor:
-    """temperature log p(x_n | s) + log N(s; prior) at score (N, Q, K), (N, Q)."""
-    odds = params["bias"] + score @ params["weight"]
-    loss = log_two_cosh_half(odds.abs())
-    loss = loss.sum(-1) if rows.mask is None else (loss @ rows.mask.to(loss)[..., None])[..., 0]
-    fit = (odds @ half_signs(rows)[..., None])[..., 0] - loss
-    distance = ((score - prior.mean).square() * prior.precision).sum(-1)
-    constant = 0.5 * (prior.precision.log().sum() - len(prior.mean) * math.log(2 * math.pi))
-    return temperature * fit - 0.5 * distance + constant
-
-
-def _mode(params: Params, rows: BinaryRows, prior: ScorePrior, temperature: float) -> tuple[Tensor, Tensor]:
-    """The mode (N, K) and the Cholesky factor of minus the Hessian there (N, K, K).
-
-    Newton steps where they climb, which they do near the mode; steps under Jaakkola's bound elsewhere. The quadrature
-    is exact up to its own error wherever it is centred, so that a rough mode is enough.
-    """
-    weight, bias, size = params["weight"], params["bias"], len(params["weight"])
-    at = prior.mean.expand(len(rows), -1)
-    half, observed = half_signs(rows), None if rows.mask is None else rows.mask.to(weight)
-
-    def height(score: Tensor) -> Tensor:
-        return _log_joint(params, rows, prior, score[:, None], temperature)[:, 0]
-
-    def negative_hessian(score: Tensor) -> tuple[Tensor, Tensor]:
-        odds = bias + score @ weight
-        rate = torch.sigmoid(odds) * torch.sigmoid(-odds)
-        miss = torch.tanh(odds / 2) / 2
-        rate, miss = (rate, miss) if observed is None else (rate * observed, miss * observed)
-        pair = (temperature * rate @ squared_rows(weight.T)).reshape(-1, size, size)
-        slope = temperature * (half - miss) @ weight.T - prior.precision * (score - prior.mean)
-        return torch.linalg.cholesky(pair + torch.diag(prior.precision)), slope
-
-    for _ in range(12):
-        odds = bias + at @ weight
-        rate = curvature(odds.abs()) if observed is None else curvature(odds.abs()) * observed
-        safe, _ = score_system(params, rows, rate, prior, at, temperature)
-        factor, slope = negative_hessian(at)
-        newton = at + torch.cholesky_solve(slope[..., None], factor)[..., 0]
-        at = torch.where((height(newton) > height(safe))[:, None], newton, safe)
-    return at, negative_hessian(at)[0]
 
 
 @lru_cache(maxsize=8)
