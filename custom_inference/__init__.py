@@ -1,6 +1,7 @@
 """Inference: how the models of ``ppl_models`` are learned, and how far an approximation is from the truth."""
 
 from custom_inference._checkpoint import Checkpoint
+from custom_inference._methods import methods_for
 from custom_inference.align import Alignment, align, match_blocks, match_components
 from custom_inference.aspects import attribute, denoise, expand, phantoms
 from custom_inference.calibration import Calibration, simulation_based_calibration
@@ -127,6 +128,7 @@ __all__ = [
     "loo",
     "match_blocks",
     "match_components",
+    "methods_for",
     "perplexity",
     "phantoms",
     "posterior_draws",

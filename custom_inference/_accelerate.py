@@ -27,7 +27,7 @@ from custom_inference.steps._beta import FLOOR
 from custom_inference.steps._protocol import Params, Steps
 from ppl_models import MethodError, Model
 from ppl_models._errors import unknown_name
-from ppl_models._model import support_of
+from ppl_models._priors import support_of
 
 #: What one iteration maps: parameters, and the locals that warm-start the next E step.
 State = tuple[Params, dict[str, Tensor]]

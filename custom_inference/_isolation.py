@@ -35,6 +35,15 @@ def isolated(seed: int) -> Iterator[None]:
             runtime._DIM_ALLOCATOR._stack[:] = plates
 
 
+def seed_of(seed: int, name: str, number: int = 0) -> int:
+    """A seed of its own for one of the things that are drawn with a seed: for a site, a copy of the data.
+
+    Draws of two sites from one random state would be functions of each other, of equal posteriors equal.
+    """
+    key = (*name.encode(), number)
+    return int(np.random.SeedSequence(seed % 2**64, spawn_key=key).generate_state(1)[0])
+
+
 @contextlib.contextmanager
 def torch_seeded(seed: int) -> Iterator[None]:
     """Random states of torch's own, on the CPU and on the devices in use; those before are put back afterwards.

@@ -17,7 +17,7 @@ from custom_inference.mcmc import NUTS
 from custom_inference.svi import SVI
 from custom_inference.tempered import TemperedEM
 from custom_inference.vem import EM, VariationalEM, named_guide
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models._errors import unknown_name
 from ppl_models._row_blocks import RowBlocks
 
@@ -115,7 +115,13 @@ def has_local_guides(model: Model) -> bool:
 
 
 def methods_for(model: Model) -> list[str]:
-    """The names of the methods that apply to a model: it has the closed-form steps, or the latents, they need."""
+    """The names of the methods that apply to a model: it has the closed-form steps, or the latents, that they need.
+
+    They are what ``fit(model, x, method=...)`` and the command line take. Raises ModelError for what is no model.
+    """
+    if not isinstance(model, Model):
+        found = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
+        raise ModelError(f"{found} is not a model; expected an instance, such as CVQ(num_components=3, num_features=8)")
     engines, names = engines_of(model), []
     for name, make in METHODS.items():
         method = make()

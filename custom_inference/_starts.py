@@ -11,7 +11,7 @@ from torch.distributions import constraints
 from custom_inference._graph_starts import graph_start
 from custom_inference.engines import engines_of, steps_for
 from ppl_models import Data, GraphModel, Model
-from ppl_models._model import support_of
+from ppl_models._priors import support_of
 
 
 def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> dict[str, Tensor]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-import zlib
 from collections.abc import Sequence
 from importlib import metadata
 from itertools import count
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference._score import score
-from custom_inference.engines import is_feasible, solve_local
+from custom_inference.draws import PosteriorDraws
 from custom_inference.predictive import observed_log_prob
-from custom_inference.steps._protocol import EXACT_UP_TO
 from ppl_models import GraphData, MethodError
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-#: Local posteriors of every draw of the globals are computed where that takes at most this many products.
-_CHEAP = 2e10
+#: Rows are scored at every draw of the globals where locals are continuous if that takes at most so many products.
+_SCORES = 4e8
 #: Sparse data of up to this many entries are made dense for the group ``observed_data``.
 _DENSE_UP_TO = 20_000_000
 #: The dyads of a graph are scored at every draw of its nodes' latents up to so many pairs of nodes and draws.
@@ -114,36 +113,43 @@ def _container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any
 
 
 def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[Any]]) -> xr.Dataset:
-    site = fit.model.local_site
+    site, source = fit.model.local_site, _draws_of(fit, num_draws, num_rows)
     if fit.draws is None:
-        values: dict[str, Any] = {s: _global_draws(fit, s, num_draws) for s in fit.globals}
+        values: dict[str, Any] = {s: _global_draws(source, s) for s in fit.globals}
         kind = "approximate posterior" if fit.global_posterior else "point estimate"
         if num_rows:
-            # Of these rows alone: drawing all of many rows takes memory.
-            drawn = fit.posterior.rows(slice(0, num_rows)).sample(num_draws, seed=_seed_of(fit, site))
-            values[site] = fit.model.local_value(drawn)[None]
+            values[site] = torch.stack(list(source.locals_apart()))[None]
     else:
         values, kind = {s: v for s, v in fit.draws.items() if s != site}, "draws"
         if site in fit.draws:
             values |= {site: fit.draws[site][:, :, :num_rows]} if num_rows else {}
-        elif num_rows and _is_cheap(fit, num_rows):
-            values[site] = _locals_of_draws(fit, num_rows)
+        elif num_rows and source.infers_locals:
+            drawn = torch.stack([local for _, local in source])
+            values[site] = drawn.reshape(*_leading(fit), *drawn.shape[1:])
     dataset = _dataset(values, fit.model.dims, labels)
     dataset.attrs["globals"] = kind
     return dataset
 
 
-def _global_draws(fit: Fit, site: str, num_draws: int) -> Array:
+def _draws_of(fit: Fit, num_draws: int, num_rows: int = 0) -> PosteriorDraws:
+    """The draws of the fit, all of them, or so many of its posterior; locals of these rows alone, to save memory."""
+    number = num_draws if fit.draws is None else math.prod(_leading(fit))
+    return PosteriorDraws(fit, number, fit.seed, num_rows)
+
+
+def _leading(fit: Fit) -> tuple[int, int]:
+    """(chains, draws)."""
+    assert fit.draws is not None
+    chains, length = next(iter(fit.draws.values())).shape[:2]
+    return int(chains), int(length)
+
+
+def _global_draws(source: PosteriorDraws, site: str) -> Array:
     """Draws of a posterior where the fit has one and they are few enough; else its mean, or the point, repeated."""
-    value = fit.globals[site]
-    if site not in fit.global_posterior or num_draws * value.numel() > _DENSE_UP_TO:
-        return _repeated(value, num_draws)
-    return _numpy(fit.global_posterior[site].sample(num_draws, seed=_seed_of(fit, site))[None])
-
-
-def _seed_of(fit: Fit, site: str) -> int:
-    """One of its own for every site: from one random state draws of different sites would depend on each other."""
-    return int(np.random.SeedSequence([fit.seed % 2**64, zlib.crc32(site.encode())]).generate_state(1)[0])
+    value = source.fit.globals[site]
+    if site not in source.fit.global_posterior or len(source) * value.numel() > _DENSE_UP_TO:
+        return _repeated(value, len(source))
+    return _numpy(torch.stack(list(source.of_site(site)))[None])
 
 
 def _repeated(value: Any, num_draws: int) -> Array:
@@ -152,41 +158,13 @@ def _repeated(value: Any, num_draws: int) -> Array:
     return np.broadcast_to(array, (1, num_draws, *array.shape))
 
 
-def _draws_of(fit: Fit) -> tuple[tuple[int, int], list[dict[str, Tensor]]]:
-    """(chains, draws), and the globals of every draw in that order."""
-    assert fit.draws is not None
-    chains, length = next(iter(fit.draws.values())).shape[:2]
-    draws = {s: fit.draws[s] for s in fit.model.global_sites}
-    each = [{s: v[c, d] for s, v in draws.items()} for c in range(chains) for d in range(length)]
-    return (chains, length), each
-
-
-def _is_cheap(fit: Fit, num_rows: int) -> bool:
-    (chains, length), _ = _draws_of(fit)
-    bits = EXACT_UP_TO if fit.model.code_bits is None else fit.model.code_bits
-    work = chains * length * min(num_rows, len(fit.data)) * fit.data.num_features * 2.0**bits
-    return is_feasible(fit.model) and work <= _CHEAP
-
-
 def _scores_are_cheap(fit: Fit) -> bool:
     """Whether log p(x_n | globals) may be computed for every draw; with continuous locals each costs a fit of these."""
     if not fit.model.has_continuous_locals:
         return True
-    (chains, length), _ = _draws_of(fit)
+    chains, length = _leading(fit)
     entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
-    return chains * length * entries * fit.model.local_shape[0] <= _CHEAP / 50
-
-
-def _locals_of_draws(fit: Fit, num_rows: int) -> Array:
-    """One draw of the locals given each draw of the globals, (chain, draw, row, component)."""
-    (chains, length), each = _draws_of(fit)
-    rows = fit.data if fit.model.is_graph else fit.data.rows(slice(0, num_rows))
-    drawn = [
-        solve_local(fit.model, params, rows, seed=fit.seed).posterior.sample(1, seed=fit.seed + i)[0, :num_rows]
-        for i, params in enumerate(each)
-    ]
-    stacked = fit.model.local_value(torch.stack(drawn))
-    return _numpy(stacked.reshape(chains, length, *stacked.shape[1:]))
+    return chains * length * entries * fit.model.local_shape[0] <= _SCORES
 
 
 def _log_likelihood(fit: Fit, num_draws: int, labels: dict[str, list[Any]]) -> xr.Dataset:
@@ -195,9 +173,8 @@ def _log_likelihood(fit: Fit, num_draws: int, labels: dict[str, list[Any]]) -> x
         row, bound = score(fit)
         values = _repeated(row, num_draws)
     else:
-        (chains, length), each = _draws_of(fit)
-        scored = [score(fit, params) for params in each]
-        values, bound = torch.stack([row for row, _ in scored]).reshape(chains, length, -1), scored[0][1]
+        scored = [score(fit, params) for params in _draws_of(fit, num_draws).globals_alone()]
+        values, bound = torch.stack([row for row, _ in scored]).reshape(*_leading(fit), -1), scored[0][1]
     dataset = _dataset({site: values}, {site: (fit.model.row_axis,)}, labels)
     dataset.attrs["bound"] = bound
     return dataset

@@ -57,7 +57,8 @@ def fit(
 ) -> Fit:
     """Fit a model with the default, best-known method for it and for the size at hand.
 
-    method: a method object, or a name (``custom_inference.METHODS``); settings: fields of the method.
+    method: a method object, or one of the names that :func:`custom_inference.methods_for` gives for the model.
+    settings: fields of the method.
     Missing entries: NaN, or ``mask`` (True = observed).
     """
     if isinstance(x, RowBlocks):  # only VariationalEM learns from these; it says what it needs

@@ -1,18 +1,36 @@
-"""Draws from a fit's posterior as tensors, thinned until they are nearly independent."""
+"""Draws of a fit's globals and locals, jointly where it has a joint posterior: all that draws from a fit does it here.
+
+Every site, and every draw of the locals, has a random stream of its own; the same seed gives the same draws.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference._posterior_draws import PosteriorDraws
-from custom_inference.fit import Fit
+from custom_inference._isolation import seed_of
+from custom_inference.engines import is_feasible, solve_local
 from custom_inference.gibbs._diagnostics import effective_size
-from ppl_models import MethodError, Model
+from custom_inference.posterior import PointPosterior
+from custom_inference.steps._protocol import EXACT_UP_TO
+from ppl_models import Data, MethodError, Model
 
+if TYPE_CHECKING:
+    from custom_inference.fit import Fit
+
+Params = dict[str, Tensor]
+
+#: Draws are made so many entries at a time.
+_ENTRIES = 2**24
+#: Locals are inferred anew at every draw of the globals where that takes at most so many products.
+_CHEAP = 2e10
+#: What to use where the globals are points.
 _USE = 'NUTS(), CollapsedGibbs(), VariationalEM(guide="vb"), SVI(guide="normal") or SVI(globals_="normal")'
 
 
@@ -75,3 +93,161 @@ def _number_of_draws(fit: Fit, independent: bool) -> int:
     sizes = np.concatenate([np.atleast_1d(effective_size(one.numpy())) for one in watched])
     sizes = sizes[np.isfinite(sizes)]
     return min(chains * length, max(1, int(sizes.min()))) if len(sizes) else chains
+
+
+@dataclass(frozen=True)
+class PosteriorDraws:
+    """Pairs (globals, local value) from a fit, made as they are iterated over; the same seed gives the same ones.
+
+    num_rows: of the locals only those of so many rows, the first; None for all.
+    source: in words, where the two come from. markov: whether the globals are states of a chain, in their order.
+    ``local`` is the value that the program's local site takes: one-hot rows, codes, memberships; of block models (N,).
+    """
+
+    fit: Fit
+    num_samples: int
+    seed: int = 0
+    num_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int) or self.num_samples < 1:
+            raise MethodError(f"num_samples = {self.num_samples!r}, expected a whole number of at least 1")
+
+    @property
+    def markov(self) -> bool:
+        return self._has_draws and bool(self.fit.sample_stats)
+
+    @property
+    def source(self) -> str:
+        fit = self.fit
+        if self._has_draws:
+            total = int(np.prod(_leading(fit)))
+            how = f"{min(self.num_samples, total)} of {total} draws by {fit.method}"
+            return f"globals: {how}; locals: {self._locals_source}"
+        points = isinstance(fit.posterior, PointPosterior)
+        family = "point estimates" if points else "their posterior at these globals"
+        if not fit.global_posterior:
+            return f"globals: plugged in, a point estimate by {fit.method}; locals: {family}"
+        fixed = [site for site in fit.globals if site not in fit.global_posterior]
+        beside = f" ({', '.join(fixed)}: a point estimate)" if fixed else ""
+        family = "point estimates" if points else "their approximate posterior"
+        return f"globals: the approximate posterior by {fit.method}{beside}; locals: {family}"
+
+    @property
+    def _has_draws(self) -> bool:
+        draws = self.fit.draws
+        return draws is not None and all(site in draws for site in self.fit.model.global_sites)
+
+    @property
+    def _locals_source(self) -> str:
+        if self._joint:
+            return "drawn with the globals"
+        return "from their posterior given each draw" if self.infers_locals else "drawn apart from the globals"
+
+    @property
+    def _joint(self) -> bool:
+        return self.fit.draws is not None and self.fit.model.local_site in self.fit.draws
+
+    @property
+    def infers_locals(self) -> bool:
+        """Whether the exact posterior of the locals at every draw of the globals is at hand and cheap."""
+        fit = self.fit
+        if not is_feasible(fit.model):
+            return False
+        entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
+        share = 1.0 if self._rows is None else min(1.0, self._rows / max(1, len(fit.data)))
+        return self.num_samples * entries * share * _num_values(fit.model) <= _CHEAP
+
+    @property
+    def _rows(self) -> int | None:
+        """How many rows the locals are inferred of: a graph's nodes depend on each other."""
+        return None if self.fit.model.is_graph else self.num_rows
+
+    def __iter__(self) -> Iterator[tuple[Params, Tensor]]:
+        with torch.no_grad():
+            apart = zip(self._of_globals(), self.locals_apart(), strict=True)  # nothing is drawn before it is asked for
+            yield from self._of_draws() if self._has_draws else apart
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def globals_alone(self) -> Iterator[Params]:
+        """The same draws of the globals, without locals."""
+        with torch.no_grad():
+            yield from self._of_chain() if self._has_draws else self._of_globals()
+
+    def of_site(self, site: str) -> Iterator[Tensor]:
+        """Draws of a global from its approximate posterior; its point estimate where it has none."""
+        posterior = self.fit.global_posterior.get(site)
+        if posterior is None:
+            yield from itertools.repeat(self.fit.globals[site], self.num_samples)
+            return
+        for start, count in self._chunks(self.fit.globals[site].numel()):
+            yield from posterior.sample(count, seed=self.seed_of(site, start))
+
+    def locals_apart(self) -> Iterator[Tensor]:
+        """Draws of the locals from the fit's posterior of them, whatever the globals."""
+        posterior = self.fit.posterior
+        if self.num_rows is not None:
+            posterior = posterior.rows(slice(0, self.num_rows))
+        for start, count in self._chunks(posterior.mean.numel()):
+            drawn = posterior.sample(count, seed=self.seed_of(self.fit.model.local_site, start))
+            yield from self.fit.model.local_value(drawn)
+
+    def seed_of(self, name: str, number: int = 0) -> int:
+        """A seed for one of the things that are drawn."""
+        return seed_of(self.seed, name, number)
+
+    def _of_chain(self) -> Iterator[Params]:
+        assert self.fit.draws is not None
+        for number in range(self.num_samples):
+            chain, draw = self._place(number)
+            yield {name: self.fit.draws[name][chain, draw] for name in self.fit.model.global_sites}
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """The chain and the draw: evenly over all chains, in order; again and again where there are too few."""
+        chains, length = _leading(self.fit)
+        return divmod(number * chains * length // self.num_samples, length)
+
+    def _of_globals(self) -> Iterator[Params]:
+        sites = list(self.fit.globals)
+        for values in zip(*(self.of_site(site) for site in sites), strict=True):
+            yield dict(zip(sites, values, strict=True))
+
+    def _of_draws(self) -> Iterator[tuple[Params, Tensor]]:
+        fit, site = self.fit, self.fit.model.local_site
+        assert fit.draws is not None
+        data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
+        apart = None if self._joint or self.infers_locals else self.locals_apart()
+        for number, params in enumerate(self._of_chain()):
+            if self._joint:
+                local = fit.draws[site][self._place(number)][: self.num_rows]
+            elif apart is None:
+                local = self._given(params, data, number)[: self.num_rows]
+            else:
+                local = next(apart)
+            yield params, local
+
+    def _given(self, params: Params, data: Data, number: int) -> Tensor:
+        """A draw of the locals from their exact posterior given the globals."""
+        posterior = solve_local(self.fit.model, params, data, seed=self.fit.seed).posterior
+        return self.fit.model.local_value(posterior.sample(1, seed=self.seed_of(self.fit.model.local_site, number))[0])
+
+    def _chunks(self, entries: int) -> Iterator[tuple[int, int]]:
+        """(first draw, number of draws) of what is drawn at once, of so many entries a draw."""
+        size = max(1, min(self.num_samples, _ENTRIES // max(1, entries)))
+        for start in range(0, self.num_samples, size):
+            yield start, min(size, self.num_samples - start)
+
+
+def _leading(fit: Fit) -> tuple[int, int]:
+    assert fit.draws is not None
+    chains, length = fit.draws[fit.model.global_sites[0]].shape[:2]
+    return int(chains), int(length)
+
+
+def _num_values(model: Model) -> float:
+    """How many values the exact posterior of a local is a sum over, about: of graphs and densities a large number."""
+    if model.code_bits is not None:
+        return 2.0**model.code_bits
+    return 2.0**EXACT_UP_TO if model.is_graph or model.has_continuous_locals else model.local_shape[0]

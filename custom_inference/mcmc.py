@@ -101,19 +101,20 @@ class NUTS:
 
         potential, transforms = log_joint_potential(model, data)
         inside = off_the_edges(model, start, 1e-3)
+        unconstrained = {site: transforms[site](value.to(data.x)) for site, value in inside.items()}
+        potential, complete = _without_constants(potential, unconstrained)
         chains, energies, diverging = [], [], 0
         outcome, drawn = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps", []
 
         def keep(draws: dict[str, Tensor]) -> None:
             energy = [-potential(one).detach() for one in _unstacked(draws)]
-            chain = {site: transforms[site].inv(value) for site, value in draws.items()}
+            chain = {site: transforms[site].inv(value) for site, value in complete(draws, (len(energy),)).items()}
             energies.append(torch.stack(energy))
             chains.append(chain)
 
         try:
             for chain in range(self.chains):
-                unconstrained = {s: transforms[s](v.to(data.x)) for s, v in inside.items()}
-                noisy = {s: v + self.jitter * torch.randn_like(v) for s, v in unconstrained.items()}
+                noisy = {s: v + self.jitter * torch.randn_like(v) for s, v in unconstrained.items() if v.numel()}
                 label, drawn = f"{self.name} chain {chain + 1} of {self.chains}", []
                 draws, bad = self._chain(potential, noisy, label, drawn, progress)
                 keep(draws)
@@ -125,8 +126,8 @@ class NUTS:
             if not chains:
                 keep({site: torch.stack([one[site] for one in drawn]) for site in drawn[0]})
                 outcome = f"interrupted after {len(drawn)} of {self.num_samples} draws of the first chain"
-        complete = chains[: len(energies)]
-        return complete, {"lp": torch.stack(energies[: len(complete)])}, f"{outcome}; {diverging} divergences"
+        done = chains[: len(energies)]
+        return done, {"lp": torch.stack(energies[: len(done)])}, f"{outcome}; {diverging} divergences"
 
     def _chain(
         self, potential: Any, start: dict[str, Tensor], label: str, drawn: list[dict[str, Tensor]], progress: bool
@@ -167,6 +168,23 @@ def _unstacked(draws: dict[str, Tensor]) -> list[dict[str, Tensor]]:
     """One mapping a draw."""
     count = len(next(iter(draws.values())))
     return [{site: value[i] for site, value in draws.items()} for i in range(count)]
+
+
+def _without_constants(potential: Any, unconstrained: dict[str, Tensor]) -> tuple[Any, Any]:
+    """The potential of the sites that vary, and what puts the others beside values of these.
+
+    A simplex of one entry, as the proportions of a mixture of one component, has no unconstrained coordinate: there
+    is nothing to sample, and Pyro's MCMC takes no empty tensors.
+    """
+    empty = {site: value for site, value in unconstrained.items() if not value.numel()}
+
+    def complete(free: dict[str, Tensor], batch: tuple[int, ...] = ()) -> dict[str, Tensor]:
+        return {
+            site: empty[site].expand(*batch, *empty[site].shape) if site in empty else free[site]
+            for site in unconstrained
+        }
+
+    return lambda free: potential(complete(free)), complete
 
 
 def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:

@@ -10,7 +10,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference._isolation import default_dtype, isolated
+from custom_inference._isolation import default_dtype, isolated, seed_of
 from ppl_models import Data, DocumentModel, MethodError, Model
 from ppl_models._errors import unknown_name
 
@@ -51,9 +51,7 @@ def observed_site(
     return trace.nodes[model.observed_site]
 
 
-def feature_mean(
-    model: Model, params: Mapping[str, Tensor], local: Tensor, *, like: Data | None = None
-) -> Tensor:
+def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor, *, like: Data | None = None) -> Tensor:
     """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
     return model.as_data(observed_site(model, params, local, like=like)["fn"].mean)
 
@@ -91,10 +89,11 @@ def _observing(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
 
 def posterior_predictive(fit: Fit, num_samples: int = 100, *, seed: int = 0) -> Tensor:
     """x copies drawn from p(x | s, params) with s from the fit's local posterior, (num_samples, N, D)."""
-    source = fit.posterior.sample(num_samples, seed=seed)
-    given: Any = {"like": fit.data}
+    model, given = fit.model, {"like": fit.data}
+    source = fit.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
     copies = [
-        observed_site(fit.model, fit.globals, one, seed=seed + i, **given)["value"] for i, one in enumerate(source)
+        observed_site(model, fit.globals, one, seed=seed_of(seed, model.observed_site, i), **given)["value"]
+        for i, one in enumerate(source)
     ]
     return fit.model.as_data(torch.stack(copies))
 

@@ -34,7 +34,7 @@ from custom_inference.steps._protocol import POINT
 from custom_inference.vem import named_guide
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
-from ppl_models._model import support_of
+from ppl_models._priors import support_of
 
 #: Guides of the globals alone: the codes are summed out by enumeration.
 _GLOBAL_GUIDES = ("delta", "normal")

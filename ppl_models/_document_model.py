@@ -16,7 +16,8 @@ from ppl_models._data import Data
 from ppl_models._device import device_of
 from ppl_models._documents import as_documents, check_documents
 from ppl_models._errors import ModelError
-from ppl_models._model import Model, require_simplex
+from ppl_models._model import Model
+from ppl_models._priors import require_simplex
 from ppl_models._tokens import Tokens
 
 

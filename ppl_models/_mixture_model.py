@@ -11,7 +11,8 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._model import Model, require_simplex
+from ppl_models._model import Model
+from ppl_models._priors import require_simplex
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

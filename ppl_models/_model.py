@@ -16,7 +16,7 @@ from torch.distributions import constraints
 
 from ppl_models._data import Data, check_for_fitting
 from ppl_models._errors import ModelError, unknown_name
-from ppl_models.distributions import Flat
+from ppl_models._priors import broadcasts, is_flat, moved_like
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Model(abc.ABC):
 
     def prior(self, site: str, *, like: Tensor | None = None) -> Any:
         """The prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``."""
-        prior, shape = _moved(self.priors[site], like), self._shape_of(site)
+        prior, shape = moved_like(self.priors[site], like), self._shape_of(site)
         # An element may itself be a vector, as with a Dirichlet: its axes are the site's last.
         batch = shape[: len(shape) - len(prior.event_shape)]
         return prior.expand(batch).to_event(len(batch))
@@ -255,83 +255,8 @@ class Model(abc.ABC):
         if isinstance(prior, torch.distributions.Dirichlet) and not bool((prior.concentration > 0).all()):
             worst = float(prior.concentration.min())
             raise ModelError(f"prior of '{site}' has a concentration of {worst:g}, expected positive numbers")
-        if batch + event != shape or not _broadcasts(tuple(prior.batch_shape), batch):
+        if batch + event != shape or not broadcasts(tuple(prior.batch_shape), batch):
             raise ModelError(
                 f"prior of '{site}' has batch shape {tuple(prior.batch_shape)} and event shape "
                 f"{event}; expected a distribution of one element, or one that broadcasts to {shape}"
             )
-
-
-def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    try:
-        return tuple(torch.broadcast_shapes(shape, target)) == target
-    except RuntimeError:
-        return False
-
-
-def _moved(prior: Any, like: Tensor | None) -> Any:
-    """The distribution with its parameters on the dtype and device of ``like``."""
-    if isinstance(prior, Flat):
-        return Flat(_moved(prior.proposal, like))
-    names = getattr(prior, "arg_constraints", {})
-    if like is None or not names:
-        return prior
-    arguments = {n: getattr(prior, n) for n in names if n in getattr(prior, "__dict__", {}) or hasattr(type(prior), n)}
-    # Not ``v.to(like)``: where Pyro tracks what a site depends on, that would make it depend on ``like``.
-    kind: Any = {"dtype": like.dtype, "device": like.device}
-    moved = {n: v.to(**kind) if isinstance(v, Tensor) else v for n, v in arguments.items()}
-    if all(v is moved[n] for n, v in arguments.items()):
-        return prior
-    if "probs" in moved and "logits" in moved:
-        del moved["logits"]
-    return type(prior)(**moved, validate_args=False)
-
-
-def is_flat(prior: Any) -> bool:
-    """Whether a prior moves no maximum (``Flat``, uniform on [0, 1] or on the simplex): ``log_prior`` leaves it out."""
-    if isinstance(prior, Flat):
-        return True
-    if isinstance(prior, torch.distributions.Dirichlet):
-        return bool((prior.concentration == 1).all())
-    if isinstance(prior, torch.distributions.Beta):
-        return bool((prior.concentration1 == 1).all() and (prior.concentration0 == 1).all())
-    return isinstance(prior, torch.distributions.Uniform) and bool((prior.low == 0).all() and (prior.high == 1).all())
-
-
-def support_of(prior: Any) -> Any:
-    """The support of one element of a distribution, whatever of its axes are events; None where it has none."""
-    support = getattr(prior, "support", None)
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support
-
-
-def require_unit_interval(model: Model, *sites: str) -> None:
-    """Refuse priors with mass outside [0, 1] for sites that are probabilities."""
-    for site in sites:
-        support = support_of(model.priors[site])
-        lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-        inside = lower is not None and upper is not None and bool(
-            (torch.as_tensor(lower) >= 0).all() and (torch.as_tensor(upper) <= 1).all()
-        )
-        if not inside:
-            name = type(model.priors[site]).__name__
-            raise ModelError(f"'{site}' is a probability; the prior {name} has support {support}, not within [0, 1]")
-
-
-def require_positive(model: Model, *sites: str) -> None:
-    """Refuse priors with mass below 0 for sites that are rates or scales."""
-    for site in sites:
-        lower = getattr(support_of(model.priors[site]), "lower_bound", None)
-        if lower is None or not bool((torch.as_tensor(lower) >= 0).all()):
-            name, support = type(model.priors[site]).__name__, support_of(model.priors[site])
-            raise ModelError(f"'{site}' is positive; the prior {name} has support {support}, not within (0, inf)")
-
-
-def require_simplex(model: Model, site: str) -> None:
-    """Refuse priors over anything but the simplex for a site that is a vector of proportions."""
-    prior, size = model.priors[site], model._shape_of(site)[-1]
-    on_simplex = isinstance(getattr(prior, "support", None), type(constraints.simplex))
-    if not on_simplex or tuple(getattr(prior, "event_shape", ())) != (size,):
-        name = type(prior).__name__
-        raise ModelError(f"'{site}' is a point of the simplex of {size}; expected a Dirichlet or the like, not {name}")

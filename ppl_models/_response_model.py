@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_categories, check_columns
-from ppl_models._model import require_simplex
+from ppl_models._priors import require_simplex
 
 
 class Response(dist.Categorical):

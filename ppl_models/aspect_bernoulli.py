@@ -32,7 +32,8 @@ from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary, as_counts
 from ppl_models._device import device_of
 from ppl_models._errors import DataError, ModelError
-from ppl_models._model import Example, require_simplex, require_unit_interval
+from ppl_models._model import Example
+from ppl_models._priors import require_simplex, require_unit_interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -30,7 +30,8 @@ from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_matrix
 from ppl_models._device import device_of
 from ppl_models._errors import DataError, DataWarning, ModelError
-from ppl_models._model import Example, Model, require_unit_interval, support_of
+from ppl_models._model import Example, Model
+from ppl_models._priors import require_unit_interval, support_of
 from ppl_models.distributions import BernoulliVector, Flat
 
 

@@ -24,7 +24,8 @@ from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_event_counts, check_columns
 from ppl_models._device import device_of
 from ppl_models._mixture_model import MixtureModel
-from ppl_models._model import Example, require_positive
+from ppl_models._model import Example
+from ppl_models._priors import require_positive
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,7 +27,8 @@ from ppl_models import _sparse
 from ppl_models._errors import ModelError
 from ppl_models._graph_data import GraphData
 from ppl_models._graph_model import GraphModel
-from ppl_models._model import Example, require_simplex, require_unit_interval
+from ppl_models._model import Example
+from ppl_models._priors import require_simplex, require_unit_interval
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

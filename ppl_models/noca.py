@@ -26,7 +26,8 @@ from torch import Tensor
 from ppl_models._component_model import ComponentModel
 from ppl_models._data import Data, as_binary
 from ppl_models._device import device_of
-from ppl_models._model import Example, require_unit_interval
+from ppl_models._model import Example
+from ppl_models._priors import require_unit_interval
 from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
 
 

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ppl_models._data import Data
 from ppl_models._device import device_of
-from ppl_models._model import Example, require_simplex
+from ppl_models._model import Example
+from ppl_models._priors import require_simplex
 from ppl_models._response_model import ResponseModel, draw_responses
 
 

@@ -11,6 +11,7 @@ import torch
 import xarray as xr
 
 import custom_inference.arviz as conversion
+from custom_inference import draws
 from custom_inference.arviz import to_arviz
 from custom_inference.engines import Local, solve_local
 from custom_inference.fit import Fit
@@ -120,7 +121,7 @@ def test_draws_of_the_fit_are_kept_with_their_statistics(sampled):
 
 
 def test_locals_of_draws_are_left_out_where_they_are_expensive(sampled, monkeypatch):
-    monkeypatch.setattr(conversion, "_CHEAP", 10.0)
+    monkeypatch.setattr(draws, "_CHEAP", 10.0)
     assert "source" not in to_arviz(sampled).posterior
 
 

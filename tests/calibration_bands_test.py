@@ -12,7 +12,6 @@ import torch
 from pyro import poutine
 from scipy import stats
 
-import custom_inference as ci
 from benchmarks.quality._calibration_cases import one_rate
 from custom_inference.calibration._bands import (
     GRID,
@@ -26,7 +25,7 @@ from custom_inference.calibration._bands import (
 from custom_inference.calibration._densities import log_densities
 from custom_inference.calibration._labels import exchangeable, has_standard_form, matched
 from custom_inference.calibration._problem import randomised_rank
-from ppl_models import LDA, MODELS, LogisticPCA, MethodError, MixtureOfPoissons
+from ppl_models import MODELS, LogisticPCA, MixtureOfPoissons
 from tests._calibration import proper_priors, tiny
 
 #: Statistical assertions have to miss by more than this many standard errors to fail.
@@ -185,47 +184,3 @@ def test_densities_of_many_draws_at_once_are_the_programs(name, monkeypatch):
 def _refuses(*arguments, **settings):
     del arguments, settings
     raise RuntimeError("this program's course depends on values")
-
-
-def test_draws_of_variational_posteriors_are_of_independent_sites():
-    example = MixtureOfPoissons.example()
-    fit = ci.VariationalEM(guide="vb", search=None).fit(example.model, example.data, progress=False)
-    draws = ci.posterior_draws(fit, 2000, seed=1)
-    assert {s: v.shape[1:] for s, v in draws.items() if s != "assignment"} == example.model.shapes
-    assert draws["assignment"].shape == (2000, len(example.data), 3)
-    for site, value in fit.params.items():
-        error = draws[site].std(0) / len(draws[site]) ** 0.5
-        assert ((draws[site].mean(0) - value).abs() < 5 * error).all()
-    both = torch.corrcoef(torch.stack([draws["rate"][:, 0, 0], draws["mixing_proportion"][:, 0]]))
-    assert abs(float(both[0, 1])) < SIGMA / 2000**0.5  # one random state for both would make them dependent
-    assert not torch.equal(ci.posterior_draws(fit, 3, seed=2)["rate"], ci.posterior_draws(fit, 3, seed=3)["rate"])
-    drawn = fit.to_arviz(num_draws=2000).posterior
-    both = np.corrcoef(drawn["rate"].values[0, :, 0, 0], drawn["mixing_proportion"].values[0, :, 0])
-    assert abs(float(both[0, 1])) < SIGMA / 2000**0.5
-
-
-def test_draws_of_chains_are_thinned_to_their_effective_size():
-    example = MixtureOfPoissons.example()
-    model, size = example.model, 3000
-    generator = torch.Generator().manual_seed(0)
-    walk = torch.zeros(1, size, 3, example.data.num_features)
-    for t in range(1, size):  # an autoregression: one independent draw in (1 + .9) / (1 - .9) = 19
-        walk[:, t] = 0.9 * walk[:, t - 1] + torch.randn(walk[:, t].shape, generator=generator)
-    draws = {"rate": 50 + walk, "mixing_proportion": torch.full((1, size, 3), 1 / 3)}
-    params = {site: value.mean((0, 1)) for site, value in draws.items()}
-    fit = ci.Fit(model=model, params=params, elbo=torch.zeros(1), bound_name="", status="", method="walk",
-                 data=example.data, seed=0, draws=draws)  # fmt: skip
-    independent = ci.posterior_draws(fit, 200, locals_=False)
-    assert set(independent) == {"rate", "mixing_proportion"} and 80 < len(independent["rate"]) < 160
-    every = ci.posterior_draws(fit, 10**6, independent=False, locals_=False)
-    assert torch.equal(every["rate"], draws["rate"][0])
-    assert ci.posterior_draws(fit, 7)["assignment"].shape == (7, len(example.data), 3)
-
-
-def test_points_have_no_draws():
-    example = LDA.example()
-    fit = ci.VariationalEM(guide="map", max_iterations=3, search=None).fit(example.model, example.data, progress=False)
-    with pytest.raises(MethodError, match="points of topic.*NUTS"):
-        ci.posterior_draws(fit)
-    with pytest.raises(MethodError, match="num_draws = 0"):
-        ci.posterior_draws(fit, 0)

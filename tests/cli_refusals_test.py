@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import custom_inference
 from custom_inference._methods import methods_for, named_method
 from custom_inference.vem import EM, VariationalEM
-from ppl_models import NOCA, MethodError
+from ppl_models import NOCA, MethodError, ModelError
 from tests.cli_test import QUICK, done, example_frame, ppl
 
 
@@ -117,3 +118,7 @@ def test_methods_come_by_name_with_settings():
 def test_every_method_that_is_listed_for_noca_has_its_steps():
     model = NOCA.example().model
     assert {"default", "exact", "em", "factorized", "mean_field"} <= set(methods_for(model))
+    assert custom_inference.methods_for is methods_for
+    for wrong, message in ((NOCA, "the class NOCA is not a model"), ("noca", "'noca' is not a model")):
+        with pytest.raises(ModelError, match=message):
+            methods_for(wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import arviz as az
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -114,34 +113,6 @@ def test_maximum_a_posteriori_moves_towards_the_prior():
     strong = example.model.with_priors(leak=dist.Beta(200.0, 1800.0))
     fit = ci.EM().fit(strong, example.data, seed=0, progress=False)
     assert (fit.params["leak"] - 0.1).abs().max() < 0.02
-
-
-def test_nuts_agrees_with_numerical_integration():
-    """One source, one feature: posterior means of all globals by a grid, within four Monte Carlo standard errors."""
-    x = torch.tensor([[1.0]] * 9 + [[0.0]] * 6)
-    priors = {"leak": dist.Beta(1.0, 3.0), "source_prior": dist.Beta(2.0, 2.0)}
-    model = NOCA(num_components=1, num_features=1).with_priors(**priors)
-    fit = ci.NUTS(num_samples=200, warmup=100, chains=2).fit(model, x, seed=0, progress=False)
-    grid = torch.linspace(0.5 / 60, 1 - 0.5 / 60, 60)
-    pi, p, p0 = torch.meshgrid(grid, grid, grid, indexing="ij")
-    on = 1 - (1 - p0) * (1 - pi * p)
-    log_density = 9 * on.log() + 6 * (1 - on).log()
-    log_density = log_density + priors["leak"].log_prob(p0) + priors["source_prior"].log_prob(pi)
-    weight = torch.softmax(log_density.flatten(), 0)
-    for site, value in (("source_prior", pi), ("loading", p), ("leak", p0)):
-        draws = fit.draws[site].reshape(2, 200).numpy()
-        exact = float(weight @ value.flatten())
-        assert az.ess(draws) > 50
-        # With numba installed ArviZ returns an array of one element.
-        assert abs(draws.mean() - exact) < 4 * np.asarray(az.mcse(draws)).item(), site
-    assert "divergences" in fit.status
-
-
-def test_nuts_repeats_with_the_same_seed():
-    x = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
-    method = ci.NUTS(num_samples=5, warmup=5, chains=1)
-    fits = [method.fit(NOCA(num_components=1, num_features=2), x, seed=4, progress=False) for _ in range(2)]
-    assert torch.equal(fits[0].draws["loading"], fits[1].draws["loading"])
 
 
 def test_exact_treats_globals_as_asked():

@@ -11,16 +11,14 @@ import torch
 
 import custom_inference as ci
 from custom_inference import STATISTICS, posterior_predictive_check
-from custom_inference._posterior_draws import PosteriorDraws
 from custom_inference.checks._copies import Graph, Law, source_of
-from custom_inference.checks._result import _line, _standardised
+from custom_inference.draws import PosteriorDraws
 from ppl_models import (
     CVQ,
     LDA,
     MODELS,
     SBM,
     CapacityError,
-    Data,
     MethodError,
     MixtureOfBernoullis,
     MixtureOfCategoricals,
@@ -221,96 +219,6 @@ def test_hidden_dyads_have_no_edge_in_the_copies():
     found = check(quick(example.model, data), num_samples=20, keep=3)
     for copy in found.copies:
         assert not copy.toarray()[hidden[0], hidden[1]].any() and not copy.diagonal().any()
-
-
-# ----- where the latents come from ------------------------------------------------------------------------
-
-
-def test_globals_and_locals_are_drawn_jointly_where_a_fit_has_joint_draws():
-    """Gibbs draws of topics and proportions: each pair is one state of the chain."""
-    example = LDA.example()
-    fit = ci.CollapsedGibbs(num_samples=10, warmup=10, chains=2).fit(example.model, example.data, progress=False)
-    assert fit.draws is not None
-    chains, length = fit.draws["topic"].shape[:2]
-    for number, (params, local) in enumerate(PosteriorDraws(fit, chains * length)):
-        chain, draw = divmod(number, length)
-        assert torch.equal(params["topic"], fit.draws["topic"][chain, draw])
-        assert torch.equal(local, fit.draws["topic_proportion"][chain, draw])
-    draws = PosteriorDraws(fit, 20)
-    assert draws.markov and draws.source.endswith("drawn with the globals")
-
-
-def test_locals_are_inferred_at_every_draw_where_only_globals_were_drawn():
-    example = MixtureOfPoissons.example()
-    fit = ci.CollapsedGibbs(num_samples=5, warmup=5, chains=2).fit(example.model, example.data, progress=False)
-    draws = PosteriorDraws(fit, 10)
-    assert "given each draw" in draws.source
-    params, local = list(draws)[3]
-    assert torch.equal(params["rate"], fit.draws["rate"][0, 3]) and local.shape == (60, 3)
-    assert torch.equal(local.sum(-1), torch.ones(60))
-
-
-def test_draws_of_an_approximate_posterior_have_its_moments():
-    """Two sites of equal shapes: means and variances within 5 standard errors, and no correlation between sites."""
-    example = SBM.example()
-    fit = quick(example.model, example.data, "vb")
-    pairs = list(PosteriorDraws(fit, 2000))
-    assert "approximate posterior" in PosteriorDraws(fit, 2).source
-    drawn = {site: torch.stack([params[site] for params, _ in pairs]) for site in fit.globals}
-    for site, value in drawn.items():
-        error = value.std(0) / 2000**0.5
-        assert ((value.mean(0) - fit.global_posterior[site].mean).abs() < 5 * error).all()
-    both = torch.corrcoef(torch.cat([value.flatten(1) for value in drawn.values()], 1).T)
-    assert float(both[:3, 3:].abs().max()) < 5 / 2000**0.5
-
-
-def test_a_point_estimate_is_plugged_in_and_says_so(examples):
-    assert "plugged in" in PosteriorDraws(examples["noca"], 2).source
-    assert "locals: point estimates" in PosteriorDraws(examples["plsa"], 2).source
-
-
-# ----- p-values -------------------------------------------------------------------------------------------
-
-
-def test_p_values_count_ties_by_half():
-    copies = np.array([1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    line = _line(np.array(2.0), copies, None, False)
-    upper = (4 + 1.5) / 8
-    assert line["p_value"] == pytest.approx(2 * min(upper, 1 - upper))
-    inside = (8 * upper + 0.5) / 9
-    assert line["error"] == pytest.approx(2 * np.sqrt(inside * (1 - inside) / 8))
-    assert _line(np.array(3.0), np.full(8, 3.0), None, False)["p_value"] == 1.0
-    assert _line(np.array(9.0), copies, None, False)["p_value"] == 0.0
-
-
-def test_largest_deviations_are_exchangeable():
-    """Data that are one more copy: the rank of their largest deviation is uniform (chi-square, 9 df, p > .001)."""
-    rng = np.random.default_rng(8)
-    scale = np.exp(rng.normal(size=12))
-    ranks = []
-    for _ in range(300):
-        values = rng.normal(size=(20, 12)) * scale
-        line = _line(values[0], values[1:], None, False)
-        ranks.append(round(line["p_value"] * 19))
-    counts = np.bincount(np.array(ranks) // 2, minlength=10)
-    assert ((counts - 30) ** 2 / 30).sum() < 27.9
-    z, copies = _standardised(values[0], values[1:])
-    assert np.allclose(np.concatenate([z[None], copies]).mean(0), 0)
-
-
-def test_p_values_of_a_realised_discrepancy_pair_the_draws():
-    """With the globals known (drawn from their prior with the data), chi-square p-values are uniform: of 40 data sets
-    their mean is within 4 standard errors, 4 / sqrt(12 * 40) = .18, of a half."""
-    rng, upper = np.random.default_rng(9), []
-    model = MixtureOfPoissons(num_components=1, num_features=4)
-    for _ in range(40):
-        rate = torch.as_tensor(rng.gamma(2.0, 2.0, (1, 4)))
-        data = Data(x=torch.as_tensor(rng.poisson(rate.numpy().repeat(10, 0)).astype(float)))
-        fit = ci.Fit(model=model, params={"mixing_proportion": torch.ones(1), "rate": rate}, elbo=torch.zeros(1),
-                     bound_name="evidence", status="", method="known", data=data, seed=0)  # fmt: skip
-        found = check(fit, ["chi_square"], num_samples=30)
-        upper.append(float((found.predicted["chi_square"] > found.observed["chi_square"]).mean()))
-    assert abs(np.mean(upper) - 0.5) < 0.18 and np.std(upper) == pytest.approx(12**-0.5, abs=0.08)
 
 
 # ----- functions of one's own -----------------------------------------------------------------------------

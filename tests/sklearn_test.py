@@ -6,7 +6,6 @@ import pickle
 import sys
 import warnings
 
-import networkx as nx
 import numpy as np
 import pandas as pd
 import pyro.distributions as dist
@@ -27,22 +26,18 @@ from custom_inference.engines import engines_of
 from custom_inference.sklearn import (
     ESTIMATORS,
     AspectBernoulliEstimator,
-    CovariateSBMEstimator,
     CVQEstimator,
-    DegreeCorrectedSBMEstimator,
     GraphEstimator,
     LDAEstimator,
     LogisticPCAEstimator,
     MixtureOfBernoullisEstimator,
     MixtureOfCategoricalsEstimator,
     MixtureOfPoissonsEstimator,
-    MMSBEstimator,
     NOCAEstimator,
     PLSAEstimator,
     RowEstimator,
-    SBMEstimator,
 )
-from ppl_models import MODELS, NOCA, CapacityError, DataError, DataWarning, MethodError, ModelError
+from ppl_models import MODELS, NOCA, CapacityError, DataError, MethodError, ModelError
 from tests._documents import ROOT, module_for, python_blocks, run
 
 QUICK = {"random_state": 3, "settings": {"search": ci.Search(restarts=1)}}
@@ -104,8 +99,7 @@ def test_frames_in_and_out(name):
     found = estimator.transform(frame[:4])
     prefix = MODELS[name].__name__.lower()
     assert list(found.columns) == [f"{prefix}0", f"{prefix}1"] and found.shape == (4, 2)
-    assert list(estimator.feature_names_in_) == list(frame.columns) == estimator.fit_.coords[
-        example.model.feature_axis]
+    assert list(estimator.feature_names_in_) == list(frame.columns) == estimator.fit_.coords[example.model.feature_axis]
     with pytest.raises(ValueError, match="feature names should match"):
         estimator.transform(frame.rename(columns={"f0": "other"}))
     if hasattr(estimator, "predict_proba"):
@@ -170,13 +164,21 @@ def test_scaled_reals_and_a_union():
     union = FeatureUnion([("sources", sources), ("scores", LogisticPCAEstimator(2, binarize=3.0, **QUICK))])
     assert union.fit_transform(x).shape == (40, 4)
     assert list(union.get_feature_names_out()) == [
-        "sources__cvq0", "sources__cvq1", "scores__logisticpca0", "scores__logisticpca1"]
+        "sources__cvq0",
+        "sources__cvq1",
+        "scores__logisticpca0",
+        "scores__logisticpca1",
+    ]
 
 
 def test_columns_of_different_kinds():
     rng = np.random.default_rng(2)
-    frame = pd.DataFrame({**{f"b{j}": rng.integers(2, size=50) for j in range(3)},
-                          **{f"c{j}": rng.integers(4, size=50) for j in range(3)}})
+    frame = pd.DataFrame(
+        {
+            **{f"b{j}": rng.integers(2, size=50) for j in range(3)},
+            **{f"c{j}": rng.integers(4, size=50) for j in range(3)},
+        }
+    )
     columns = ColumnTransformer([
         ("binary", MixtureOfBernoullisEstimator(2, max_iterations=5, **QUICK), [f"b{j}" for j in range(3)]),
         ("answers", MixtureOfCategoricalsEstimator(3, max_iterations=5, **QUICK), [f"c{j}" for j in range(3)]),
@@ -297,49 +299,6 @@ def test_a_model_of_ones_own():
     found = Mine(3, random_state=0).fit(x)
     assert found.get_feature_names_out().tolist() == ["noca0", "noca1", "noca2"]
     assert engines_of(found.fit_.model) == engines_of(example.model)
-
-
-# ----- graphs ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_graph_estimators_say_what_the_fit_says(name):
-    example, x = example_of(name)
-    size = example.model.num_blocks
-    given = {"covariates": example.model.covariates} if name == "covariate_sbm" else {}
-    estimator = ESTIMATORS[name](size, max_iterations=3, **QUICK).fit(x, **given)
-    fit = ci.fit(example.model, x, seed=3, progress=False, max_iterations=3, search=ci.Search(restarts=1))
-    assert estimator.fit_.model.directed == example.model.directed
-    assert torch.equal(fit.params[fit.model.component_site], estimator.fit_.params[fit.model.component_site])
-    assert np.array_equal(estimator.membership_, fit.posterior.mean.numpy())
-    assert np.array_equal(estimator.labels_, estimator.membership_.argmax(1))
-    assert np.array_equal(estimator.components_, fit.model.component_matrix(fit.params).numpy())
-    sparse = clone(estimator).fit(scipy.sparse.csr_array(x), **given)
-    assert np.array_equal(sparse.labels_, estimator.labels_)
-    assert np.array_equal(pickle.loads(pickle.dumps(estimator)).labels_, estimator.labels_)
-    assert not hasattr(estimator, "score") and not hasattr(estimator, "transform")
-
-
-def test_factions_of_the_karate_club():
-    club = nx.karate_club_graph()
-    frame = nx.to_pandas_adjacency(club, weight=None).rename(index="n{}".format, columns="n{}".format)
-    estimator = DegreeCorrectedSBMEstimator(2, random_state=0)
-    labels = estimator.fit_predict(frame)
-    truth = np.array([club.nodes[node]["club"] == "Officer" for node in club])
-    assert max((labels == truth).mean(), (labels != truth).mean()) > 0.9
-    assert estimator.fit_.coords["node"][:2] == ["n0", "n1"] and not estimator.fit_.model.directed
-
-
-def test_matrices_that_are_no_graphs_of_the_model():
-    x = np.array([[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 1], [1, 0, 1, 0]], dtype=float)
-    with pytest.raises(DataError, match=r"shape \(4, 3\); expected a square adjacency matrix"):
-        SBMEstimator(2).fit(x[:, :3])
-    with pytest.raises(DataError):
-        SBMEstimator(2).fit(x * 0.5)
-    with pytest.raises(ModelError, match="no covariates"):
-        CovariateSBMEstimator(2).fit(x)
-    with pytest.warns(DataWarning, match="self loop"):
-        MMSBEstimator(2, random_state=0, max_iterations=2, settings={"search": None}).fit(x + np.eye(4))
 
 
 # ----- the text -------------------------------------------------------------------------------------------

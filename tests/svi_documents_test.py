@@ -11,27 +11,12 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceMeanField_ELBO
-from torch.autograd import gradcheck
-from torch.distributions import kl_divergence
 
 import custom_inference as ci
-from custom_inference._row_adam import RowAdam
 from custom_inference._starts import documents_a_step
 from custom_inference.guides import Amortized, MeanField
-from custom_inference.guides._dirichlet import ClosedFormELBO, GuideDirichlet
-from custom_inference.guides._globals import LogBasis, LogitBasis, SoftmaxBasis, global_kind, with_modes
-from ppl_models import (
-    LDA,
-    NOCA,
-    PLSA,
-    AspectBernoulli,
-    Data,
-    MethodError,
-    MixtureOfBernoullis,
-    MultinomialPCA,
-    _sparse,
-)
-from ppl_models._products import entry_products, sparse_product
+from custom_inference.guides._dirichlet import ClosedFormELBO
+from ppl_models import LDA, PLSA, Data, MultinomialPCA, _sparse
 from ppl_models.lda import LDAIndicator
 from tests.references import _collapsed, _topics
 from tests.references import lda as reference
@@ -73,95 +58,6 @@ def at(model, data, weight, topic_weight):
 def elbos(model, guide, data, number, **arguments):
     loss = ClosedFormELBO()
     return np.array([-loss.loss(model, guide, data.x, mask=data.mask, **arguments) for _ in range(number)])
-
-
-# ----- kernels ----------------------------------------------------------------------------------------------------
-
-
-def pattern(rows: int = 5, columns: int = 7) -> torch.Tensor:
-    x = torch.poisson(torch.full((rows, columns), 0.7))
-    x[2] = 0  # an empty row
-    return x
-
-
-def test_entry_products_are_those_of_the_dense_product():
-    x, left, right = pattern(), torch.rand(5, 3), torch.rand(3, 7)
-    expected = (left @ right)[x != 0]
-    assert torch.allclose(entry_products(left, right, _sparse.from_dense(x)), expected)
-    stacked = torch.stack([left, 2 * left])
-    assert torch.allclose(entry_products(stacked, right, _sparse.from_dense(x)), torch.stack([expected, 2 * expected]))
-    one = entry_products(left[:, None], right, _sparse.from_dense(x))  # five alternatives, each for all rows
-    assert torch.allclose(one, torch.stack([(row @ right).expand(5, 7)[x != 0] for row in left]))
-
-
-def test_entry_products_without_the_fused_kernel(monkeypatch):
-    x, left, right = pattern(), torch.rand(5, 3), torch.rand(3, 7)
-
-    def missing(*_, **__):
-        raise RuntimeError("no such kernel")
-
-    monkeypatch.setattr(torch.sparse, "sampled_addmm", missing)
-    monkeypatch.setattr("ppl_models._products._BLOCK", 4)
-    assert torch.allclose(entry_products(left, right, _sparse.from_dense(x)), (left @ right)[x != 0])
-
-
-def test_gradients_of_the_sparse_products():
-    sparse, left, right = _sparse.from_dense(pattern()), torch.rand(5, 3), torch.rand(3, 7)
-    left.requires_grad_(), right.requires_grad_()
-    assert gradcheck(lambda a, b: entry_products(a, b, sparse), (left, right))
-    dense = torch.rand(7, 4, requires_grad=True)
-    assert torch.allclose(sparse_product(sparse, dense), sparse.to_dense() @ dense)
-    assert gradcheck(lambda d: sparse_product(sparse, d), (dense,))
-
-
-def test_divergence_of_dirichlets_and_its_gradient():
-    a = (5 * torch.rand(3, 6) + 0.02).requires_grad_()
-    for b in (torch.full((6,), 0.05), 3 * torch.rand(3, 6) + 0.1):
-        prior = dist.Dirichlet(b).expand((3,)) if b.ndim == 1 else dist.Dirichlet(b)
-        plain = kl_divergence(dist.Dirichlet(a), prior)
-        assert torch.allclose(kl_divergence(GuideDirichlet(a), prior), plain)
-        at_a = a.detach().numpy()
-        expected = reference.expected_log_density(at_a, at_a) - reference.expected_log_density(at_a, b)
-        assert np.allclose(plain.detach(), expected)
-        assert gradcheck(lambda value, p=prior: kl_divergence(GuideDirichlet(value), p), (a,))
-    drawn = (torch.rand(6) + 0.1).requires_grad_()  # a prior that is itself a latent
-    assert gradcheck(lambda p: kl_divergence(GuideDirichlet(a.detach()), dist.Dirichlet(p).expand((3,))), (drawn,))
-
-
-# ----- optimiser --------------------------------------------------------------------------------------------------
-
-
-def test_row_adam_is_adam_for_dense_gradients():
-    target = torch.rand(4, 3)
-    ours, theirs = torch.zeros(4, 3, requires_grad=True), torch.zeros(4, 3, requires_grad=True)
-    optimizer, adam = RowAdam(lambda _: 0.1), torch.optim.Adam([theirs], lr=0.1)
-    for _ in range(20):
-        for value in (ours, theirs):
-            value.grad = None
-            (value - target).pow(4).sum().backward()
-        optimizer([ours])
-        adam.step()
-    assert torch.allclose(ours, theirs, atol=1e-12)
-
-
-def test_row_adam_moves_the_rows_of_sparse_gradients_alone():
-    """As if every row had an Adam of its own."""
-    value, alone = torch.zeros(5, 2, requires_grad=True), torch.zeros(5, 2, requires_grad=True)
-    optimizer, single = RowAdam(lambda _: 0.1), [RowAdam(lambda _: 0.1) for _ in range(5)]
-    rows = [alone[i].detach().clone().requires_grad_() for i in range(5)]
-    target = torch.rand(5, 2)
-    for batch in ([0, 3], [3, 1], [3, 0], [2, 3]):
-        index, before = torch.tensor(batch), value.detach().clone()
-        value.grad = None
-        (torch.nn.functional.embedding(index, value, sparse=True) - target[index]).pow(2).sum().backward()
-        optimizer([value])
-        others = [i for i in range(5) if i not in batch]
-        assert torch.equal(value[others], before[others])
-        for i in batch:
-            rows[i].grad = None
-            (rows[i] - target[i]).pow(2).sum().backward()
-            single[i]([rows[i]])
-    assert torch.allclose(value, torch.stack(rows), atol=1e-12)
 
 
 # ----- the bound --------------------------------------------------------------------------------------------------
@@ -313,60 +209,6 @@ def test_automatic_batches_cost_about_a_draw_of_the_topics():
     assert documents_a_step(lda_model(20_000, 2000), Data(x=_sparse.from_dense(thin))) == 16
 
 
-# ----- priors without a mode --------------------------------------------------------------------------------------
-
-
-def test_automatic_treatment_of_the_globals():
-    flat = PLSA.example().model
-    assert global_kind(LDA.example().model, "auto") == "dirichlet" and global_kind(flat, "auto") == "delta"
-    for kind in (NOCA, AspectBernoulli, MixtureOfBernoullis):
-        assert global_kind(kind.example().model, "auto") == "delta"
-    example = MixtureOfBernoullis.example()
-    edged = example.model.with_priors(mixing_proportion=dist.Dirichlet(torch.full((3,), 0.5)))
-    assert global_kind(edged, "auto") == "dirichlet"
-    assert global_kind(edged, "delta") == "delta"
-    with pytest.raises(MethodError, match="valid: auto, delta, dirichlet, normal"):
-        ci.SVI(globals_="points")
-    with pytest.raises(MethodError, match="for sites on the simplex"):
-        ci.SVI(globals_="dirichlet", steps=1).fit(NOCA.example().model, NOCA.example().data, progress=False)
-
-
-def test_softmax_basis_density():
-    """p(a) of p = softmax(a, 0): the Jacobian of the map from a is the product of all probabilities."""
-    gamma, a = torch.tensor([0.3, 0.8, 1.7]), torch.tensor([0.4, -1.1])
-
-    def simplex(value):
-        return torch.softmax(torch.cat([value, torch.zeros(1)]), 0)
-
-    jacobian = torch.autograd.functional.jacobian(lambda v: simplex(v)[:2], a)
-    expected = dist.Dirichlet(gamma).log_prob(simplex(a)) + torch.log(torch.linalg.det(jacobian))
-    assert torch.isclose(SoftmaxBasis(gamma).log_prob(simplex(a)), expected)
-
-
-def test_scalar_bases_have_their_modes_at_the_means():
-    """Beta(a, b) in the logit basis at a / (a + b), Gamma(a, b) in the logarithmic one at a / b."""
-    grid = torch.linspace(1e-4, 1 - 1e-4, 9999)
-    assert abs(float(grid[LogitBasis(0.3, 0.9).log_prob(grid).argmax()]) - 0.25) < 2e-4
-    assert abs(float(grid[LogBasis(0.4, 2.0).log_prob(grid).argmax()]) - 0.2) < 2e-4
-    example = MixtureOfBernoullis.example()
-    edged = with_modes(example.model.with_priors(probability=dist.Beta(0.3, 0.9)), ["probability"])
-    prior, plain = edged.prior("probability"), dist.Beta(0.3, 0.9)
-    value = torch.full((3, 6), 0.4)
-    expected = 18 * (plain.log_prob(torch.tensor(0.4)) + torch.tensor(0.4 * 0.6).log())
-    assert torch.isclose(prior.log_prob(value), expected)
-    assert with_modes(example.model, example.model.global_sites) is example.model
-
-
-@pytest.mark.parametrize(("model", "pseudo"), [(lda_model(1, 4), GAMMA), (PLSA(num_topics=1, vocabulary_size=4), 0.0)])
-def test_points_of_one_topic_are_the_smoothed_frequencies(model, pseudo):
-    """In the softmax basis under a concentration below 1, in the simplex basis from 1 on."""
-    x = corpus(num_documents=9, length=8) + 1
-    fit = ci.SVI(guide="delta", steps=500).fit(model, x, progress=False)
-    counts = torch.tensor(x).sum(0) + pseudo
-    assert torch.allclose(fit.params["topic"][0], counts / counts.sum(), atol=1e-3)
-    assert fit.bound_name == "map"
-
-
 # ----- token indicators -------------------------------------------------------------------------------------------
 
 
@@ -410,8 +252,9 @@ def test_fits_of_the_tokens_topics_are_fits_of_lda(tmp_path):
     data = example.data.rows(slice(0, 10))
     for method in (ci.SVI(steps=5), ci.SVI(guide="delta", steps=5), ci.NUTS(num_samples=4, warmup=2, chains=1)):
         fit = method.fit(kept, data, progress=False)
-        assert type(fit.model) is LDA and torch.equal(fit.model.priors["topic_proportion"].concentration[:1],
-                                                      torch.tensor([0.7]))
+        assert type(fit.model) is LDA and torch.equal(
+            fit.model.priors["topic_proportion"].concentration[:1], torch.tensor([0.7])
+        )
         assert fit.predictive(2).shape == (2, 10, 9) and fit.log_likelihood().shape == (10,)
         assert ci.Fit.load(fit.save(tmp_path / "fit")).params["topic"].shape == (3, 9)
 
@@ -442,8 +285,16 @@ def test_symmetric_priors_take_no_space_in_files(tmp_path):
         x = torch.zeros(2, words)
         x[:, :5] = 1
         model = PLSA(num_topics=1, vocabulary_size=words)
-        fit = ci.Fit(model=model, params={"topic": torch.ones(1, 1)}, elbo=torch.ones(1), bound_name="map", status="",
-                     method="", data=Data(x=_sparse.from_dense(x)), seed=0)
+        fit = ci.Fit(
+            model=model,
+            params={"topic": torch.ones(1, 1)},
+            elbo=torch.ones(1),
+            bound_name="map",
+            status="",
+            method="",
+            data=Data(x=_sparse.from_dense(x)),
+            seed=0,
+        )
         sizes.append(fit.save(tmp_path / "fit").stat().st_size)
     assert sizes[1] - sizes[0] < 20
     uneven = LDA(num_topics=2, vocabulary_size=3).with_concentration(gamma=[0.1, 0.2, 0.3])

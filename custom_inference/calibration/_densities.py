@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from custom_inference._isolation import default_dtype
 from ppl_models import Data, Model
-from ppl_models._model import support_of
+from ppl_models._priors import support_of
 
 #: Logarithms are compared after rounding: equal values that were added up in another order are ties, not differences.
 _DECIMALS = 7

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from custom_inference._isolation import default_dtype, isolated
-from custom_inference._posterior_draws import PosteriorDraws
 from custom_inference._progress import Progress
 from custom_inference.checks._copies import Source, source_of
 from custom_inference.checks._result import PredictiveCheck
 from custom_inference.checks._table import Given, Statistic, chosen
+from custom_inference.draws import PosteriorDraws
 from ppl_models import MethodError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def posterior_predictive_check(
     bar = Progress(num_samples, "posterior predictive check", enabled=progress)
     with bar, isolated(seed), default_dtype(next(iter(fit.globals.values())).dtype):
         for number, (params, local) in enumerate(draws):
-            copy = record.add(params, local, seed=draws.seed_of("copy", number))
+            copy = record.add(params, local, seed=draws.seed_of(fit.model.observed_site, number))
             record.copies += [copy] if number < keep else []
             bar.advance()
     return PredictiveCheck.of(

@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from custom_inference.checks._pointwise import Pointwise, pointwise
+from custom_inference.checks._pointwise import FEWEST, Pointwise, pointwise
 from ppl_models import MethodError
 
 if TYPE_CHECKING:
@@ -102,10 +102,11 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
 
     Warns (UserWarning, as ``arviz.loo`` does) of Pareto k above min(1 - 1 / log10(num_draws), 0.7).
 
-    Raises MethodError where the globals are points, saying what to use instead; CapacityError where it would take long.
+    Raises MethodError where the globals are points, saying what to use instead, or a chain has fewer than 25 draws;
+    CapacityError where it would take long.
     """
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 25:
-        raise MethodError(f"num_draws = {num_draws!r}, expected a whole number of at least 25, to fit a tail to")
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < FEWEST:
+        raise MethodError(f"num_draws = {num_draws!r}, expected a whole number of at least {FEWEST}, to fit a tail to")
     az = _arviz()
     scores = pointwise(fit, num_draws, seed, progress)
     found = _of_chain(az, scores) if scores.log_ratio is None else _of_approximation(az, scores)

@@ -15,9 +15,9 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
 
 from custom_inference._isolation import default_dtype, isolated
-from custom_inference._posterior_draws import PosteriorDraws
 from custom_inference._progress import Progress
 from custom_inference._score import score
+from custom_inference.draws import PosteriorDraws
 from custom_inference.engines import solve_local
 from custom_inference.guides._globals import DirichletGlobals
 from custom_inference.guides._protocol import LocalGuide
@@ -33,6 +33,8 @@ Params = dict[str, Tensor]
 #: Scores of all draws together take at most about so many products of entries and components where locals are
 #: continuous, each a fit of these; and at most so many terms (draw, dyad) of a graph.
 _PRODUCTS, _TERMS = 1e9, 1e9
+#: Draws that the tail of the weights is fitted to: at least so many.
+FEWEST = 25
 #: Draws of a guide at a time.
 _TOGETHER = 50
 
@@ -79,6 +81,8 @@ def _of_chains(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise
     chains, length = fit.draws[fit.model.global_sites[0]].shape[:2]
     each = max(1, min(int(length), num_draws // int(chains)))
     draws = PosteriorDraws(fit, int(chains) * each, seed)
+    if len(draws) < FEWEST:
+        raise MethodError(f"{len(draws)} draws by {fit.method}, expected at least {FEWEST}, to fit a tail to")
     _check_size(fit, len(draws))
     found, bound = [], "evidence"
     with Progress(len(draws), "leave-one-out", enabled=progress) as bar:
@@ -179,7 +183,7 @@ def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Par
         local = None
         if fit.model.is_graph:
             posterior = solve_local(fit.model, params, fit.data, seed=fit.seed).posterior if summed else fit.posterior
-            one = posterior.sample(1, seed=draws.seed_of("local", number))[0]
+            one = posterior.sample(1, seed=draws.seed_of(fit.model.local_site, number))[0]
             local, log_q = fit.model.local_value(one), log_q + float(posterior.log_prob(one).sum())
         yield params, local, log_q
 
@@ -188,7 +192,7 @@ def _guide_draws(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[
     """(globals, log q), some at a time: to isolate each by itself takes longer than to draw it."""
     for start in range(0, draws.num_samples, _TOGETHER):
         found = []
-        with torch.no_grad(), isolated(draws.seed_of("guide", start)), default_dtype(fit.data.x.dtype):
+        with torch.no_grad(), isolated(draws.seed_of("guide of the globals", start)), default_dtype(fit.data.x.dtype):
             for _ in range(min(_TOGETHER, draws.num_samples - start)):
                 trace = poutine.trace(inner).get_trace(fit.data.x, mask=fit.data.mask)
                 trace.compute_log_prob()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from custom_inference._capacity import allowed_bytes, require
 from custom_inference.steps._graph_rows import GraphRows, Neighbours
 from ppl_models import MMSB, MethodError
-from ppl_models._model import is_flat
+from ppl_models._priors import is_flat
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

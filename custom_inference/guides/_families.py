@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from custom_inference.guides._dirichlet import GuideDirichlet
 from ppl_models import Data, MethodError, Model
-from ppl_models._model import support_of
+from ppl_models._priors import support_of
 
 #: Keeps concentrations and scales off zero, where densities have no finite gradient.
 _EDGE = 1e-3

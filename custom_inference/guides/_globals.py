@@ -20,7 +20,7 @@ from custom_inference.guides._dirichlet import GuideDirichlet
 from custom_inference.posterior import DirichletPosterior
 from ppl_models import Data, MethodError, Model, _sparse
 from ppl_models._errors import unknown_name
-from ppl_models._model import support_of
+from ppl_models._priors import support_of
 
 #: Names of treatments of the globals beside a guide of the locals.
 GLOBAL_GUIDES = ("auto", "delta", "normal", "dirichlet")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from custom_inference.steps._protocol import Params
 from ppl_models import MethodError, Model
-from ppl_models._model import is_flat
+from ppl_models._priors import is_flat
 
 #: Probabilities are kept this far from 0 and 1 (leak > 0 is needed wherever log(1 - e^{-theta_0}) is divided by).
 FLOOR = 1e-6

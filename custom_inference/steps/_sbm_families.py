@@ -40,7 +40,7 @@ from custom_inference.steps._gamma import (
     gamma_prior,
 )
 from ppl_models import SBM, Model
-from ppl_models._model import is_flat
+from ppl_models._priors import is_flat
 
 #: Probabilities and rates are kept this far from 0 (probabilities from 1 too).
 FLOOR = 1e-10

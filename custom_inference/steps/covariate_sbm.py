@@ -30,7 +30,7 @@ from custom_inference.steps._normal import normal_parameters
 from custom_inference.steps._protocol import EXACT_UP_TO, EStep, Params, Steps
 from custom_inference.steps._weighted_logistic import fit_weighted
 from ppl_models import Data, Model
-from ppl_models._model import is_flat
+from ppl_models._priors import is_flat
 from ppl_models.distributions import all_labelings
 
 #: The name under which the shares phi are kept among the parameters and the locals.

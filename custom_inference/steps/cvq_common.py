@@ -31,7 +31,7 @@ from custom_inference.steps._beta import beta_parameters, interior, prior_mode
 from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import RealRows
 from ppl_models import MethodError, Model
-from ppl_models._model import is_flat
+from ppl_models._priors import is_flat
 
 #: Entries of the (rows, K, K) couplings of a block of rows with missing entries.
 _BLOCK_ENTRIES = 2**18

@@ -10,7 +10,7 @@ from custom_inference.steps._beta import logit_jitter
 from custom_inference.steps._protocol import EStep, Params, Steps
 from custom_inference.steps._rows import RealRows
 from ppl_models import Data, Model
-from ppl_models._model import is_flat
+from ppl_models._priors import is_flat
 
 
 class CvqSteps(Steps):

@@ -18,7 +18,7 @@ from custom_inference.steps._protocol import Params
 from custom_inference.steps._rows import BinaryRows
 from custom_inference.steps.mixture_common import FLOOR, OWN, MixtureSteps, distant_rows, equal_shares
 from ppl_models import Data, Model
-from ppl_models._model import is_flat
+from ppl_models._priors import is_flat
 
 
 @dataclass(frozen=True, kw_only=True)

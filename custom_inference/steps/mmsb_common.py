@@ -39,7 +39,7 @@ from custom_inference.steps._mmsb_dyads import Dyads, edge_sums, zero_sums
 from custom_inference.steps._protocol import Params, Steps
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
-from ppl_models._model import is_flat
+from ppl_models._priors import is_flat
 
 #: Operations of a round's dense products up to which every zero has a table of its own.
 DENSE_UP_TO = 2**32

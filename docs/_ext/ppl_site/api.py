@@ -127,7 +127,7 @@ def groups() -> list[Group]:
 _EXTENDING = "What own closed-form steps, guides and samplers are made of; see :doc:`/project/add_a_model`."
 _PROTOCOL = ("Example", "MODELS")
 #: Modules whose names are about making and handling fits.
-_FITS = ("default", "fit", "vem", "_search", "_checkpoint", "align")
+_FITS = ("default", "_methods", "fit", "vem", "_search", "_checkpoint", "align")
 
 
 def public_names() -> Iterator[Name]:
