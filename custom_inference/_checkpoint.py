@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.distributions import Distribution, Transform
 
 from custom_inference._atomic import write_tensors
 from custom_inference._loop import Position
 from custom_inference._pool import ALONE, Pool
-from ppl_models import FileFormatError, MethodError, Model
+from ppl_models import Data, FileFormatError, MethodError, Model
 
 FORMAT = "ppl-models checkpoint 1"
 
@@ -165,21 +166,44 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise FileFormatError(f"{path}: not readable as a checkpoint: {error}") from None
 
 
-def checksum(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Whole numbers that rows of data give, the same in whatever order and parts they are added up: (rows, sum).
+def checksum(data: Data, first: int = 0) -> Tensor:
+    """Whole numbers that rows of data give, which add up over parts: (rows, sum of a number for each row).
 
-    Entries are weighted by their column, so that exchanged columns show; exchanged rows do not.
+    A row's number depends on its values, their columns, what is missing, and its place (``first`` is that of the first
+    row), so that rows or entries which change places show. Of graphs the hidden dyads count too.
     """
-    from ppl_models import _sparse
+    from ppl_models import GraphData, _sparse
 
+    x = data.x
     if _sparse.is_sparse(x):
         values, column = x.values(), x.col_indices()
+        row = torch.repeat_interleave(torch.arange(len(x), device=x.device), x.crow_indices().diff())
     else:
-        if mask is not None:
-            x = torch.where(mask, x, x.new_tensor(-1.0 / 3))
-        values, column = x.flatten(), torch.arange(x.shape[1], device=x.device).repeat(len(x))
-    whole = (values.double() * 2.0**20).round().long() * (2 * column + 1)
-    return torch.stack([torch.tensor(len(x)), whole.sum().cpu()])
+        if data.mask is not None:
+            x = torch.where(data.mask, x, x.new_tensor(-1.0 / 3))
+        values, places = x.flatten(), torch.arange(x.numel(), device=x.device)
+        row, column = places // x.shape[1], places % x.shape[1]
+    weighted = (values.double() * 2.0**20).round().long() * (_mixed(column + 1) | 1)
+    each = torch.zeros(len(x), dtype=torch.int64, device=x.device).index_add_(0, row, weighted)
+    total = _mixed(each + _mixed(torch.arange(len(x), device=x.device) + (first + 1))).sum()
+    if isinstance(data, GraphData) and data.hidden is not None:
+        total = total + _mixed(_mixed(data.hidden[0] + 1) + data.hidden[1]).sum()
+    return torch.stack([torch.tensor(len(x)), total.cpu()])
+
+
+def checksum_of(blocks: Iterable[Data], first: int = 0) -> Tensor:
+    """That of all rows of blocks, which are read one after the other."""
+    total = torch.zeros(2, dtype=torch.int64)
+    for data in blocks:
+        total = total + checksum(data, first + int(total[0]))
+    return total
+
+
+def _mixed(whole: Tensor) -> Tensor:
+    """Whole numbers of 64 bits whose every bit depends on all bits of those given (splitmix64's finaliser)."""
+    for factor in (-4658895280553007687, -7723592293110705685):
+        whole = (whole ^ (whole >> 29)) * factor
+    return whole ^ (whole >> 32)
 
 
 def described(value: Any) -> str | None:
@@ -187,14 +211,22 @@ def described(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, Model):
-        priors = {site: [type(prior).__name__, _numbers(prior)] for site, prior in value.priors.items()}
+        priors = {site: _numbers(prior) for site, prior in value.priors.items()}
         return f"{type(value).__name__} {fingerprint(repr((value.settings(), priors)))}"
     return str(fingerprint(repr({site: one.flatten().tolist() for site, one in value.items()})))
 
 
-def _numbers(prior: Any) -> dict[str, Any]:
+def _numbers(prior: Any) -> list[Any]:
+    """The kind of a distribution, its numbers, and those of what it is made of (``base_dist``, transforms, mixtures)."""
     names = [n for n in getattr(prior, "arg_constraints", {}) if n in vars(prior) or hasattr(type(prior), n)]
-    return {n: torch.as_tensor(getattr(prior, n)).flatten().tolist() for n in names}
+    found = {n: torch.as_tensor(getattr(prior, n)).flatten().tolist() for n in names}
+    for name, part in vars(prior).items():
+        parts = part if isinstance(part, list | tuple) else [part]
+        if parts and all(isinstance(one, Distribution | Transform) for one in parts):
+            found[name] = [_numbers(one) for one in parts]
+        elif isinstance(prior, Transform) and isinstance(part, int | float | Tensor):
+            found[name] = torch.as_tensor(part).flatten().tolist()
+    return [type(prior).__name__, found]
 
 
 def fingerprint(text: str) -> int:
