@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributions import Distribution, Transform
 
-from custom_inference._atomic import write_tensors
+from custom_inference._atomic import digest, write_tensors
 from custom_inference._loop import Position
 from custom_inference._pool import ALONE, Pool
 from ppl_models import Data, FileFormatError, MethodError, Model
@@ -85,11 +85,11 @@ class Keeper:
         has_locals = [at.state[1] is not None, at.fallback is not None and at.fallback[1] is not None]
         about |= {"problem": self.problem, "has_locals": has_locals, "sites": list(at.state[0])}
         if self.pool.size > 1:
-            write_tensors(self._own(len(at.trace)), tensors, {"format": FORMAT, "about": "{}"})
+            write_tensors(self._own(len(at.trace)), tensors, _header("{}", tensors))
             self.pool.wait()  # all have written theirs before the main file says so
             tensors = {}
         if self.pool.rank == 0:
-            write_tensors(self.path, tensors, {"format": FORMAT, "about": json.dumps(about)})
+            write_tensors(self.path, tensors, _header(json.dumps(about), tensors))
         self.pool.wait()  # and the main file says so before the old ones go
         if self.kept is not None:
             self.kept(at)
@@ -155,14 +155,23 @@ def _state(parts: dict[str, Tensor], has_locals: bool, sites: list[str]) -> Any:
     return {site: parts[f"params/{site}"] for site in sites}, (locals_ if has_locals else None)
 
 
+def _header(about: str, tensors: dict[str, Tensor]) -> dict[str, str]:
+    return {"format": FORMAT, "about": about, "digest": digest(about, tensors)}
+
+
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as archive:
             header = archive.metadata() or {}
             if header.get("format") != FORMAT:
                 raise FileFormatError(f"{path}: not a checkpoint (format {header.get('format')!r})")
-            return {key: archive.get_tensor(key) for key in archive.keys()}, json.loads(header["about"])  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError, KeyError, OSError) as error:
+            tensors = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118
+        if header.get("digest") != digest(header["about"], tensors):
+            raise FileFormatError(f"{path}: damaged: its contents are not those that were written")
+        return tensors, json.loads(header["about"])
+    except FileFormatError:
+        raise
+    except (SafetensorError, KeyError, OSError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"{path}: not readable as a checkpoint: {error}") from None
 
 

@@ -174,3 +174,14 @@ def test_all_blocks_are_of_the_problem_and_files_of_others_are_left_alone(tmp_pa
     stray.write_text("")
     method.fit(example.model, RowBlocks.of(x, 10), progress=False)
     assert stray.exists()
+
+
+def test_damage_is_noticed(tmp_path):
+    example, path = MODELS["noca"].example(), tmp_path / "state"
+    method = EM(checkpoint=Checkpoint(path=path, every=1), max_iterations=4, search=None)
+    method.fit(example.model, example.data, progress=False)
+    content = path.read_bytes()
+    for place in range(9, len(content), max(1, len(content) // 150)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with pytest.raises(FileFormatError):
+            method.fit(example.model, example.data, progress=False)
