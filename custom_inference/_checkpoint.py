@@ -66,7 +66,8 @@ class Keeper:
     def __post_init__(self) -> None:
         self.path = Path(self.settings.path)
         [total] = self.pool.total(self.data)
-        self.problem = {**self.problem, "data": [int(part) for part in total], "processes": self.pool.size}
+        # The number of processes first: the places of rows, by which data are told, are those in a process's part.
+        self.problem = {**self.problem, "processes": self.pool.size, "data": [int(part) for part in total]}
 
     # ----- writing ------------------------------------------------------------------------------------------------
 
