@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.distributions import Distribution, Transform
 
-from custom_inference._atomic import write_tensors
+from custom_inference._atomic import digest, write_tensors
 from custom_inference._loop import Position
 from custom_inference._pool import ALONE, Pool
-from ppl_models import FileFormatError, MethodError, Model
+from ppl_models import Data, FileFormatError, MethodError, Model
 
 FORMAT = "ppl-models checkpoint 1"
 
@@ -65,7 +66,8 @@ class Keeper:
     def __post_init__(self) -> None:
         self.path = Path(self.settings.path)
         [total] = self.pool.total(self.data)
-        self.problem = {**self.problem, "data": [int(part) for part in total], "processes": self.pool.size}
+        # The number of processes first: the places of rows, by which data are told, are those in a process's part.
+        self.problem = {**self.problem, "processes": self.pool.size, "data": [int(part) for part in total]}
 
     # ----- writing ------------------------------------------------------------------------------------------------
 
@@ -84,11 +86,11 @@ class Keeper:
         has_locals = [at.state[1] is not None, at.fallback is not None and at.fallback[1] is not None]
         about |= {"problem": self.problem, "has_locals": has_locals, "sites": list(at.state[0])}
         if self.pool.size > 1:
-            write_tensors(self._own(len(at.trace)), tensors, {"format": FORMAT, "about": "{}"})
+            write_tensors(self._own(len(at.trace)), tensors, _header("{}", tensors))
             self.pool.wait()  # all have written theirs before the main file says so
             tensors = {}
         if self.pool.rank == 0:
-            write_tensors(self.path, tensors, {"format": FORMAT, "about": json.dumps(about)})
+            write_tensors(self.path, tensors, _header(json.dumps(about), tensors))
         self.pool.wait()  # and the main file says so before the old ones go
         if self.kept is not None:
             self.kept(at)
@@ -154,32 +156,64 @@ def _state(parts: dict[str, Tensor], has_locals: bool, sites: list[str]) -> Any:
     return {site: parts[f"params/{site}"] for site in sites}, (locals_ if has_locals else None)
 
 
+def _header(about: str, tensors: dict[str, Tensor]) -> dict[str, str]:
+    return {"format": FORMAT, "about": about, "digest": digest(about, tensors)}
+
+
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as archive:
             header = archive.metadata() or {}
             if header.get("format") != FORMAT:
                 raise FileFormatError(f"{path}: not a checkpoint (format {header.get('format')!r})")
-            return {key: archive.get_tensor(key) for key in archive.keys()}, json.loads(header["about"])  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError, KeyError, OSError) as error:
+            tensors = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118
+        if header.get("digest") != digest(header["about"], tensors):
+            raise FileFormatError(f"{path}: damaged: its contents are not those that were written")
+        return tensors, json.loads(header["about"])
+    except FileFormatError:
+        raise
+    except (SafetensorError, KeyError, OSError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"{path}: not readable as a checkpoint: {error}") from None
 
 
-def checksum(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Whole numbers that rows of data give, the same in whatever order and parts they are added up: (rows, sum).
+def checksum(data: Data, first: int = 0) -> Tensor:
+    """Whole numbers that rows of data give, which add up over parts: (rows, sum of a number for each row).
 
-    Entries are weighted by their column, so that exchanged columns show; exchanged rows do not.
+    A row's number depends on its values, their columns, what is missing, and its place (``first`` is that of the first
+    row), so that rows or entries which change places show. Of graphs the hidden dyads count too.
     """
-    from ppl_models import _sparse
+    from ppl_models import GraphData, _sparse
 
+    x = data.x
     if _sparse.is_sparse(x):
         values, column = x.values(), x.col_indices()
+        row = torch.repeat_interleave(torch.arange(len(x), device=x.device), x.crow_indices().diff())
     else:
-        if mask is not None:
-            x = torch.where(mask, x, x.new_tensor(-1.0 / 3))
-        values, column = x.flatten(), torch.arange(x.shape[1], device=x.device).repeat(len(x))
-    whole = (values.double() * 2.0**20).round().long() * (2 * column + 1)
-    return torch.stack([torch.tensor(len(x)), whole.sum().cpu()])
+        if data.mask is not None:
+            x = torch.where(data.mask, x, x.new_tensor(-1.0 / 3))
+        values, places = x.flatten(), torch.arange(x.numel(), device=x.device)
+        row, column = places // x.shape[1], places % x.shape[1]
+    weighted = (values.double() * 2.0**20).round().long() * (_mixed(column + 1) | 1)
+    each = torch.zeros(len(x), dtype=torch.int64, device=x.device).index_add_(0, row, weighted)
+    total = _mixed(each + _mixed(torch.arange(len(x), device=x.device) + (first + 1))).sum()
+    if isinstance(data, GraphData) and data.hidden is not None:
+        total = total + _mixed(_mixed(data.hidden[0] + 1) + data.hidden[1]).sum()
+    return torch.stack([torch.tensor(len(x)), total.cpu()])
+
+
+def checksum_of(blocks: Iterable[Data], first: int = 0) -> Tensor:
+    """That of all rows of blocks, which are read one after the other."""
+    total = torch.zeros(2, dtype=torch.int64)
+    for data in blocks:
+        total = total + checksum(data, first + int(total[0]))
+    return total
+
+
+def _mixed(whole: Tensor) -> Tensor:
+    """Whole numbers of 64 bits whose every bit depends on all bits of those given (splitmix64's finaliser)."""
+    for factor in (-4658895280553007687, -7723592293110705685):
+        whole = (whole ^ (whole >> 29)) * factor
+    return whole ^ (whole >> 32)
 
 
 def described(value: Any) -> str | None:
@@ -187,14 +221,22 @@ def described(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, Model):
-        priors = {site: [type(prior).__name__, _numbers(prior)] for site, prior in value.priors.items()}
+        priors = {site: _numbers(prior) for site, prior in value.priors.items()}
         return f"{type(value).__name__} {fingerprint(repr((value.settings(), priors)))}"
     return str(fingerprint(repr({site: one.flatten().tolist() for site, one in value.items()})))
 
 
-def _numbers(prior: Any) -> dict[str, Any]:
+def _numbers(prior: Any) -> list[Any]:
+    """The kind of a distribution, its numbers, and those of what it is made of (``base_dist``, transforms, mixtures)."""
     names = [n for n in getattr(prior, "arg_constraints", {}) if n in vars(prior) or hasattr(type(prior), n)]
-    return {n: torch.as_tensor(getattr(prior, n)).flatten().tolist() for n in names}
+    found = {n: torch.as_tensor(getattr(prior, n)).flatten().tolist() for n in names}
+    for name, part in vars(prior).items():
+        parts = part if isinstance(part, list | tuple) else [part]
+        if parts and all(isinstance(one, Distribution | Transform) for one in parts):
+            found[name] = [_numbers(one) for one in parts]
+        elif isinstance(prior, Transform) and isinstance(part, int | float | Tensor):
+            found[name] = torch.as_tensor(part).flatten().tolist()
+    return [type(prior).__name__, found]
 
 
 def fingerprint(text: str) -> int:

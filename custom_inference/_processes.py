@@ -6,7 +6,6 @@ any thread was started: the first worker costs one import, the others next to no
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import pickle
@@ -137,9 +136,8 @@ def run_all(target: Callable[..., None], each: Sequence[tuple[Any, ...]], *, gra
 
 def stop(processes: Sequence[Any]) -> None:
     """Kill what is still running, and wait for its end."""
-    for process in processes:
-        with contextlib.suppress(ValueError, AssertionError):  # one that was never started
-            process.kill()
-    for process in processes:
-        with contextlib.suppress(ValueError, AssertionError):
-            process.join()
+    started = [process for process in processes if process.pid is not None]  # Ctrl-C may come before all are
+    for process in started:
+        process.kill()
+    for process in started:
+        process.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from custom_inference._atomic import digest
 from custom_inference._store_check import rebuilt
 from custom_inference._store_priors import prior_to_json
 from custom_inference.posterior import (
@@ -53,7 +53,7 @@ def save(fit: Fit, path: Path) -> Path:
         **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
     }
     tensors, text = _tensors(fit), json.dumps(meta)
-    header = {"format": FORMAT, "fit": text, "digest": _digest(text, tensors)}
+    header = {"format": FORMAT, "fit": text, "digest": digest(text, tensors)}
     with written(path) as temporary:
         save_file(tensors, temporary, metadata=header)
     return path
@@ -64,16 +64,6 @@ def _label(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_label(one) for one in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)
-
-
-def _digest(text: str, tensors: dict[str, Tensor]) -> str:
-    """SHA-256 of all that a file says: what tells damage that leaves a file readable."""
-    digest = hashlib.sha256(text.encode())
-    for name, value in sorted(tensors.items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        flat = value.new_empty(value.numel()).copy_(value.flatten())  # a single entry may keep an odd stride
-        digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _tensors(fit: Fit) -> dict[str, Tensor]:
@@ -147,7 +137,7 @@ def load(path: Path) -> dict[str, Any]:
             tensors = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118
         text = header["fit"]
         # Files of earlier versions carry no digest.
-        if header.get("digest", "") not in ("", _digest(text, tensors)):
+        if header.get("digest", "") not in ("", digest(text, tensors)):
             raise FileFormatError("damaged: its contents are not those that were saved")
         return rebuilt(json.loads(text), tensors)
     except (SafetensorError, LookupError, OSError, ValueError, RecursionError, RuntimeError) as error:

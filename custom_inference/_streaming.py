@@ -99,7 +99,7 @@ class StreamedRows(ReadRows):
         self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="ppl-locals-")
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._generations = max((_generation(path) for path in self._folder.iterdir()), default=0)
+        self._generations = max(map(_generation, self._files()), default=0)
         self._before: int | None = None
         self._pinned: int | None = None
 
@@ -162,6 +162,10 @@ class StreamedRows(ReadRows):
         found = steps.e_step(params, self.search_rows, generator=generator).statistics
         return {name: value * (len(self) / len(self.search_rows)) for name, value in found.items()}
 
+    def _files(self) -> list[Path]:
+        """What E steps wrote; others' files in the folder are left alone."""
+        return [path for path in self._folder.glob("*-*.safetensors") if _generation(path) >= 0]
+
     def _file(self, generation: int, block: int) -> Path:
         return self._folder / f"{generation}-{block}.safetensors"
 
@@ -172,7 +176,7 @@ class StreamedRows(ReadRows):
         return {name: value.to(self.like.device) for name, value in load_file(path).items()}
 
     def _forget(self, needed: set[int | None]) -> None:
-        for path in self._folder.iterdir():
+        for path in self._files():
             if _generation(path) not in needed:
                 path.unlink()
 
@@ -188,7 +192,8 @@ class StreamedRows(ReadRows):
 
 
 def _generation(path: Path) -> int:
-    return int(path.name.split("-")[0])
+    first = path.name.split("-")[0]
+    return int(first) if first.isdecimal() else -1
 
 
 def run_streaming(

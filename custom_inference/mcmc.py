@@ -157,7 +157,8 @@ class NUTS:
                 hook_fn=heard,
             )
             mcmc.run()
-        return mcmc.get_samples(), len(divergent)
+        # By chain: to join chains, Pyro reshapes, and fails at sites without entries (the simplex of one component).
+        return {site: value[0] for site, value in mcmc.get_samples(group_by_chain=True).items()}, len(divergent)
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """Given the globals the codes are summed out: the exact posterior."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from custom_inference._accelerate import ACCELERATIONS
-from custom_inference._checkpoint import Checkpoint, Keeper, checksum, described, fingerprint
+from custom_inference._checkpoint import Checkpoint, Keeper, checksum_of, described, fingerprint
 from custom_inference._fitting import Fitting
 from custom_inference._isolation import keeps_modes
 from custom_inference._loop import Run
@@ -141,7 +141,7 @@ class VariationalEM:
         bar = Progress(None, self.name, enabled=progress)
         with bar, torch.no_grad(), StreamedRows(BlockReader(steps, model, source, **settings), self._folder()) as rows:
             steps.check(model, rows.first_rows)
-            keeper = self._keeper(model, rows.first, seed, start, generator)
+            keeper = self._keeper(model, rows, seed, start, generator)
             if keeper is not None:
                 keeper.kept = rows.pin
             run = Fitting(self, model, steps, rows, generator, bar, keeper).run(start)
@@ -155,16 +155,21 @@ class VariationalEM:
         return None if settings is None else Path(f"{settings.path}.locals")
 
     def _keeper(
-        self, model: Model, data: Data, seed: int, init: Any, generator: torch.Generator, pool: Pool = ALONE
+        self, model: Model, data: Any, seed: int, init: Any, generator: torch.Generator, pool: Pool = ALONE
     ) -> Keeper | None:
-        """What writes and reads the checkpoints of this very problem."""
+        """What writes and reads the checkpoints of this very problem; data: in memory, or ``StreamedRows``, all of
+        which are read once for it."""
         settings = Checkpoint.of(self.checkpoint)
         if settings is None:
             return None
         # A longer fit may go on from a shorter one.
         method = fingerprint(repr(replace(self, checkpoint=None, max_iterations=1, tolerance=1.0)))
         problem = {"model": described(model), "method": method, "seed": seed, "init": described(init)}
-        return Keeper(settings, problem, checksum(data.x, data.mask), generator, pool)
+        streamed = isinstance(data, StreamedRows)
+        dtype = str((data.first if streamed else data).x.dtype)
+        problem |= {"dtype": dtype, "rows": "blocks" if streamed else "in memory"}
+        total = checksum_of(data.reader.data() if streamed else [data], pool.rank << 40)
+        return Keeper(settings, problem, total, generator, pool)
 
     def _result(
         self, model: Model, data: Data, steps: Steps, rows: Any, run: Run, seed: int

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from custom_inference import EM, Checkpoint, VariationalEM, _loop
-from ppl_models import MODELS, FileFormatError, MethodError, RowBlocks
+from custom_inference._checkpoint import checksum, checksum_of, described
+from ppl_models import MODELS, Data, FileFormatError, GraphData, MethodError, RowBlocks
 
 CASES = {
     "noca exact": ("noca", EM(max_iterations=25, tolerance=1e-12)),
@@ -124,3 +125,63 @@ def test_fits_from_blocks_go_on_too(batch_size, tmp_path):
     short.fit(example.model, source, progress=False)
     again = kept.fit(example.model, source, progress=False)
     torch.testing.assert_close(again.elbo, whole.elbo, rtol=1e-12, atol=1e-12)
+
+
+def test_rows_of_the_same_columns_are_other_data(tmp_path):
+    example, path = MODELS["noca"].example(), tmp_path / "state"
+    EM(checkpoint=path).fit(example.model, example.data, progress=False)
+    generator = torch.Generator().manual_seed(0)
+    shuffled = example.data.x.clone()
+    for j in range(shuffled.shape[1]):
+        shuffled[:, j] = shuffled[torch.randperm(len(shuffled), generator=generator), j]
+    for other in (shuffled, example.data.x.flip(0)):
+        with pytest.raises(MethodError, match="another problem: data was"):
+            EM(checkpoint=path).fit(example.model, other, progress=False)
+    with pytest.raises(MethodError, match="another problem: dtype was 'torch.float64', now 'torch.float32'"):
+        EM(checkpoint=path).fit(example.model, example.data, dtype=torch.float32, progress=False)
+
+
+def test_checksums_add_up_and_know_hidden_dyads():
+    x = torch.rand(9, 3, dtype=torch.float64).round(decimals=1)
+    whole = checksum(Data(x=x))
+    assert torch.equal(checksum_of([Data(x=x[:4]), Data(x=x[4:])]), whole)
+    assert torch.equal(checksum(Data(x=x.to_sparse_csr())), whole)
+    graph = MODELS["mmsb"].example().data
+    other = [GraphData(x=graph.x, hidden=torch.tensor(pair), directed=graph.directed) for pair in ([[0], [1]], [[0], [2]])]
+    assert len({int(checksum(one)[1]) for one in (graph, *other)}) == 3
+
+
+def test_numbers_of_wrapped_priors_tell_models_apart():
+    model = MODELS["noca"].example().model
+    first, second = (
+        described(model.with_priors(leak=dist.Beta(torch.full(model.shapes["leak"], a), 9.0).to_event(1)))
+        for a in (1.0, 2.0)
+    )
+    assert first != second
+
+
+def test_all_blocks_are_of_the_problem_and_files_of_others_are_left_alone(tmp_path):
+    example, path = MODELS["lda"].example(), tmp_path / "state"
+    x = example.data.x
+    method = VariationalEM(guide="vb", max_iterations=4, tolerance=1e-12, checkpoint=Checkpoint(path=path, every=2))
+    method.fit(example.model, RowBlocks.of(x, 10), progress=False)
+    for other in (torch.cat([x[:10], x[10:].flip(0)]), x[:-1]):
+        with pytest.raises(MethodError, match="another problem: data was"):
+            method.fit(example.model, RowBlocks.of(other, 10), progress=False)
+    with pytest.raises(MethodError, match="another problem: rows was 'blocks', now 'in memory'"):
+        method.fit(example.model, x, progress=False)
+    stray = tmp_path / "state.locals" / ".DS_Store"
+    stray.write_text("")
+    method.fit(example.model, RowBlocks.of(x, 10), progress=False)
+    assert stray.exists()
+
+
+def test_damage_is_noticed(tmp_path):
+    example, path = MODELS["noca"].example(), tmp_path / "state"
+    method = EM(checkpoint=Checkpoint(path=path, every=1), max_iterations=4, search=None)
+    method.fit(example.model, example.data, progress=False)
+    content = path.read_bytes()
+    for place in range(9, len(content), max(1, len(content) // 150)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with pytest.raises(FileFormatError):
+            method.fit(example.model, example.data, progress=False)

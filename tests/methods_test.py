@@ -13,7 +13,17 @@ from pyro.optim import Adam
 import custom_inference as ci
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
-from ppl_models import NOCA, CapacityError, DataError, DataWarning, FileFormatError, MethodError, ModelError, datasets
+from ppl_models import (
+    MODELS,
+    NOCA,
+    CapacityError,
+    DataError,
+    DataWarning,
+    FileFormatError,
+    MethodError,
+    ModelError,
+    datasets,
+)
 from tests.references import noca as reference
 
 
@@ -314,3 +324,10 @@ def test_bic_is_the_papers():
     fit = ci.fit(example.model, example.data, progress=False)
     expected = reference.bic(float(fit.evidence.sum()), 3, 6, 60)
     assert np.isclose(fit.bic(), expected)
+
+
+def test_chains_of_one_component_have_its_proportion():
+    model = MODELS["mixture_of_poissons"](num_components=1, num_features=2)
+    found = ci.NUTS(num_samples=8, warmup=8, chains=1).fit(model, torch.ones(5, 2), progress=False)
+    assert found.draws is not None
+    assert torch.equal(found.draws["mixing_proportion"], torch.ones(1, 8, 1, dtype=torch.float64))

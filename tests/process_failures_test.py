@@ -282,3 +282,8 @@ def test_a_script_without_a_guard_is_told_so(tmp_path):
     assert run.returncode == 1
     assert run.stderr.count("Traceback") == 1, run.stderr
     assert 'if __name__ == "__main__":' in run.stderr
+
+
+def test_processes_that_were_never_started_are_no_hindrance():
+    processes = [_processes.context().Process(target=print) for _ in range(2)]
+    _processes.stop(processes)  # as where Ctrl-C comes before all have begun

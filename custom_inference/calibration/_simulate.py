@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.calibration._densities import log_densities
 from custom_inference.calibration._labels import exchangeable, has_standard_form, matched
 from custom_inference.calibration._problem import Drawn, Problem, Simulated, randomised_rank
 from custom_inference.draws import posterior_draws
 from ppl_models import DataError, DataWarning, MethodError, Model
+from ppl_models._model import support_of
 
 #: Data sets that a method may refuse in a row.
 _ATTEMPTS = 50
+#: Proportions are compared after rounding.
+_DECIMALS = 12
 Values = dict[str, Tensor]
 
 
@@ -67,7 +71,7 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     each = [{site: value[i] for site, value in stacked.items()} for i in range(len(stacked[model.local_site]))]
     found = log_densities(model, stacked, drawn.data) | _user_quantities(problem, each, drawn)
     each = _named_alike(model, each, fit.params, seeds["labels"])
-    values = {site: torch.stack([one[site] for one in each]) for site in truth}
+    values = {site: _to_rounding(model, site, torch.stack([one[site] for one in each])) for site in truth}
     values[model.local_site] = one_hot(model, values[model.local_site])
     return values | found
 
@@ -80,6 +84,12 @@ def _named_alike(model: Model, each: Sequence[Values], params: Values, seed: int
         return list(each)
     generator = torch.Generator().manual_seed(seed)
     return [matched(model, one, params, generator) for one in each]
+
+
+def _to_rounding(model: Model, site: str, value: Tensor) -> Tensor:
+    """Proportions that are equal but for rounding are ties, as the only one of one component, which is 1."""
+    simplex = site in model.priors and support_of(model.priors[site]) is constraints.simplex
+    return torch.round(value, decimals=_DECIMALS) if simplex else value
 
 
 def one_hot(model: Model, local: Tensor) -> Tensor:

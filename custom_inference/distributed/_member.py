@@ -124,7 +124,7 @@ def _streamed(problem: Problem, source: RowBlocks, steps: Steps, pool: Pool, bar
         folder = None if folder is None else folder.with_name(f"{folder.name}.{pool.rank}")
     with StreamedRows(BlockReader(steps, model, own, **problem.settings), folder) as rows:
         steps.check(model, rows.first_rows)
-        keeper = method._keeper(model, rows.first, problem.seed, problem.init, generator, pool)
+        keeper = method._keeper(model, rows, problem.seed, problem.init, generator, pool)
         if keeper is not None:
             keeper.kept = rows.pin
 
