@@ -22,6 +22,8 @@ from typing import Any
 from ppl_models._atomic import write_text
 
 RESULTS = Path(__file__).parent / "results"
+#: What ``--quick`` runs write, which are no results.
+QUICK = RESULTS / "quick"
 
 
 @dataclass

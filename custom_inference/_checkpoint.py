@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.distributions import Distribution, Transform
 from custom_inference._atomic import digest, write_tensors
 from custom_inference._loop import Position
 from custom_inference._pool import ALONE, Pool
+from custom_inference._settings import require_whole
 from ppl_models import Data, FileFormatError, MethodError, Model
 
 FORMAT = "ppl-models checkpoint 1"
@@ -39,8 +41,11 @@ class Checkpoint:
     every: int = 10
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise MethodError(f"every = {self.every}, expected at least 1")
+        require_whole("every", self.every)
+        if not isinstance(self.path, str | PathLike):
+            raise MethodError(f"checkpoint = {self.path!r}, expected the path of a file, or a Checkpoint")
+        if Path(self.path).is_dir():
+            raise MethodError(f"checkpoint = {str(self.path)!r} is a folder, expected the path of a file")
 
     @classmethod
     def of(cls, given: str | Path | Checkpoint | None) -> Checkpoint | None:
@@ -227,7 +232,7 @@ def described(value: Any) -> str | None:
 
 
 def _numbers(prior: Any) -> list[Any]:
-    """The kind of a distribution, its numbers, and those of what it is made of (``base_dist``, transforms, mixtures)."""
+    """The kind of a distribution, its numbers, and those of what it is made of: its base, transforms, a mixture's."""
     names = [n for n in getattr(prior, "arg_constraints", {}) if n in vars(prior) or hasattr(type(prior), n)]
     found = {n: torch.as_tensor(getattr(prior, n)).flatten().tolist() for n in names}
     for name, part in vars(prior).items():

@@ -17,8 +17,9 @@ from custom_inference.mcmc import NUTS
 from custom_inference.svi import SVI
 from custom_inference.tempered import TemperedEM
 from custom_inference.vem import EM, VariationalEM, named_guide
-from ppl_models import Data, MethodError, Model, ModelError
+from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
+from ppl_models._model import require_model
 from ppl_models._row_blocks import RowBlocks
 
 
@@ -48,6 +49,7 @@ class Default:
 
     def fit(self, model: Model, data: Any, *, mask: Any = None, dtype: Any = torch.float64, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
+        require_model(model)
         if isinstance(data, RowBlocks):
             return self._chosen(model, None).fit(model, data, mask=mask, dtype=dtype, **arguments)
         checked = model.prepare(data, mask=mask, dtype=dtype)
@@ -119,9 +121,7 @@ def methods_for(model: Model) -> list[str]:
 
     They are what ``fit(model, x, method=...)`` and the command line take. Raises ModelError for what is no model.
     """
-    if not isinstance(model, Model):
-        found = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
-        raise ModelError(f"{found} is not a model; expected an instance, such as CVQ(num_components=3, num_features=8)")
+    require_model(model)
     engines, names = engines_of(model), []
     for name, make in METHODS.items():
         method = make()

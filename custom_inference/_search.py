@@ -15,6 +15,7 @@ from torch import Tensor
 
 from custom_inference._loop import Run, linear_schedule, run_em
 from custom_inference._progress import Progress
+from custom_inference._settings import require_whole
 from custom_inference.steps._protocol import Params, Steps
 from ppl_models import MethodError, Model
 
@@ -50,9 +51,9 @@ class Search:
     processes: int | None = None
 
     def __post_init__(self) -> None:
-        counts = self.restarts, self.agree, self.rows, self.settle, self.processes
-        if any(value is not None and value < 1 for value in counts):
-            raise MethodError("restarts, agree, rows, settle and processes must be at least 1")
+        for name in ("restarts", "agree", "rows", "settle", "processes"):
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name))
         if not 0 < self.temperature <= 1:
             raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
 

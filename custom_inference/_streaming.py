@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from custom_inference._loop import Position, Run, Watcher
+from custom_inference._pool import Pool
 from custom_inference._progress import Progress
 from custom_inference._stepwise import Rates, Stepwise, require_additive
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import Params, ReadRows
-from ppl_models import Data, DataError, Model
+from ppl_models import Data, DataError, FileFormatError, Model
 from ppl_models._data import concatenated
 from ppl_models._row_blocks import RowBlocks
 
@@ -88,7 +90,7 @@ class StreamedRows(ReadRows):
     """The rows of a source, one block in memory at a time; what an E step goes on from of each block is kept on disk.
 
     folder: where these files stay, for checkpoints; by default they go when the fit ends. The driver's locals are
-    ``{"generation": g}``: the files that the g-th E step wrote.
+    ``{"generation": g, "files": n}``: the n files that the g-th E step wrote.
     """
 
     def __init__(self, reader: BlockReader, folder: Path | None = None):
@@ -100,7 +102,7 @@ class StreamedRows(ReadRows):
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._generations = max(map(_generation, self._files()), default=0)
-        self._before: int | None = None
+        self._before: dict[str, Tensor] | None = None
         self._pinned: int | None = None
 
     def __enter__(self) -> Self:
@@ -123,18 +125,26 @@ class StreamedRows(ReadRows):
 
     def e_step(self, steps: Steps, params: Params, locals_: dict[str, Tensor] | None, **settings: Any) -> EStep:
         self._generations += 1
-        before = None if not locals_ else int(locals_["generation"])
+        before = locals_ or None
         step = self._pass(steps, params, before, settings)
-        if not self.reader.masks and steps.pool.count(float(self.reader.has_missing)):
-            self.reader.masks = True  # once in a fit: from now on every block of every process has a mask
+        if self.settle_masks(steps.pool):
             step = self._pass(steps, params, before, settings)
         self._before = before
-        self._forget({before, self._generations, self._pinned})
+        self._forget({before and int(before["generation"]), self._generations, self._pinned})
         return step
 
-    def _pass(self, steps: Steps, params: Params, before: int | None, settings: dict[str, Any]) -> EStep:
+    def settle_masks(self, pool: Pool) -> bool:
+        """After all blocks were seen: whether every block of every process has a mask from now on, which is new."""
+        if self.reader.masks or not pool.count(float(self.reader.has_missing)):
+            return False
+        self.reader.masks = True
+        return True
+
+    def _pass(
+        self, steps: Steps, params: Params, before: dict[str, Tensor] | None, settings: dict[str, Any]
+    ) -> EStep:
         total: dict[str, Tensor] = {}
-        bounds = []
+        bounds, files = [], 0
         for number, data in enumerate(self.reader.data()):
             if number and self.reader.has_missing and not self.reader.masks:
                 break  # to be read again with masks
@@ -143,14 +153,15 @@ class StreamedRows(ReadRows):
             if step.locals:
                 plain = {name: value.cpu().contiguous() for name, value in step.locals.items()}
                 save_file(plain, self._file(self._generations, number))
+                files += 1
             total = {k: total[k] + v if k in total else v for k, v in step.statistics.items()}
             bounds.append(step.bound.double().sum())
-        return EStep(total, {"generation": torch.tensor(self._generations)}, torch.stack(bounds).sum().reshape(1))
+        written = {"generation": torch.tensor(self._generations), "files": torch.tensor(files)}
+        return EStep(total, written, torch.stack(bounds).sum().reshape(1))
 
     def pieces(self, steps: Steps, locals_: dict[str, Tensor]) -> Iterator[tuple[Any, dict[str, Tensor]]]:
-        generation = int(locals_["generation"])
         for number, data in enumerate(self.reader.data()):
-            yield steps.rows(data), self._kept(generation, number) or {}
+            yield steps.rows(data), self._kept(locals_, number) or {}
 
     def draw(self, generator: torch.Generator) -> None:
         """Search for starts on a shuffled block: the first may be all of one kind where the rows are sorted."""
@@ -169,11 +180,21 @@ class StreamedRows(ReadRows):
     def _file(self, generation: int, block: int) -> Path:
         return self._folder / f"{generation}-{block}.safetensors"
 
-    def _kept(self, generation: int | None, block: int) -> dict[str, Tensor] | None:
-        path = None if generation is None else self._file(generation, block)
-        if path is None or not path.exists():
+    def _kept(self, locals_: dict[str, Tensor] | None, block: int) -> dict[str, Tensor] | None:
+        """What an E step wrote of a block; None of steps that write nothing.
+
+        Raises FileFormatError where a file is gone, or is damaged.
+        """
+        if locals_ is None or not int(locals_["files"]):
             return None
-        return {name: value.to(self.like.device) for name, value in load_file(path).items()}
+        path = self._file(int(locals_["generation"]), block)
+        try:
+            return {name: value.to(self.like.device) for name, value in load_file(path).items()}
+        except FileNotFoundError:
+            problem = f"{path} is not there: what the E step wrote of block {block}, which the checkpoint goes on from"
+            raise FileFormatError(f"{problem}; without it, remove the checkpoint and start over") from None
+        except (SafetensorError, OSError) as error:
+            raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
 
     def _forget(self, needed: set[int | None]) -> None:
         for path in self._files():
@@ -182,8 +203,7 @@ class StreamedRows(ReadRows):
 
     def finished(self, steps: Steps, run: Run, generator: torch.Generator) -> Run:
         """The run with the locals and bounds of the first block, as those of a fit."""
-        generation = run.step.locals.get("generation")
-        if generation is not None:
+        if "generation" in run.step.locals:
             warm = self._kept(self._before, 0)  # the last E step once more, on this block
             run.step = steps.e_step(run.params, self.first_rows, warm, generator=generator)
             run.details["rows"] = len(self)

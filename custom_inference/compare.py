@@ -16,6 +16,7 @@ from custom_inference.exact import Exact
 from custom_inference.fit import Fit, completed
 from custom_inference.posterior import kullback_leibler
 from ppl_models import MethodError, Model
+from ppl_models._model import require_model
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def compare(
         raise MethodError("no methods to compare")
     if isinstance(at, str):
         return _compare_integrated(methods, model, x, at, seed, mask, progress)
+    require_model(model)
     data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64))
     if at is None:
         from custom_inference.default import fit as default_fit

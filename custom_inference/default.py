@@ -12,6 +12,7 @@ from custom_inference.fit import Fit
 from custom_inference.svi import SVI
 from custom_inference.vem import EM, VariationalEM
 from ppl_models import Data, Model
+from ppl_models._model import require_model
 from ppl_models._row_blocks import RowBlocks
 
 #: Exact EM is the default up to codes of this many bits.
@@ -61,6 +62,7 @@ def fit(
     settings: fields of the method.
     Missing entries: NaN, or ``mask`` (True = observed).
     """
+    require_model(model)
     if isinstance(x, RowBlocks):  # only VariationalEM learns from these; it says what it needs
         blocks = default_method(model, None) if method is None else named_method(method)
         return with_settings(blocks, settings).fit(

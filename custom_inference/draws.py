@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from custom_inference._isolation import seed_of
+from custom_inference._settings import require_whole
 from custom_inference.engines import is_feasible, solve_local
 from custom_inference.gibbs._diagnostics import effective_size
 from custom_inference.posterior import PointPosterior
@@ -52,8 +53,7 @@ def posterior_draws(
     ------
     MethodError: the fit gives points of some of the globals; which methods give more.
     """
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
-        raise MethodError(f"num_draws = {num_draws!r}, expected a whole number of at least 1")
+    require_whole("num_draws", num_draws)
     number, has_draws = num_draws, fit.draws is not None and all(s in fit.draws for s in fit.model.global_sites)
     points = [] if has_draws else [site for site in fit.model.global_sites if site not in fit.global_posterior]
     if points:
@@ -110,8 +110,7 @@ class PosteriorDraws:
     num_rows: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int) or self.num_samples < 1:
-            raise MethodError(f"num_samples = {self.num_samples!r}, expected a whole number of at least 1")
+        require_whole("num_samples", self.num_samples)
 
     @property
     def markov(self) -> bool:

@@ -23,6 +23,7 @@ from custom_inference.engines import Local, engines_of, solve_local, steps_for
 from custom_inference.fit import Fit, check_init, completed
 from custom_inference.vem import EM, VariationalEM
 from ppl_models import Data, MethodError, Model
+from ppl_models._model import require_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,7 @@ class NUTS:
 
         Ctrl-C returns the draws of the chains that are done; of the first chain those until then.
         """
+        require_model(model)
         checked = model.as_read(model.prepare(data, mask=mask, dtype=dtype, device=device))
         model.check_for_fitting(checked)
         begin = time.perf_counter()
@@ -157,8 +159,7 @@ class NUTS:
                 hook_fn=heard,
             )
             mcmc.run()
-        # By chain: to join chains, Pyro reshapes, and fails at sites without entries (the simplex of one component).
-        return {site: value[0] for site, value in mcmc.get_samples(group_by_chain=True).items()}, len(divergent)
+        return mcmc.get_samples(), len(divergent)
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """Given the globals the codes are summed out: the exact posterior."""

@@ -34,6 +34,7 @@ from custom_inference.steps._protocol import POINT
 from custom_inference.vem import named_guide
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
+from ppl_models._model import require_model
 from ppl_models._priors import support_of
 
 #: Guides of the globals alone: the codes are summed out by enumeration.
@@ -140,6 +141,7 @@ class SVI:
         progress: bool = True,
     ) -> Fit:
         """Fit globals and guide. ``init`` gives starting values of the globals (another fit, or a mapping)."""
+        require_model(model)
         prepared = model.prepare(data, mask=mask, dtype=dtype, device=device)
         model.check_for_fitting(prepared)
         kind = SviData.of(self, model)

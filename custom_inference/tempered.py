@@ -34,6 +34,7 @@ from custom_inference.steps._documents import DocumentRows
 from custom_inference.steps._protocol import POINT, Params
 from custom_inference.steps.lda_map import LdaMap, log_mixture
 from ppl_models import Data, DataError, MethodError, Model, _sparse
+from ppl_models._model import require_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,7 @@ class TemperedEM:
         progress: bool = True,
     ) -> Fit:
         """Fit the model; ``init`` gives the topics to start from. Ctrl-C keeps the best state so far."""
+        require_model(model)
         if not self.applies(model):
             raise MethodError(f"tempered EM is for models of documents such as PLSA, not {type(model).__name__}")
         checked = model.prepare(data, mask=mask, dtype=dtype, device=device)

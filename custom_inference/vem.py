@@ -27,6 +27,7 @@ from custom_inference.guides import GUIDES, Guide
 from custom_inference.steps import Steps
 from ppl_models import Data, MethodError, Model
 from ppl_models._errors import unknown_name
+from ppl_models._model import require_model
 from ppl_models._row_blocks import RowBlocks
 
 
@@ -112,6 +113,7 @@ class VariationalEM:
         those of the first. Without ``batch_size`` every iteration reads all
         blocks, and what is found is what the same rows would give in memory from that start.
         """
+        require_model(model)
         if isinstance(data, RowBlocks):
             return self._fit_blocks(model, data, mask, seed, {"dtype": dtype, "device": device}, init, progress)
         checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
@@ -169,6 +171,8 @@ class VariationalEM:
         dtype = str((data.first if streamed else data).x.dtype)
         problem |= {"dtype": dtype, "rows": "blocks" if streamed else "in memory"}
         total = checksum_of(data.reader.data() if streamed else [data], pool.rank << 40)
+        if streamed:
+            data.settle_masks(pool)  # as all blocks were seen: a fit that goes on reads them as this one does
         return Keeper(settings, problem, total, generator, pool)
 
     def _result(

@@ -260,3 +260,10 @@ class Model(abc.ABC):
                 f"prior of '{site}' has batch shape {tuple(prior.batch_shape)} and event shape "
                 f"{event}; expected a distribution of one element, or one that broadcasts to {shape}"
             )
+
+
+def require_model(model: Any) -> None:
+    """Raises ModelError for what is no model: a class, a name."""
+    if not isinstance(model, Model):
+        found = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
+        raise ModelError(f"{found} is not a model; expected an instance, such as CVQ(num_components=3, num_features=8)")

@@ -318,7 +318,9 @@ def test_points_are_over_confident():
     assert "over-confident: " in found.verdict and "hold the truth in 0 %" in found.verdict
 
 
-@pytest.mark.parametrize("method", [ci.VariationalEM(guide="vb"), ci.CollapsedGibbs(chains=1, num_samples=20, warmup=5)])
+@pytest.mark.parametrize(
+    "method", [ci.VariationalEM(guide="vb"), ci.CollapsedGibbs(chains=1, num_samples=20, warmup=5)]
+)
 def test_the_proportion_of_one_component_is_a_tie(method):
     model = MODELS["mixture_of_poissons"](num_components=1, num_features=2).with_priors(rate=dist.Gamma(2.0, 0.5))
     found = simulation_based_calibration(model, method, num_simulations=12, num_rows=4, num_draws=9, progress=False)

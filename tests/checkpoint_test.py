@@ -111,6 +111,12 @@ def test_other_problems_are_refused(tmp_path):
         EM(checkpoint=path).fit(model, data, progress=False)
     with pytest.raises(MethodError, match="every = 0"):
         Checkpoint(path=path, every=0)
+    with pytest.raises(MethodError, match=r"every = 2\.5"):
+        Checkpoint(path=path, every=2.5)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(MethodError, match="is a folder, expected the path of a file"):
+        EM(checkpoint=tmp_path).fit(model, data, progress=False)
+    with pytest.raises(MethodError, match="checkpoint = 5, expected the path of a file"):
+        EM(checkpoint=5).fit(model, data, progress=False)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
@@ -125,6 +131,40 @@ def test_fits_from_blocks_go_on_too(batch_size, tmp_path):
     short.fit(example.model, source, progress=False)
     again = kept.fit(example.model, source, progress=False)
     torch.testing.assert_close(again.elbo, whole.elbo, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+def test_fits_from_blocks_go_on_bit_for_bit_where_some_blocks_have_missing_entries(tmp_path):
+    """Codes are proposed at random: a step more, or with other masks, would be seen."""
+    example, path = MODELS["noca"].example(), tmp_path / "state"
+    mask = torch.ones_like(example.data.x, dtype=torch.bool)
+    mask[-7, 2] = False  # the last block alone
+    source = RowBlocks.of(replace(example.data, mask=mask), 20)
+    settings = {"guide": "truncated", "max_iterations": 6, "tolerance": 1e-12}
+    whole = VariationalEM(**settings, checkpoint=tmp_path / "other").fit(example.model, source, progress=False)
+    kept = Checkpoint(path=path, every=2)
+    VariationalEM(**{**settings, "max_iterations": 4}, checkpoint=kept).fit(example.model, source, progress=False)
+    again = VariationalEM(**settings, checkpoint=kept).fit(example.model, source, progress=False)
+    assert torch.equal(again.elbo, whole.elbo)
+    assert all(torch.equal(again.params[site], whole.params[site]) for site in whole.params)
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+def test_what_steps_wrote_of_blocks_and_is_gone_or_damaged_is_told(tmp_path):
+    example, path = MODELS["lda"].example(), tmp_path / "state"
+    method = VariationalEM(guide="vb", max_iterations=4, tolerance=1e-12, checkpoint=Checkpoint(path=path, every=2))
+    source = RowBlocks.of(example.data, 10)
+    method.fit(example.model, source, progress=False)
+    longer = replace(method, max_iterations=6)
+    some = sorted((tmp_path / "state.locals").glob("*-1.safetensors"))
+    for file in some:
+        file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(FileFormatError, match=r"-1\.safetensors: not readable"):
+        longer.fit(example.model, source, progress=False)
+    for file in some:
+        file.unlink()
+    with pytest.raises(FileFormatError, match="is not there: what the E step wrote of block 1"):
+        longer.fit(example.model, source, progress=False)
 
 
 def test_rows_of_the_same_columns_are_other_data(tmp_path):
@@ -147,7 +187,8 @@ def test_checksums_add_up_and_know_hidden_dyads():
     assert torch.equal(checksum_of([Data(x=x[:4]), Data(x=x[4:])]), whole)
     assert torch.equal(checksum(Data(x=x.to_sparse_csr())), whole)
     graph = MODELS["mmsb"].example().data
-    other = [GraphData(x=graph.x, hidden=torch.tensor(pair), directed=graph.directed) for pair in ([[0], [1]], [[0], [2]])]
+    hidden = (torch.tensor(pair) for pair in ([[0], [1]], [[0], [2]]))
+    other = [GraphData(x=graph.x, hidden=one, directed=graph.directed) for one in hidden]
     assert len({int(checksum(one)[1]) for one in (graph, *other)}) == 3
 
 

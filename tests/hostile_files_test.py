@@ -26,6 +26,7 @@ from ppl_models import (
     PPLError,
     documents,
     graph,
+    row_blocks,
 )
 from ppl_models.datasets import read_matrix
 from tests._files import Loader, little_memory, loads_or_says
@@ -116,6 +117,18 @@ class _Evil:
 
     def __reduce__(self) -> Any:
         return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("read", [read_matrix, graph, lambda path: list(row_blocks(path, block_rows=2))])
+def test_lines_that_are_cut_off_are_no_missing_entries(read, tmp_path):
+    """Fields that are empty are; a last line without them is what is left of a file."""
+    path = tmp_path / "x.csv"
+    path.write_text("a,b,c\n0,1,1\n1,2,1\n2,0,\n")
+    if read is not graph:  # which needs a weight of every edge
+        read(path)
+    path.write_text("a,b,c\n0,1,1\n1,2,1\n2,0\n")
+    with pytest.raises(FileFormatError, match=r"x\.csv: not readable as csv: 2 fields where the header has 3: '2,0'"):
+        read(path)
 
 
 def test_pickled_arrays_are_refused_and_not_run(tmp_path):

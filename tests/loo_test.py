@@ -20,6 +20,7 @@ from ppl_models import (
     NOCA,
     SBM,
     CapacityError,
+    DataWarning,
     MethodError,
     MixtureOfCategoricals,
     MixtureOfPoissons,
@@ -85,6 +86,19 @@ def test_against_the_closed_form(method, answers, one_class):
     assert (found.approximation_k is None) == (method == "gibbs")
     assert found.p_loo == pytest.approx(4.0, abs=1.0)  # four free parameters
     assert arviz.plot_khat is not None and (found.pareto_k < found.good_k).all()
+
+
+@pytest.mark.parametrize("method", ["vb", "gibbs"])
+def test_a_row_all_of_which_is_missing_says_nothing(method, answers, one_class):
+    """Its likelihood is 1 at every draw: nothing to reweight, and no warning of ArviZ's, which finds k = inf there."""
+    empty = np.vstack([answers, np.full_like(answers[:1], np.nan, dtype=float)])
+    settings = {"num_samples": 400, "warmup": 5, "thin": 1, "chains": 2}
+    chosen = ci.CollapsedGibbs(**settings) if method == "gibbs" else ci.VariationalEM(guide="vb")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", DataWarning)
+        found = run(chosen.fit(one_class.model, empty, progress=False), num_draws=800)
+    assert found.pointwise[-1] == pytest.approx(0.0, abs=1e-9) and found.pareto_k[-1] < 0.1
 
 
 def test_weights_correct_an_approximation_that_is_too_wide(answers, one_class):

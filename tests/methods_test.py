@@ -13,17 +13,7 @@ from pyro.optim import Adam
 import custom_inference as ci
 from custom_inference.steps.noca_exact import NocaExact
 from custom_inference.steps.noca_factorized import NocaFactorized
-from ppl_models import (
-    MODELS,
-    NOCA,
-    CapacityError,
-    DataError,
-    DataWarning,
-    FileFormatError,
-    MethodError,
-    ModelError,
-    datasets,
-)
+from ppl_models import NOCA, CapacityError, DataError, DataWarning, FileFormatError, MethodError, ModelError, datasets
 from tests.references import noca as reference
 
 
@@ -243,6 +233,14 @@ def test_interrupted_svi_returns_its_state(monkeypatch):
         (lambda: ci.VariationalEM(tolerance=0.0), MethodError, "tolerance positive"),
         (lambda: ci.Search(temperature=8.0), MethodError, r"expected in \(0, 1\]"),
         (lambda: ci.Fit.load("nowhere.safetensors"), FileFormatError, "no such file"),
+        (lambda: ci.fit(NOCA, [[0, 1]]), ModelError, "the class NOCA is not a model"),
+        (lambda: ci.fit("noca", [[0, 1]]), ModelError, "'noca' is not a model"),
+        (lambda: ci.EM().fit(NOCA, [[0, 1]]), ModelError, "is not a model"),
+        (lambda: ci.SVI().fit("noca", [[0, 1]]), ModelError, "is not a model"),
+        (lambda: ci.NUTS().fit("noca", [[0, 1]]), ModelError, "is not a model"),
+        (lambda: ci.CollapsedGibbs().fit("noca", [[0, 1]]), ModelError, "is not a model"),
+        (lambda: ci.TemperedEM().fit("noca", [[0, 1]]), ModelError, "is not a model"),
+        (lambda: ci.compare([ci.EM()], NOCA, [[0, 1]]), ModelError, "is not a model"),
         (lambda: ci.compare([], NOCA(num_components=1, num_features=2), [[0, 1]]), MethodError, "no methods"),
     ],
 )
@@ -324,10 +322,3 @@ def test_bic_is_the_papers():
     fit = ci.fit(example.model, example.data, progress=False)
     expected = reference.bic(float(fit.evidence.sum()), 3, 6, 60)
     assert np.isclose(fit.bic(), expected)
-
-
-def test_chains_of_one_component_have_its_proportion():
-    model = MODELS["mixture_of_poissons"](num_components=1, num_features=2)
-    found = ci.NUTS(num_samples=8, warmup=8, chains=1).fit(model, torch.ones(5, 2), progress=False)
-    assert found.draws is not None
-    assert torch.equal(found.draws["mixing_proportion"], torch.ones(1, 8, 1, dtype=torch.float64))

@@ -87,5 +87,5 @@ def test_a_search_whose_process_dies_says_so(monkeypatch, tmp_path):
     method = worker.Faulty(fault="kill", at=1, once=str(tmp_path / "once"), rank=0, search=Search(processes=2))
     with pytest.raises(ProcessError, match="a process of the search died after 0 of"):
         method.fit(example.model, example.data, progress=False)
-    with pytest.raises(MethodError, match="processes must be at least 1"):
+    with pytest.raises(MethodError, match="processes = 0, expected a whole number of at least 1"):
         Search(processes=0)

@@ -120,8 +120,10 @@ def test_what_processes_cannot_do_is_refused_at_once():
     refused(sbm.model, sbm.data, "steps of this model are for one process")
     mmsb = MODELS["mmsb"].example()
     refused(mmsb.model, mmsb.data, "evidence steps of this model are for one process", method=EM())
-    with pytest.raises(MethodError, match="processes = 0, expected at least 1"):
-        distributed.fit(noca.model, noca.data, processes=0)
+    wrong = {"processes": [0, 1.5, "2", True], "backend": ["mpi"], "timeout": [-1, 0, "long"]}
+    for name, value in ((name, value) for name, values in wrong.items() for value in values):
+        with pytest.raises(MethodError, match=f"{name}.*(expected|valid: gloo, nccl)"):
+            distributed.fit(noca.model, noca.data, **{"processes": 2, name: value})
     with pytest.raises(MethodError, match="cannot be handed to other processes"):
         unnamed = RowBlocks(read=lambda: [noca.data.x], num_rows=60)
         distributed.fit(noca.model, unnamed, processes=2, method=EM(), progress=False)

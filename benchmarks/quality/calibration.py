@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._calibration_cases import APPROXIMATE, EXACT, SPOILED, Case, fit_cases, local_cases
 from benchmarks.quality._calibration_figure import draw
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
@@ -106,7 +106,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two simulations of each: does it run?")
     arguments = parser.parse_args()
     quiet_and_single_threaded()
-    print(report(arguments.only, 2 if arguments.quick else arguments.simulations))
+    simulations, folder = (2, QUICK) if arguments.quick else (arguments.simulations, RESULTS)
+    print(report(arguments.only, simulations, folder))
 
 
 if __name__ == "__main__":

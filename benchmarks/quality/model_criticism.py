@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from scipy.special import betaln, logsumexp
 from scipy.stats import poisson
 
-from benchmarks._report import RESULTS, Table, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from custom_inference import CollapsedGibbs, VariationalEM, fit, loo, posterior_predictive_check
 from custom_inference._axes import INK, new_figure
@@ -224,13 +224,14 @@ def plot_loo(pairs: dict[str, tuple[np.ndarray, Any]]) -> Figure:
     return figure
 
 
-def main(arguments: Sequence[str] | None = None, *, folder: Path = RESULTS) -> None:
+def main(arguments: Sequence[str] | None = None, *, folder: Path | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one seed and few draws")
     options = parser.parse_args(arguments)
     quiet_and_single_threaded()
     quick = options.quick
+    folder = folder or (QUICK if quick else RESULTS)
     seeds, cases = (1, CASES[:2]) if quick else (options.seeds, CASES)
     table, p_values, examples = checks(seeds, 30 if quick else 200, cases)
     accuracy, pairs = leave_one_out(100 if quick else 1000, 8 if quick else 40)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._scoreboard_figure import draw
 from benchmarks.quality._scoreboard_toys import NODES, NODES_OF_MEMBERSHIPS, toy
 from custom_inference import compare, simulation_based_calibration
@@ -146,7 +146,7 @@ def merged(table: Table, before: dict[str, Table]) -> Table:
     return table
 
 
-def main(arguments: Sequence[str] | None = None, *, folder: Path = RESULTS) -> None:
+def main(arguments: Sequence[str] | None = None, *, folder: Path | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", help="names, separated by commas; by default all")
     parser.add_argument("--methods", help="names, separated by commas; by default all")
@@ -154,6 +154,7 @@ def main(arguments: Sequence[str] | None = None, *, folder: Path = RESULTS) -> N
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore", DataWarning)
     torch.set_num_threads(1)
+    folder = folder or (QUICK if given.quick else RESULTS)
     models = given.models.split(",") if given.models else list(MODELS)
     methods = given.methods.split(",") if given.methods else None
     table, why = board(models, methods, simulations=not given.quick)

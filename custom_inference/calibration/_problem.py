@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from custom_inference._isolation import default_dtype, isolated
+from custom_inference._settings import require_whole
 from custom_inference.predictive import sample_rows
 from ppl_models import Data, DataError, DataWarning, GraphModel, MethodError, Model, ModelError
 from ppl_models.distributions import Flat
@@ -92,8 +93,7 @@ def rows_of(model: Model, num_rows: int | None, like: Data | None) -> int:
             raise MethodError(f"num_rows = {num_rows}, but the model is of graphs of {model.num_nodes} nodes")
         return model.num_nodes
     rows = 20 if num_rows is None else num_rows
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise MethodError(f"num_rows = {rows!r}, expected a whole number of at least 1")
+    require_whole("num_rows", rows)
     return rows
 
 

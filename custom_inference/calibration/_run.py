@@ -17,6 +17,7 @@ from torch import Tensor
 from custom_inference._methods import named_method
 from custom_inference._processes import begun, check_startable, context, packed, unpacked
 from custom_inference._progress import Progress
+from custom_inference._settings import require_whole
 from custom_inference.calibration._problem import Problem, Quantity, Simulated, require_proper, rows_of
 from custom_inference.calibration._result import Calibration
 from custom_inference.calibration._simulate import simulate
@@ -95,8 +96,8 @@ def simulation_based_calibration(
         require_proper(model)
     prepared = None if like is None else model.prepare(like, dtype=torch.float64)
     for name, value in (("num_simulations", num_simulations), ("num_draws", num_draws), ("processes", processes)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise MethodError(f"{name} = {value!r}, expected a whole number of at least 1")
+        if value is not None:
+            require_whole(name, value)
     if not 0 < significance < 1:
         raise MethodError(f"significance = {significance!r}, expected a number between 0 and 1")
     problem = Problem(

@@ -14,7 +14,7 @@ from custom_inference.calibration._labels import exchangeable, has_standard_form
 from custom_inference.calibration._problem import Drawn, Problem, Simulated, randomised_rank
 from custom_inference.draws import posterior_draws
 from ppl_models import DataError, DataWarning, MethodError, Model
-from ppl_models._model import support_of
+from ppl_models._priors import support_of
 
 #: Data sets that a method may refuse in a row.
 _ATTEMPTS = 50

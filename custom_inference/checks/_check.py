@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from custom_inference._isolation import default_dtype, isolated
 from custom_inference._progress import Progress
+from custom_inference._settings import require_whole
 from custom_inference.checks._copies import Source, source_of
 from custom_inference.checks._result import PredictiveCheck
 from custom_inference.checks._table import Given, Statistic, chosen
@@ -68,8 +69,7 @@ def posterior_predictive_check(
     Raises MethodError for unknown names, functions that do not give finite numbers, and fewer than 2 samples;
     CapacityError where a copy does not fit into memory.
     """
-    if isinstance(keep, bool) or not isinstance(keep, int) or keep < 0:
-        raise MethodError(f"keep = {keep!r}, expected a whole number of copies")
+    require_whole("keep", keep, 0)
     draws = PosteriorDraws(fit, num_samples, seed)
     if num_samples < 2:
         raise MethodError(f"num_samples = {num_samples}, expected at least 2 copies")

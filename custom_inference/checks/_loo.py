@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from custom_inference._settings import require_whole
 from custom_inference.checks._pointwise import FEWEST, Pointwise, pointwise
 from ppl_models import MethodError
 
@@ -105,8 +106,7 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
     Raises MethodError where the globals are points, saying what to use instead, or a chain has fewer than 25 draws;
     CapacityError where it would take long.
     """
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < FEWEST:
-        raise MethodError(f"num_draws = {num_draws!r}, expected a whole number of at least {FEWEST}, to fit a tail to")
+    require_whole("num_draws", num_draws, FEWEST, why=", to fit a tail to")
     az = _arviz()
     scores = pointwise(fit, num_draws, seed, progress)
     found = _of_chain(az, scores) if scores.log_ratio is None else _of_approximation(az, scores)
@@ -179,7 +179,18 @@ def _of_chain(az: Any, scores: Pointwise) -> tuple[Any, None]:
     total = scores.log_likelihood.shape[0] * scores.log_likelihood.shape[1]
     finite = size[np.isfinite(size)]
     share = float(np.clip(finite.mean() / total, 0.01, 1.0)) if finite.size else 1.0
-    return az.loo(_container(az, values), pointwise=True, reff=share, scale="log"), None
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = az.loo(_container(az, values), pointwise=True, reff=share, scale="log")
+    # Observations of one and the same likelihood at every draw, such as rows all of which is missing, say nothing of
+    # the parameters: nothing is reweighted. ArviZ fits a tail to equal weights, finds k = inf and warns.
+    constant = np.ptp(scores.log_likelihood, axis=(0, 1)) == 0
+    found["pareto_k"].values[constant] = -np.inf
+    found["warning"] = bool((np.asarray(found["pareto_k"]) > found["good_k"]).any())
+    for one in heard:
+        if found["warning"] or not constant.any():
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return found, None
 
 
 def _container(az: Any, log_likelihood: xr.Dataset) -> Any:

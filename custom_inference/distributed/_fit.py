@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from numbers import Real
 from typing import Any
 
 import torch
 
+from custom_inference._settings import require_whole
 from custom_inference.distributed._group import group, in_group
 from custom_inference.distributed._launch import launched
 from custom_inference.distributed._member import fit_of, problem_of, ran
 from custom_inference.fit import Fit
 from ppl_models import DataWarning, MethodError, Model
+from ppl_models._errors import unknown_name
+
+BACKENDS = ("gloo", "nccl")
 
 
 def fit(
@@ -52,6 +58,12 @@ def fit(
     ProcessError: a process died; with a checkpoint the same call goes on from it.
     MethodError: a method, or steps, that one process has to make alone.
     """
+    if processes is not None:
+        require_whole("processes", processes)
+    if backend is not None and backend not in BACKENDS:
+        raise MethodError(unknown_name("backend", backend, BACKENDS))
+    if isinstance(timeout, bool) or not isinstance(timeout, Real) or not 0 < timeout < math.inf:
+        raise MethodError(f"timeout = {timeout!r}, expected seconds, more than 0")
     settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "init": init}
     settings |= {"seed": seed, "progress": progress}
     if backend is None and not str(device or "cpu").startswith("cuda"):

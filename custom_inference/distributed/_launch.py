@@ -21,14 +21,12 @@ from custom_inference.distributed._group import group
 from custom_inference.distributed._member import Problem, fit_of, ran
 from custom_inference.distributed._sources import Filed, Held, read_run, write_run
 from custom_inference.fit import Fit
-from ppl_models import MethodError, PPLError, ProcessError
+from ppl_models import PPLError, ProcessError
 from ppl_models._atomic import written
 
 
 def launched(problem: Problem, processes: int, *, backend: str | None, timeout: float) -> Fit:
     """Start the processes, wait for them, and take the fit that the first one wrote."""
-    if processes < 1:
-        raise MethodError(f"processes = {processes}, expected at least 1")
     with tempfile.TemporaryDirectory(prefix="ppl-processes-") as name:
         folder = Path(name)
         handed = packed(_handed_over(problem, folder))

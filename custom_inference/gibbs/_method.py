@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from custom_inference._isolation import keeps_modes
+from custom_inference._settings import require_whole
 from custom_inference.align import match_components
 from custom_inference.engines import Local
 from custom_inference.fit import Fit, check_init
@@ -19,6 +20,7 @@ from custom_inference.gibbs._diagnostics import effective_size, r_hat
 from custom_inference.gibbs._protocol import Params, Sampler, sampler_of
 from custom_inference.gibbs._run import Plan, Record, collect, relabel, run_chains
 from ppl_models import Data, MethodError, Model
+from ppl_models._model import require_model
 
 #: Draws of a site are kept where all of them together have at most so many entries; likewise those of the locals.
 _ENTRIES = 2**23
@@ -67,8 +69,8 @@ class CollapsedGibbs:
         lowest = {"num_samples": 1, "warmup": 0, "thin": 1, "chains": 1, "threads": 1}
         for name, least in lowest.items():
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise MethodError(f"{name} = {value!r}, expected a whole number of at least {least}")
+            if value is not None:
+                require_whole(name, value, least)
 
     @property
     def name(self) -> str:
@@ -97,6 +99,7 @@ class CollapsedGibbs:
         init: values of the globals that the first discrete latents are drawn at, in all chains. The sampler runs on the
         CPU, whatever ``device`` holds the result.
         """
+        require_model(model)
         begin = time.perf_counter()
         checked = model.prepare(data, mask=mask, dtype=dtype, device=device)
         checked = checked if model.is_graph else model.as_read(checked)  # graphs are never made dense

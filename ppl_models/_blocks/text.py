@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ppl_models._documents import count_listed
 from ppl_models._errors import DataError, FileFormatError
 from ppl_models._words import Vocabulary
 from ppl_models.datasets._corpora import lda_c
+from ppl_models.datasets._reading import csv_frame
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,6 @@ def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
 
 def _frame(path: Path, raw: bytes) -> pd.DataFrame:
     try:
-        return pd.read_csv(io.BytesIO(raw), encoding="utf-8-sig")
+        return csv_frame(raw, path)
     except (ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
         raise FileFormatError(f"{path}: not readable as csv: {str(error).splitlines()[0]}") from None

@@ -13,7 +13,7 @@ import torch
 
 from ppl_models._data import Data, as_matrix
 from ppl_models._errors import DataError, FileFormatError
-from ppl_models.datasets._reading import naming, npz_arrays, reading, third_party
+from ppl_models.datasets._reading import csv_frame, naming, npz_arrays, reading, third_party
 
 _SPARSE_PARTS = ("indices", "indptr", "data", "shape")
 _AXES = ("row", "feature")
@@ -69,9 +69,7 @@ def _frame(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
 
 
 def _from_csv(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    with third_party():
-        frame = pd.read_csv(path)
-    return _frame(frame)
+    return _frame(csv_frame(path, path))
 
 
 def _from_parquet(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:

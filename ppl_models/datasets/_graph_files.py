@@ -10,7 +10,7 @@ import pandas as pd
 
 from ppl_models._errors import FileFormatError
 from ppl_models.datasets._files import read_matrix
-from ppl_models.datasets._reading import file_bytes, npz_arrays, reading, third_party
+from ppl_models.datasets._reading import csv_frame, file_bytes, npz_arrays, reading, third_party
 
 _TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv")
 
@@ -48,7 +48,7 @@ def read_graph_file(
             return GraphFile(source=_by_networkx(path, suffix))
         if suffix in (".csv", ".parquet"):
             with third_party():
-                frame = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
+                frame = csv_frame(path, path) if suffix == ".csv" else pd.read_parquet(path)
             return _frame(path, frame, columns, weight)
     readable = ", ".join([*_TEXTS, ".csv", ".parquet", ".npz", ".gml", ".graphml"])
     raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}")

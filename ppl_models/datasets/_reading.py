@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import io
 import math
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import psutil
 
 from ppl_models._errors import FileFormatError, PPLError
@@ -64,6 +66,25 @@ def file_bytes(path: Path) -> bytes:
     if len(found) > most:
         raise FileFormatError(f"{path}: more than {most / 2**30:.3g} GiB once it is decompressed")
     return found
+
+
+def csv_frame(source: Path | bytes, path: Path) -> pd.DataFrame:
+    """A table with a header, as pandas reads it, from a file or from some of its lines.
+
+    Raises FileFormatError for lines with fewer fields than the header: pandas takes what is not there for missing
+    entries, but it is what a file that was cut off ends with.
+    """
+    with third_party():
+        frame = pd.read_csv(io.BytesIO(source) if isinstance(source, bytes) else source, encoding="utf-8-sig")
+    if frame.shape[1] > 1 and bool(frame.iloc[:, -1].isna().any()):
+        raw = source if isinstance(source, bytes) else file_bytes(source)
+        lines = csv.reader(io.StringIO(raw.decode("utf-8-sig")))
+        header = next((line for line in lines if line), [])
+        short = next((line for line in lines if line and len(line) < len(header)), None)
+        if short is not None:
+            found = f"{len(short)} fields where the header has {len(header)}: {','.join(short)[:60]!r}"
+            raise FileFormatError(f"{path}: not readable as csv: {found}")
+    return frame
 
 
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:
