@@ -62,8 +62,6 @@ def matched(model: Model, values: Values, reference: Values, generator: torch.Ge
     return found.apply(moved, model.dims)
 
 
-
-
 def _num_components(model: Model) -> int:
     sizes = [
         size
