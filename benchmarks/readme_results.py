@@ -22,7 +22,6 @@ from ppl_models import MODELS
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
-
 #: What the table says of names that are no method object's.
 _CALLS = {"default": "`fit(model, x)`"}
 
