@@ -130,7 +130,8 @@ class StreamedRows(ReadRows):
         if self.settle_masks(steps.pool):
             step = self._pass(steps, params, before, settings)
         self._before = before
-        self._forget({before and int(before["generation"]), self._generations, self._pinned})
+        kept = {self._generations, self._pinned, None if before is None else int(before["generation"])}
+        self._forget(kept)
         return step
 
     def settle_masks(self, pool: Pool) -> bool:
