@@ -163,7 +163,8 @@ def main(arguments: Sequence[str] | None = None, *, folder: Path | None = None) 
     folder.mkdir(parents=True, exist_ok=True)
     draw([dict(zip(COLUMNS, row, strict=True)) for row in table.rows], folder / "scoreboard.png")
     table.figures = ["scoreboard.png"]
-    write_report("scoreboard", "Scoreboard: every model by every method", [table], {"why": str(why)} if why else {}, folder=folder)
+    meta = {"why": str(why)} if why else {}
+    write_report("scoreboard", "Scoreboard: every model by every method", [table], meta, folder=folder)
 
 
 if __name__ == "__main__":
