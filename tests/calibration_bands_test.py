@@ -127,7 +127,8 @@ def test_matching_to_data_keeps_ranks_uniform_and_matching_to_the_truth_does_not
         # As of a sampler that stays in one labelling: its draws are not exchangeable under renaming, the truth is.
         draws = [{**d, "rate": d["rate"][d["rate"][:, 0].argsort()]} for d in draws]
         for name, reference in (("right", fixed), ("wrong", truth)):
-            named = torch.stack([matched(model, one, reference, generator)["rate"] for one in (truth, *draws)])
+            moved = [matched(model, one, reference, generator, [range(4)]) for one in (truth, *draws)]
+            named = torch.stack([one["rate"] for one in moved])
             ranks = randomised_rank(named[0], named[1:], generator)
             spread[name].append(12 * np.square(ranks - 0.5).mean())  # 1 of uniform ranks
     errors = {name: (np.mean(v) - 1) / (np.std(v) / len(v) ** 0.5) for name, v in spread.items()}
@@ -136,11 +137,32 @@ def test_matching_to_data_keeps_ranks_uniform_and_matching_to_the_truth_does_not
 
 
 def test_exchangeable_components_are_told_from_those_that_priors_name():
-    assert all(exchangeable(tiny(name)) for name in MODELS)
+    for name in MODELS:
+        model = tiny(name)
+        assert exchangeable(model) == [list(range(model.local_shape[-1]))]
+    four = MixtureOfPoissons(num_components=4, num_features=2)
+    three = four.with_priors(mixing_proportion=dist.Dirichlet(torch.tensor([1.0, 5, 1, 1])))
+    assert exchangeable(three) == [[0, 2, 3]]
+    pairs = four.with_priors(mixing_proportion=dist.Dirichlet(torch.tensor([1.0, 5, 5, 1])))
+    assert exchangeable(pairs) == [[0, 3], [1, 2]]
     model = tiny("mixture_of_poissons")
     assert not exchangeable(model.with_priors(mixing_proportion=dist.Dirichlet(torch.tensor([1.0, 5.0]))))
     assert not exchangeable(tiny("lda").with_concentration(alpha=torch.tensor([0.5, 2.0])))
     assert not exchangeable(one_rate())
+
+
+def test_components_that_priors_tell_apart_stay_where_they_are():
+    """Only those of a set are matched to the reference, whatever order they come in."""
+    model, sets = MixtureOfPoissons(num_components=5, num_features=3), [[0, 3], [1, 4]]
+    rate, generator = torch.randn(5, 3).exp(), torch.Generator().manual_seed(0)
+    reference = {"rate": rate, "mixing_proportion": torch.arange(5.0)}
+    for order in ([0, 1, 2, 3, 4], [3, 1, 2, 0, 4], [3, 4, 2, 0, 1]):
+        values = {"rate": rate[order], "mixing_proportion": torch.arange(5.0)[order]}
+        found = matched(model, values, reference, generator, sets)
+        assert all(torch.equal(found[site], reference[site]) for site in reference)
+    apart = matched(model, {site: value.flip(0) for site, value in reference.items()}, reference, generator, sets)
+    assert torch.equal(apart["rate"][2], rate[2])
+    assert sorted(apart["mixing_proportion"][[0, 3]].tolist()) == [1.0, 4.0]
 
 
 def test_turned_scores_and_weights_have_one_standard_form_and_the_same_likelihood():

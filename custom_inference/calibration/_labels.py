@@ -6,7 +6,8 @@ R be a function of the data (and of random numbers that know nothing of the trut
 Given the data the true theta and draws from the exact posterior are independent with one distribution; T_R is one and
 the same function of each, so T_R(theta) and the T_R(draws) have one distribution too, and the rank is uniform. Since
 T_R(theta) is the same for all renamings of theta, nothing is asked of the sampler: it may stay in one labelling or
-switch between all. (A sampler's estimate is a mean over its draws, of which the ranked ones are a few.)
+switch between all. (A sampler's estimate is a mean over its draws, of which the ranked ones are a few.) Where priors
+tell some components apart, the others are renamed among themselves.
 
 Matching the draws to the truth would be a rule T_theta that treats the two sides unlike each other: every draw is
 brought as close to the truth as renaming can, the truth ends up in the middle of the draws, and ranks of an exact
@@ -18,29 +19,36 @@ first. Test quantities that do not depend on names (log p(x | theta), log p(x, t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from custom_inference._isolation import default_dtype, isolated
-from custom_inference.align import Alignment, align
+from custom_inference.align import Alignment, align, match_components
 from ppl_models import Model
 
 Values = dict[str, Tensor]
 
 
-def exchangeable(model: Model) -> bool:
-    """Whether the priors are the same under renaming of components.
+def exchangeable(model: Model) -> list[list[int]]:
+    """The sets of two or more components that the priors do not tell apart: one of all of them, as a rule, or none.
 
-    Tried on a draw from them, with two components exchanged and with all moved round by one: all other orders are made
-    of these two.
+    Tried on a draw from the priors, with two components exchanged: who can be exchanged with the first of a set can be
+    with all of it.
     """
-    size = _num_components(model)
-    if size < 2:
-        return False
-    before, orders = _prior_draw(model), ([1, 0, *range(2, size)], [*range(1, size), 0])
-    return all(_same_density(model, before, renamed(model, before, torch.tensor(order))) for order in orders)
+    before, sets = _prior_draw(model), []
+    for component in range(_num_components(model)):
+        for one in sets:
+            order = torch.arange(_num_components(model))
+            order[[one[0], component]] = order[[component, one[0]]]
+            if _same_density(model, before, renamed(model, before, order)):
+                one.append(component)
+                break
+        else:
+            sets.append([component])
+    return [one for one in sets if len(one) > 1]
 
 
 def has_standard_form(model: Model) -> bool:
@@ -55,11 +63,20 @@ def renamed(model: Model, values: Values, order: Tensor) -> Values:
     return Alignment(order=order.tolist(), similarity=torch.ones(len(order))).apply(values, model.dims)
 
 
-def matched(model: Model, values: Values, reference: Values, generator: torch.Generator) -> Values:
-    """T_R: values of one draw, their components matched to those of the reference."""
-    moved = renamed(model, values, torch.randperm(_num_components(model), generator=generator))
-    found = align(moved, to=reference, site=None if model.is_graph else model.component_site)
-    return found.apply(moved, model.dims)
+def matched(
+    model: Model, values: Values, reference: Values, generator: torch.Generator, sets: Sequence[Sequence[int]]
+) -> Values:
+    """T_R: values of one draw, the components of each set matched to those of the reference."""
+    order = torch.arange(_num_components(model))
+    for one in map(torch.tensor, sets):
+        order[one] = one[torch.randperm(len(one), generator=generator)]
+    moved = renamed(model, values, order)
+    if model.is_graph:  # blocks are matched by their nodes, or by rows and columns at once
+        return align(moved, to=reference).apply(moved, model.dims)
+    site, order = model.component_site, torch.arange(len(order))
+    for one in map(torch.tensor, sets):
+        order[one] = one[match_components(reference[site][one], moved[site][one]).order]
+    return renamed(model, moved, order)
 
 
 def _num_components(model: Model) -> int:

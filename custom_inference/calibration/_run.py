@@ -73,8 +73,7 @@ def simulation_based_calibration(
     truth and all draws: their matching to the fit's point estimate, which knows the data only. The truth and the draws
     of an exact posterior stay exchangeable under a common rule, so their ranks stay uniform; draws that are matched to
     the truth come nearer to it than they are, and ranks pile up in the middle. At given globals names are known. Where
-    priors tell some components apart, but not all, none are renamed: a chain that stays in one of the labellings that
-    are left is then called over-confident, as it is.
+    priors tell some components apart, the others are renamed among themselves (of graphs none are).
 
     num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose number of rows, lengths
         and missing entries the simulated data have.

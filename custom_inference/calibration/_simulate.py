@@ -80,10 +80,11 @@ def _named_alike(model: Model, each: Sequence[Values], params: Values, seed: int
     """The truth and every draw, their components named by one rule: see ``_labels``."""
     if has_standard_form(model):
         return [model.standard_form(one) for one in each]
-    if not exchangeable(model):
+    sets = exchangeable(model)
+    if not sets or (model.is_graph and len(sets[0]) < model.local_shape[-1]):  # blocks are matched all together
         return list(each)
     generator = torch.Generator().manual_seed(seed)
-    return [matched(model, one, params, generator) for one in each]
+    return [matched(model, one, params, generator, sets) for one in each]
 
 
 def _to_rounding(model: Model, site: str, value: Tensor) -> Tensor:
