@@ -23,7 +23,7 @@ demo: install
 	$(BIN)/ppl demo
 
 test: install-test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: install-test
 	$(BIN)/ruff check .

@@ -48,7 +48,7 @@ METHODS = {
     "vb_stepwise": ci.VariationalEM(guide="vb", batch_size=20, max_iterations=20),
     "cvb0": ci.VariationalEM(guide="cvb0", max_iterations=40),
     "gaussian": ci.VariationalEM(guide="gaussian", max_iterations=40),
-    "nuts": ci.NUTS(num_samples=20, warmup=20, chains=2, max_tree_depth=5),
+    "nuts": ci.NUTS(num_samples=20, warmup=20, chains=2, max_tree_depth=3),
     "tempered": ci.TemperedEM(max_iterations=40),
     "gibbs": ci.CollapsedGibbs(num_samples=20, warmup=20, chains=2),
 }

@@ -52,20 +52,19 @@ def lattice(num_components: int) -> tuple[torch.Tensor, float]:
 def test_density_integrates_to_one_with_the_moments(num_components, missing):
     posterior, _, _ = posterior_of(num_components, missing)
     points, volume = lattice(num_components)
-    weight = torch.stack([posterior.log_prob(one.expand(6, -1)) for one in points])
-    weight = weight.exp() * volume  # (Q, N)
+    weight = posterior.log_prob(points[:, None].expand(-1, 6, -1)).exp() * volume  # (Q, N)
     assert np.allclose(weight.sum(0), 1, atol=1e-6)
     mean = torch.einsum("qn,qk->nk", weight, points)
     assert np.allclose(mean, posterior.mean, atol=1e-6)
-    apart = points[:, None] - mean
-    assert np.allclose(torch.einsum("qn,qnk,qnl->nkl", weight, apart, apart), posterior.covariance, atol=1e-6)
+    second = torch.einsum("qn,qk,ql->nkl", weight, points, points) - mean[:, :, None] * mean[:, None]
+    assert np.allclose(second, posterior.covariance, atol=1e-6)
 
 
 def test_draws_of_one_score_have_its_distribution_function():
     """Kolmogorov-Smirnov against the integrated density, which is far from normal in the first rows."""
     posterior, _, _ = posterior_of(1)
     points, volume = lattice(1)
-    density = torch.stack([posterior.log_prob(one.expand(6, -1)) for one in points]).exp()
+    density = posterior.log_prob(points[:, None].expand(-1, 6, -1)).exp()
     function = (density.cumsum(0) - density / 2) * volume
     draws = posterior.sample(20_000, seed=3)[..., 0].sort(0).values
     normal = GaussianPosterior(posterior.location, posterior.covariance).sample(20_000, seed=3)[..., 0].sort(0).values
@@ -82,7 +81,7 @@ def test_draws_of_two_scores_have_the_moments():
     """Of first to third order, along both axes and across."""
     posterior, _, _ = posterior_of(2)
     points, volume = lattice(2)
-    weight = torch.stack([posterior.log_prob(one.expand(6, -1)) for one in points]).exp() * volume
+    weight = posterior.log_prob(points[:, None].expand(-1, 6, -1)).exp() * volume
     draws = posterior.sample(40_000, seed=4)
     for first, second in ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (0, 3)):
         drawn = draws[..., 0] ** first * draws[..., 1] ** second
