@@ -53,6 +53,7 @@ def posterior_draws(
     ------
     MethodError: the fit gives points of some of the globals; which methods give more.
     """
+    require_fit(fit)
     require_whole("num_draws", num_draws)
     number, has_draws = num_draws, fit.draws is not None and all(s in fit.draws for s in fit.model.global_sites)
     points = [] if has_draws else [site for site in fit.model.global_sites if site not in fit.global_posterior]
@@ -95,6 +96,14 @@ def _number_of_draws(fit: Fit, independent: bool) -> int:
     return min(chains * length, max(1, int(sizes.min()))) if len(sizes) else chains
 
 
+def require_fit(given: Any) -> None:
+    """Raises MethodError for what is no fit."""
+    from custom_inference.fit import Fit
+
+    if not isinstance(given, Fit):
+        raise MethodError(f"{given!r} is no fit; expected what a method's fit() gives")
+
+
 @dataclass(frozen=True)
 class PosteriorDraws:
     """Pairs (globals, local value) from a fit, made as they are iterated over; the same seed gives the same ones.
@@ -110,6 +119,7 @@ class PosteriorDraws:
     num_rows: int | None = None
 
     def __post_init__(self) -> None:
+        require_fit(self.fit)
         require_whole("num_samples", self.num_samples)
 
     @property

@@ -250,6 +250,8 @@ def test_a_guide_that_was_not_saved_is_refused(tmp_path):
 def test_other_refusals(one_class, monkeypatch):
     with pytest.raises(MethodError, match="num_draws = 5"):
         run(one_class, num_draws=5)
+    with pytest.raises(MethodError, match="'x' is no fit"):
+        loo("x")  # pyright: ignore[reportArgumentType]
     brief = {"draws": {site: value[:, :24] for site, value in _drawn(one_class.global_posterior["response"]).items()}}
     with pytest.raises(MethodError, match="24 draws by .*, expected at least 25"):
         run(replace(one_class, sample_stats={"lp": torch.zeros(1, 24)}, **brief))

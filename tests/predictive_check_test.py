@@ -250,6 +250,8 @@ def test_refusals(examples):
     fit = examples["noca"]
     with pytest.raises(MethodError, match="unknown statistic of binary data 'nonsense'; valid: .*correlation"):
         check(fit, ["nonsense"])
+    with pytest.raises(MethodError, match="5 is no fit; expected what a method's"):
+        check(5, ["density"])
     with pytest.raises(MethodError, match="needs 2 arguments"):
         check(fit, {"two": lambda x, local: 0.0})
     with pytest.raises(MethodError, match="'bad' gave nan"):

@@ -29,6 +29,7 @@ from ppl_models import (
     LDAIndicator,
     MethodError,
     MMSBIndicator,
+    ModelError,
     PPLError,
 )
 from ppl_models.distributions import Flat
@@ -263,9 +264,13 @@ def test_graphviz_draws_where_its_program_is(tmp_path, monkeypatch):
     assert "loading -> x" in (tmp_path / "noca.svg").read_text()
 
 
-def test_errors(monkeypatch):
+def test_errors(monkeypatch, tmp_path):
     with pytest.raises(MethodError, match="unknown engine 'tikz'; valid: graphviz, matplotlib"):
         render(model_of("noca"), engine="tikz")
+    with pytest.raises(MethodError, match=r"unknown ending of a picture '\.foo'; valid: .*\.png"):
+        render(model_of("noca"), tmp_path / "a.foo")
+    with pytest.raises(ModelError, match="5 is not a model"):
+        render(5)  # pyright: ignore[reportArgumentType]
     monkeypatch.setitem(sys.modules, "graphviz", None)
     with pytest.raises(ImportError, match="needs the Python package graphviz: pip install graphviz, or engine="):
         render(model_of("noca"), engine="graphviz")

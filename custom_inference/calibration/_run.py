@@ -25,6 +25,7 @@ from custom_inference.draws import has_global_posterior
 from custom_inference.fit import Fit
 from ppl_models import MethodError, Model
 from ppl_models._errors import unknown_name
+from ppl_models._model import require_model
 
 #: Draws of each posterior, at most: those of fits cost more.
 _DRAWS = {"locals": 199, "globals": 99}
@@ -89,7 +90,11 @@ def simulation_based_calibration(
     ModelError: an improper prior, for whole fits.
     MethodError: a method without what the level needs; options that contradict each other.
     """
+    require_model(model)
     chosen = _method(method, settings)
+    if at is not None and not isinstance(at, Fit | Mapping):
+        raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
+    require_whole("seed", seed, 0)
     if isinstance(at, Fit):
         model = at.model
     level = _level(of, chosen, model, at)

@@ -14,7 +14,7 @@ from custom_inference._settings import require_whole
 from custom_inference.checks._copies import Source, source_of
 from custom_inference.checks._result import PredictiveCheck
 from custom_inference.checks._table import Given, Statistic, chosen
-from custom_inference.draws import PosteriorDraws
+from custom_inference.draws import PosteriorDraws, require_fit
 from ppl_models import MethodError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def posterior_predictive_check(
     Raises MethodError for unknown names, functions that do not give finite numbers, and fewer than 2 samples;
     CapacityError where a copy does not fit into memory.
     """
+    require_fit(fit)
     require_whole("keep", keep, 0)
     draws = PosteriorDraws(fit, num_samples, seed)
     if num_samples < 2:

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 
 from custom_inference._settings import require_whole
 from custom_inference.checks._pointwise import FEWEST, Pointwise, pointwise
+from custom_inference.draws import require_fit
 from ppl_models import MethodError
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
     Raises MethodError where the globals are points, saying what to use instead, or a chain has fewer than 25 draws;
     CapacityError where it would take long.
     """
+    require_fit(fit)
     require_whole("num_draws", num_draws, FEWEST, why=", to fit a tail to")
     az = _arviz()
     scores = pointwise(fit, num_draws, seed, progress)

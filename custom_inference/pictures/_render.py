@@ -10,6 +10,7 @@ from custom_inference.pictures._structure import Structure, structure_of
 from ppl_models import MethodError, Model, PPLError
 from ppl_models._atomic import write_text, written
 from ppl_models._errors import unknown_name
+from ppl_models._model import require_model
 
 _ENGINES = ("graphviz", "matplotlib")
 #: Files that hold Graphviz' own language: written without its program.
@@ -36,6 +37,7 @@ def render(
     """
     if engine not in _ENGINES:
         raise MethodError(unknown_name("engine", engine, _ENGINES))
+    require_model(model)
     structure = structure_of(model)
     path = None if filename is None else Path(filename)
     if engine == "graphviz":
@@ -54,6 +56,9 @@ def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool)
         # No date and no random names, so that the same picture is the same file.
         with matplotlib.rc_context({"svg.hashsalt": structure.title}):
             target = path if path.suffix else path.with_suffix(".png")
+            kinds = figure.canvas.get_supported_filetypes()
+            if target.suffix[1:].lower() not in kinds:
+                raise MethodError(unknown_name("ending of a picture", target.suffix, [f".{kind}" for kind in kinds]))
             with written(target) as temporary:
                 metadata = {"Date": None} if target.suffix == ".svg" else None
                 figure.savefig(temporary, format=target.suffix[1:], metadata=metadata)
