@@ -127,8 +127,9 @@ def test_lines_that_are_cut_off_are_no_missing_entries(read, tmp_path):
     if read is not graph:  # which needs a weight of every edge
         read(path)
     path.write_text("a,b,c\n0,1,1\n1,2,1\n2,0\n")
-    with pytest.raises(FileFormatError, match=r"x\.csv: not readable as csv: 2 fields where the header has 3: '2,0'"):
+    with pytest.raises(FileFormatError, match=r"x\.csv: not readable as csv: 2 fields where the header") as caught:
         read(path)
+    assert str(caught.value).endswith("has 3: '2,0'") and str(caught.value).count("not readable") == 1
 
 
 def test_pickled_arrays_are_refused_and_not_run(tmp_path):

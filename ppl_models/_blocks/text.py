@@ -19,7 +19,7 @@ from ppl_models._documents import count_listed
 from ppl_models._errors import DataError, FileFormatError
 from ppl_models._words import Vocabulary
 from ppl_models.datasets._corpora import lda_c
-from ppl_models.datasets._reading import csv_frame
+from ppl_models.datasets._reading import csv_frame, reading
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,5 @@ def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
 
 
 def _frame(path: Path, raw: bytes) -> pd.DataFrame:
-    try:
-        return csv_frame(raw, path)
-    except (ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
-        raise FileFormatError(f"{path}: not readable as csv: {str(error).splitlines()[0]}") from None
+    with reading(path, "csv"):
+        return csv_frame(path, raw)

@@ -69,7 +69,7 @@ def _frame(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
 
 
 def _from_csv(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    return _frame(csv_frame(path, path))
+    return _frame(csv_frame(path))
 
 
 def _from_parquet(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:

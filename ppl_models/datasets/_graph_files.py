@@ -48,7 +48,7 @@ def read_graph_file(
             return GraphFile(source=_by_networkx(path, suffix))
         if suffix in (".csv", ".parquet"):
             with third_party():
-                frame = csv_frame(path, path) if suffix == ".csv" else pd.read_parquet(path)
+                frame = csv_frame(path) if suffix == ".csv" else pd.read_parquet(path)
             return _frame(path, frame, columns, weight)
     readable = ", ".join([*_TEXTS, ".csv", ".parquet", ".npz", ".gml", ".graphml"])
     raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}")

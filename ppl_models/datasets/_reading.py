@@ -68,17 +68,16 @@ def file_bytes(path: Path) -> bytes:
     return found
 
 
-def csv_frame(source: Path | bytes, path: Path) -> pd.DataFrame:
-    """A table with a header, as pandas reads it, from a file or from some of its lines.
+def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
+    """A table with a header, as pandas reads it. raw: the header and some of the file's lines; None: the whole file.
 
     Raises FileFormatError for lines with fewer fields than the header: pandas takes what is not there for missing
     entries, but it is what a file that was cut off ends with.
     """
     with third_party():
-        frame = pd.read_csv(io.BytesIO(source) if isinstance(source, bytes) else source, encoding="utf-8-sig")
+        frame = pd.read_csv(path if raw is None else io.BytesIO(raw), encoding="utf-8-sig")
     if frame.shape[1] > 1 and bool(frame.iloc[:, -1].isna().any()):
-        raw = source if isinstance(source, bytes) else file_bytes(source)
-        lines = csv.reader(io.StringIO(raw.decode("utf-8-sig")))
+        lines = csv.reader(io.StringIO((file_bytes(path) if raw is None else raw).decode("utf-8-sig")))
         header = next((line for line in lines if line), [])
         short = next((line for line in lines if line and len(line) < len(header)), None)
         if short is not None:
