@@ -24,6 +24,6 @@ def digest(text: str, tensors: dict[str, Tensor]) -> str:
     found = hashlib.sha256(text.encode())
     for name, value in sorted(tensors.items()):
         found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        flat = value.new_empty(value.numel()).copy_(value.flatten())  # a single entry may keep an odd stride
+        flat = value.new_empty(value.numel()).copy_(value.detach().flatten())  # a single entry may keep an odd stride
         found.update(flat.view(torch.uint8).cpu().numpy().data)
     return found.hexdigest()

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from custom_inference._atomic import digest
+from custom_inference._atomic import digest, write_tensors
 from custom_inference._store_check import rebuilt
 from custom_inference._store_priors import prior_to_json
 from custom_inference.posterior import (
@@ -22,7 +21,6 @@ from custom_inference.posterior import (
     LabellingPosterior,
 )
 from ppl_models import MODELS, Data, FileFormatError, GraphData, ModelError, _sparse
-from ppl_models._atomic import written
 
 if TYPE_CHECKING:
     from custom_inference.fit import Fit
@@ -54,8 +52,7 @@ def save(fit: Fit, path: Path) -> Path:
     }
     tensors, text = _tensors(fit), json.dumps(meta)
     header = {"format": FORMAT, "fit": text, "digest": digest(text, tensors)}
-    with written(path) as temporary:
-        save_file(tensors, temporary, metadata=header)
+    write_tensors(path, tensors, header)
     return path
 
 
@@ -82,7 +79,7 @@ def _tensors(fit: Fit) -> dict[str, Tensor]:
         posterior = fit.local.posterior
         tensors |= {f"local/{name}": part for name, part in _parts(posterior).items()}
         tensors["local/bound"] = fit.local.bound
-    return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+    return tensors
 
 
 def _parts(posterior: Any) -> dict[str, Tensor]:

@@ -20,9 +20,17 @@ from custom_inference._progress import Progress
 from custom_inference._stepwise import Rates, Stepwise, require_additive
 from custom_inference.steps import EStep, Steps
 from custom_inference.steps._protocol import Params, ReadRows
-from ppl_models import Data, DataError, FileFormatError, Model
+from ppl_models import Data, DataError, FileFormatError, MethodError, Model
 from ppl_models._data import concatenated
 from ppl_models._row_blocks import RowBlocks
+
+
+def require_readable(model: Model, mask: Any) -> None:
+    """Raises MethodError for models that take no ``RowBlocks``, and for a mask beside these."""
+    if model.is_graph:
+        raise MethodError("RowBlocks for a model of graphs, whose nodes are no independent rows")
+    if mask is not None:
+        raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")
 
 
 class BlockReader:

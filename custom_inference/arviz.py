@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference._score import score
-from custom_inference.draws import PosteriorDraws
+from custom_inference.draws import PosteriorDraws, chains_and_draws
 from custom_inference.predictive import observed_log_prob
 from ppl_models import GraphData, MethodError
 
@@ -125,7 +125,7 @@ def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[A
             values |= {site: fit.draws[site][:, :, :num_rows]} if num_rows else {}
         elif num_rows and source.infers_locals:
             drawn = torch.stack([local for _, local in source])
-            values[site] = drawn.reshape(*_leading(fit), *drawn.shape[1:])
+            values[site] = drawn.reshape(*chains_and_draws(fit), *drawn.shape[1:])
     dataset = _dataset(values, fit.model.dims, labels)
     dataset.attrs["globals"] = kind
     return dataset
@@ -133,15 +133,8 @@ def _posterior(fit: Fit, num_draws: int, num_rows: int, labels: dict[str, list[A
 
 def _draws_of(fit: Fit, num_draws: int, num_rows: int = 0) -> PosteriorDraws:
     """The draws of the fit, all of them, or so many of its posterior; locals of these rows alone, to save memory."""
-    number = num_draws if fit.draws is None else math.prod(_leading(fit))
+    number = num_draws if fit.draws is None else math.prod(chains_and_draws(fit))
     return PosteriorDraws(fit, number, fit.seed, num_rows)
-
-
-def _leading(fit: Fit) -> tuple[int, int]:
-    """(chains, draws)."""
-    assert fit.draws is not None
-    chains, length = next(iter(fit.draws.values())).shape[:2]
-    return int(chains), int(length)
 
 
 def _global_draws(source: PosteriorDraws, site: str) -> Array:
@@ -162,7 +155,7 @@ def _scores_are_cheap(fit: Fit) -> bool:
     """Whether log p(x_n | globals) may be computed for every draw; with continuous locals each costs a fit of these."""
     if not fit.model.has_continuous_locals:
         return True
-    chains, length = _leading(fit)
+    chains, length = chains_and_draws(fit)
     entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
     return chains * length * entries * fit.model.local_shape[0] <= _SCORES
 
@@ -174,7 +167,7 @@ def _log_likelihood(fit: Fit, num_draws: int, labels: dict[str, list[Any]]) -> x
         values = _repeated(row, num_draws)
     else:
         scored = [score(fit, params) for params in _draws_of(fit, num_draws).globals_alone()]
-        values, bound = torch.stack([row for row, _ in scored]).reshape(*_leading(fit), -1), scored[0][1]
+        values, bound = torch.stack([row for row, _ in scored]).reshape(*chains_and_draws(fit), -1), scored[0][1]
     dataset = _dataset({site: values}, {site: (fit.model.row_axis,)}, labels)
     dataset.attrs["bound"] = bound
     return dataset

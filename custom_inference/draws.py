@@ -6,6 +6,7 @@ Every site, and every draw of the locals, has a random stream of its own; the sa
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,14 +56,14 @@ def posterior_draws(
     """
     require_fit(fit)
     require_whole("num_draws", num_draws)
-    number, has_draws = num_draws, fit.draws is not None and all(s in fit.draws for s in fit.model.global_sites)
-    points = [] if has_draws else [site for site in fit.model.global_sites if site not in fit.global_posterior]
+    number, from_chains = num_draws, has_draws(fit)
+    points = [] if from_chains else [site for site in fit.model.global_sites if site not in fit.global_posterior]
     if points:
         raise MethodError(
             f"{fit.method} gives points of {', '.join(points)}, not a posterior to draw from; methods that give one, "
             f"each for some of the models: {_USE}"
         )
-    if has_draws:
+    if from_chains:
         number = min(number, _number_of_draws(fit, independent))
     source = PosteriorDraws(fit, number, seed)
     if not locals_:
@@ -84,7 +85,7 @@ def _stacked(each: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 def _number_of_draws(fit: Fit, independent: bool) -> int:
     """All, or the smallest effective sample size of the globals' entries and log p; of short chains one draw each."""
     assert fit.draws is not None
-    chains, length = fit.draws[fit.model.global_sites[0]].shape[:2]
+    chains, length = chains_and_draws(fit)
     if not independent:
         return chains * length
     watched = [fit.draws[site].detach().double().cpu().reshape(chains, length, -1) for site in fit.model.global_sites]
@@ -124,13 +125,13 @@ class PosteriorDraws:
 
     @property
     def markov(self) -> bool:
-        return self._has_draws and bool(self.fit.sample_stats)
+        return has_draws(self.fit) and bool(self.fit.sample_stats)
 
     @property
     def source(self) -> str:
         fit = self.fit
-        if self._has_draws:
-            total = int(np.prod(_leading(fit)))
+        if has_draws(fit):
+            total = math.prod(chains_and_draws(fit))
             how = f"{min(self.num_samples, total)} of {total} draws by {fit.method}"
             return f"globals: {how}; locals: {self._locals_source}"
         points = isinstance(fit.posterior, PointPosterior)
@@ -141,11 +142,6 @@ class PosteriorDraws:
         beside = f" ({', '.join(fixed)}: a point estimate)" if fixed else ""
         family = "point estimates" if points else "their approximate posterior"
         return f"globals: the approximate posterior by {fit.method}{beside}; locals: {family}"
-
-    @property
-    def _has_draws(self) -> bool:
-        draws = self.fit.draws
-        return draws is not None and all(site in draws for site in self.fit.model.global_sites)
 
     @property
     def _locals_source(self) -> str:
@@ -175,7 +171,7 @@ class PosteriorDraws:
     def __iter__(self) -> Iterator[tuple[Params, Tensor]]:
         with torch.no_grad():
             apart = zip(self._of_globals(), self.locals_apart(), strict=True)  # nothing is drawn before it is asked for
-            yield from self._of_draws() if self._has_draws else apart
+            yield from self._of_draws() if has_draws(self.fit) else apart
 
     def __len__(self) -> int:
         return self.num_samples
@@ -183,7 +179,7 @@ class PosteriorDraws:
     def globals_alone(self) -> Iterator[Params]:
         """The same draws of the globals, without locals."""
         with torch.no_grad():
-            yield from self._of_chain() if self._has_draws else self._of_globals()
+            yield from self._of_chain() if has_draws(self.fit) else self._of_globals()
 
     def of_site(self, site: str) -> Iterator[Tensor]:
         """Draws of a global from its approximate posterior; its point estimate where it has none."""
@@ -215,7 +211,7 @@ class PosteriorDraws:
 
     def _place(self, number: int) -> tuple[int, int]:
         """The chain and the draw: evenly over all chains, in order; again and again where there are too few."""
-        chains, length = _leading(self.fit)
+        chains, length = chains_and_draws(self.fit)
         return divmod(number * chains * length // self.num_samples, length)
 
     def _of_globals(self) -> Iterator[Params]:
@@ -249,9 +245,15 @@ class PosteriorDraws:
             yield start, min(size, self.num_samples - start)
 
 
-def _leading(fit: Fit) -> tuple[int, int]:
+def has_draws(fit: Fit) -> bool:
+    """Whether the fit holds draws of all its globals."""
+    return fit.draws is not None and all(site in fit.draws for site in fit.model.global_sites)
+
+
+def chains_and_draws(fit: Fit) -> tuple[int, int]:
+    """How many chains there are, and how many draws of each."""
     assert fit.draws is not None
-    chains, length = fit.draws[fit.model.global_sites[0]].shape[:2]
+    chains, length = next(iter(fit.draws.values())).shape[:2]
     return int(chains), int(length)
 
 

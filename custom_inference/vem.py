@@ -20,7 +20,7 @@ from custom_inference._pool import ALONE, Pool
 from custom_inference._progress import Progress
 from custom_inference._search import Search
 from custom_inference._stepwise import Rates, require_additive, require_blocks
-from custom_inference._streaming import BlockReader, StreamedRows
+from custom_inference._streaming import BlockReader, StreamedRows, require_readable
 from custom_inference.engines import Local, LocalSolver, local_of
 from custom_inference.fit import Fit, check_init
 from custom_inference.guides import GUIDES, Guide
@@ -134,10 +134,7 @@ class VariationalEM:
         self, model: Model, source: RowBlocks, mask: Any, seed: int, settings: Any, init: Any, progress: bool
     ) -> Fit:
         steps, start = self.steps(model), check_init(model, init)
-        if model.is_graph:
-            raise MethodError("RowBlocks for a model of graphs, whose nodes are no independent rows")
-        if mask is not None:
-            raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")
+        require_readable(model, mask)
         (require_blocks if self.batch_size is None else require_additive)(steps)
         begin, generator = time.perf_counter(), torch.Generator().manual_seed(seed)
         bar = Progress(None, self.name, enabled=progress)

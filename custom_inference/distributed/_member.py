@@ -16,7 +16,7 @@ from custom_inference._pool import Pool
 from custom_inference._progress import Progress
 from custom_inference._search import Found, search
 from custom_inference._stepwise import require_blocks
-from custom_inference._streaming import BlockReader, StreamedRows
+from custom_inference._streaming import BlockReader, StreamedRows, require_readable
 from custom_inference.distributed._group import GroupPool
 from custom_inference.distributed._sources import Filed, Held
 from custom_inference.fit import Fit, check_init
@@ -193,10 +193,8 @@ def problem_of(
     from custom_inference._methods import Default, named_method, with_settings
     from custom_inference.default import default_method
 
-    if isinstance(data, RowBlocks) and mask is not None:
-        raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")
-    if isinstance(data, RowBlocks) and model.is_graph:
-        raise MethodError("RowBlocks for a model of graphs, whose nodes are no independent rows")
+    if isinstance(data, RowBlocks):
+        require_readable(model, mask)
     source = data if isinstance(data, RowBlocks) else Held(model.prepare(data, mask=mask, dtype=dtype))
     if isinstance(source, Held):
         model.check_for_fitting(source.data)
