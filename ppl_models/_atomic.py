@@ -38,7 +38,9 @@ def written(path: str | Path) -> Iterator[Path]:
     try:
         if target.exists():
             temporary.chmod(target.stat().st_mode & 0o777)
+        rights = temporary.stat().st_mode & 0o777
         yield temporary
+        temporary.chmod(rights)  # safetensors puts a file of its own, a private one, in its place
         flush(temporary)
         temporary.replace(target)
         _flush_folder(target.parent)

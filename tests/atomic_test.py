@@ -108,6 +108,13 @@ def test_rights_links_and_folders(tmp_path):
     assert link.is_symlink() and target.read_text() == "two" and target.stat().st_mode & 0o777 == 0o640
 
 
+def test_a_saved_fit_has_the_rights_of_an_ordinary_file(fit, tmp_path):
+    target = fit.save(tmp_path / "fit")
+    assert target.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    target.chmod(0o640)
+    assert fit.save(target).stat().st_mode & 0o777 == 0o640
+
+
 def _umask() -> int:
     before = os.umask(0)
     os.umask(before)
