@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ppl_models._atomic import write_text
+from ppl_models.data.atomic import write_text
 
 RESULTS = Path(__file__).parent / "results"
 #: What ``--quick`` runs write, which are no results.

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks._readme_quotes import QUOTES, Quote
 from benchmarks._report import RESULTS, markdown_table
-from custom_inference._methods import METHODS, methods_for
+from custom_inference.methods import every_method, methods_for
 from ppl_models import MODELS
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -32,12 +32,12 @@ _CALLS = {"default": "`fit(model, x)`"}
 def models_block() -> str:
     """The models, the methods, and which of these apply to which: those of every model are named once."""
     applicable = {kind: methods_for(kind.example().model) for kind in MODELS.values()}
-    everywhere = [method for method in METHODS if all(method in names for names in applicable.values())]
+    everywhere = [method for method in every_method() if all(method in names for names in applicable.values())]
     models = [
         [f"`{kind.__name__}`", kind.summary, ", ".join(f"`{name}`" for name in names if name not in everywhere) or "-"]
         for kind, names in applicable.items()
     ]
-    methods = [[f"`{method}`", _call(method)] for method in METHODS]
+    methods = [[f"`{method}`", _call(method)] for method in every_method()]
     parts = [
         markdown_table(["model", "what it says", "methods"], models),
         f"Methods of every model: {', '.join(f'`{name}`' for name in everywhere)}. What the names stand for:",
@@ -49,7 +49,7 @@ def models_block() -> str:
 def _call(name: str) -> str:
     if name in _CALLS:
         return _CALLS[name]
-    make = METHODS[name]
+    make = every_method()[name]
     if isinstance(make, functools.partial):
         settings = ", ".join(f'{key}="{value}"' for key, value in make.keywords.items())
         return f"`{make.func.__name__}({settings})`"  # pyright: ignore[reportFunctionMemberAccess]

@@ -28,12 +28,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._component_model import ComponentModel
-from ppl_models._data import Data, as_binary, as_counts
-from ppl_models._device import device_of
-from ppl_models._errors import DataError, ModelError
-from ppl_models._model import Example
-from ppl_models._priors import require_simplex, require_unit_interval
+from ppl_models.core.component_model import ComponentModel
+from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.model import Example
+from ppl_models.core.priors import require_simplex, require_unit_interval
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data, as_binary, as_counts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -19,10 +19,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._data import Data
-from ppl_models._errors import ModelError, unknown_name
-from ppl_models._graph_data import GraphData
-from ppl_models._model import Example
+from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.model import Example
+from ppl_models.data.graphs.data import GraphData
+from ppl_models.data.matrix import Data
 from ppl_models.sbm import BlockModel, _example
 
 _COMBINATIONS = ("product", "difference", "concatenate")

@@ -26,12 +26,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._component_model import ComponentModel
-from ppl_models._data import Data, as_matrix
-from ppl_models._device import device_of
-from ppl_models._errors import DataError, DataWarning, ModelError
-from ppl_models._model import Example, Model
-from ppl_models._priors import require_unit_interval, support_of
+from ppl_models.core.component_model import ComponentModel
+from ppl_models.core.errors import DataError, DataWarning, ModelError
+from ppl_models.core.model import Example, Model
+from ppl_models.core.priors import require_unit_interval, support_of
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data, as_matrix
 from ppl_models.distributions import BernoulliVector, Flat
 
 

@@ -24,11 +24,11 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from ppl_models import _sparse
-from ppl_models._data import Data
-from ppl_models._device import device_of
-from ppl_models._document_model import TopicAdmixture
-from ppl_models._model import Example
+from ppl_models.core.document_model import TopicAdmixture
+from ppl_models.core.model import Example
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -25,10 +25,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._component_model import ComponentModel
-from ppl_models._data import Data, as_binary
-from ppl_models._device import device_of
-from ppl_models._model import Example
+from ppl_models.core.component_model import ComponentModel
+from ppl_models.core.model import Example
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data, as_binary
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,11 +17,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._data import Data
-from ppl_models._device import device_of
-from ppl_models._mixture_model import MixtureModel
-from ppl_models._model import Example
-from ppl_models._response_model import ResponseModel, draw_responses
+from ppl_models.core.mixture_model import MixtureModel
+from ppl_models.core.model import Example
+from ppl_models.core.response_model import ResponseModel, draw_responses
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

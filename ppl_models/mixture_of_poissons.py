@@ -20,12 +20,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._component_model import ComponentModel
-from ppl_models._data import Data, as_event_counts, check_columns
-from ppl_models._device import device_of
-from ppl_models._mixture_model import MixtureModel
-from ppl_models._model import Example
-from ppl_models._priors import require_positive
+from ppl_models.core.component_model import ComponentModel
+from ppl_models.core.mixture_model import MixtureModel
+from ppl_models.core.model import Example
+from ppl_models.core.priors import require_positive
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data, as_event_counts, check_columns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -23,12 +23,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models import _sparse
-from ppl_models._errors import ModelError
-from ppl_models._graph_data import GraphData
-from ppl_models._graph_model import GraphModel
-from ppl_models._model import Example
-from ppl_models._priors import require_simplex, require_unit_interval
+from ppl_models.core.errors import ModelError
+from ppl_models.core.graph_model import GraphModel
+from ppl_models.core.model import Example
+from ppl_models.core.priors import require_simplex, require_unit_interval
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.graphs.data import GraphData
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -23,11 +23,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._component_model import ComponentModel
-from ppl_models._data import Data, as_binary
-from ppl_models._device import device_of
-from ppl_models._model import Example
-from ppl_models._priors import require_unit_interval
+from ppl_models.core.component_model import ComponentModel
+from ppl_models.core.model import Example
+from ppl_models.core.priors import require_unit_interval
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data, as_binary
 from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
 
 

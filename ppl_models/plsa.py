@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ppl_models._document_model import TopicAdmixture
-from ppl_models._model import Example
+from ppl_models.core.document_model import TopicAdmixture
+from ppl_models.core.model import Example
 from ppl_models.lda import LDA
 
 

@@ -25,12 +25,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models import _sparse
-from ppl_models._graph_data import GraphData
-from ppl_models._graph_model import GraphModel
-from ppl_models._labelings import EndBlocks, Labelling
-from ppl_models._model import Example
-from ppl_models._priors import require_positive, require_simplex, require_unit_interval
+from ppl_models.core.graph_model import GraphModel
+from ppl_models.core.model import Example
+from ppl_models.core.priors import require_positive, require_simplex, require_unit_interval
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.graphs.data import GraphData
+from ppl_models.distributions.labellings import EndBlocks, Labelling
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

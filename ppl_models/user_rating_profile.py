@@ -20,11 +20,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models._data import Data
-from ppl_models._device import device_of
-from ppl_models._model import Example
-from ppl_models._priors import require_simplex
-from ppl_models._response_model import ResponseModel, draw_responses
+from ppl_models.core.model import Example
+from ppl_models.core.priors import require_simplex
+from ppl_models.core.response_model import ResponseModel, draw_responses
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

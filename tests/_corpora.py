@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from custom_inference.engines import steps_for
-from ppl_models import Data, _sparse
+from custom_inference.core.registry import engine_for
+from ppl_models import Data
+from ppl_models.data import sparse as _sparse
 from tests.references import _topics
 
 #: Shapes and concentrations of corpora, for hypothesis.
@@ -55,7 +56,7 @@ def made(kind_of_model, topic, alpha=None, gamma=None):
 
 def steps_of(name, model, data, **changed):
     """(steps, rows), checked as a fit does."""
-    steps = steps_for(model, name, **changed)
+    steps = engine_for(model, name, **changed)
     rows = steps.rows(data)
     steps.check(model, rows)
     return steps, rows

@@ -20,14 +20,15 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from custom_inference import EM, Checkpoint, Fit, VariationalEM, distributed
-from custom_inference._processes import Surroundings, begun
-from custom_inference.default import default_method
-from custom_inference.distributed._member import problem_of, ran
-from custom_inference.engines import engines_of
-from custom_inference.guides import VariationalBayes
-from custom_inference.steps import Steps
-from custom_inference.steps.noca_exact import NocaExact
+from custom_inference import EM, Checkpoint, Fit, VariationalEM
+from custom_inference.core.engine import Engine
+from custom_inference.core.processes import Surroundings, begun
+from custom_inference.core.registry import engines_of
+from custom_inference.em.guides import VariationalBayes
+from custom_inference.faces import distributed
+from custom_inference.faces.distributed.member import problem_of, ran
+from custom_inference.families.noca.exact import NocaExact
+from custom_inference.methods import default_method
 from ppl_models import MODELS, NOCA, Data, DataError, Model, PPLError, RowBlocks
 
 #: Iterations of the fits that are compared: enough for extrapolations to be taken.
@@ -80,7 +81,7 @@ def _families() -> dict[str, Case]:
             data = data.rows(slice(0, len(data) - 1))  # a number that does not divide evenly
         for bound, engine in engines_of(model).items():
             if engine().shares is not None and not engine().sequential:
-                guide = "exact" if bound == "evidence" else bound
+                guide = "exact" if bound == "exact" else bound
                 found[f"{name} {bound}"] = Case(model, data, short(guide))
                 if name in ("noca", "cvq", "aspect_bernoulli", "logistic_pca", "mixture_of_bernoullis"):
                     found[f"{name} {bound}, holes"] = Case(model, with_holes(data), short(guide))
@@ -247,7 +248,7 @@ class Faulty(EM):
     max_iterations: int = 14
     tolerance: float = 1e-12
 
-    def steps(self, model: Model) -> Steps:
+    def steps(self, model: Model) -> Engine:
         plain = super().steps(model)
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}  # pyright: ignore[reportArgumentType]
         return FaultySteps(**given, fault=self.fault, at=self.at, once=self.once, rank=self.rank)
@@ -289,7 +290,7 @@ def main() -> None:
 
 
 def _command_line(folder: Path) -> None:
-    from custom_inference.distributed import __main__
+    from custom_inference.faces.distributed import __main__
 
     settings = ["--method", "em", "--set", "search=null", "--set", "max_iterations=5"]
     arguments = ["noca", str(folder / "data.csv"), "-k", "2", "--out", str(folder / "out"), *settings]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 
 from ppl_models import DataError
-from ppl_models._errors import CapacityError, FileFormatError, MethodError, ModelError
+from ppl_models.core.errors import CapacityError, FileFormatError, MethodError, ModelError
 
 #: Multiplies the number of examples: 1 in everyday runs; PPL_FUZZ=100 for a long search.
 SCALE = int(os.environ.get("PPL_FUZZ", "1"))

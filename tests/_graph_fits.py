@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from custom_inference import Fit
-from custom_inference.engines import Local
-from custom_inference.posterior import PointPosterior
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import PointPosterior
 from ppl_models import GraphData, GraphModel
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import custom_inference
 import ppl_models
-from custom_inference._progress import Progress
+from custom_inference.core.progress import Progress
 
 _ROOTS = tuple(str(Path(package.__file__).parent) for package in (custom_inference, ppl_models) if package.__file__)
 

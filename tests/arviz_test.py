@@ -5,18 +5,18 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+import custom_inference.arviz as conversion
 import numpy as np
 import pytest
 import torch
 import xarray as xr
 
-import custom_inference.arviz as conversion
-from custom_inference import draws
-from custom_inference.arviz import to_arviz
-from custom_inference.engines import Local, solve_local
-from custom_inference.fit import Fit
-from custom_inference.posterior import BernoulliPosterior
-from custom_inference.vem import EM
+from custom_inference.core import draws
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local, solve_local
+from custom_inference.core.posteriors import BernoulliPosterior
+from custom_inference.em.method import EM
+from custom_inference.faces.arviz import to_arviz
 from ppl_models import NOCA, Data, MethodError
 
 with warnings.catch_warnings():
@@ -103,12 +103,12 @@ def test_locals_can_be_left_out(point, sampled):
 
 def test_the_log_likelihood_is_the_exact_one_of_every_draw(point, sampled):
     group = to_arviz(point, num_draws=3).log_likelihood
-    assert group.attrs["bound"] == "evidence"
+    assert group.attrs["bound"] == "exact"
     np.testing.assert_allclose(group["x"][0, 2], point.evidence)
     group = to_arviz(sampled).log_likelihood
     assert group["x"].dims == ("chain", "draw", "row")
     draw = {site: value[1, 17] for site, value in sampled.draws.items()}
-    expected = solve_local(sampled.model, draw, sampled.data, bound="evidence").bound
+    expected = solve_local(sampled.model, draw, sampled.data, bound="exact").bound
     np.testing.assert_allclose(group["x"][1, 17], expected)
 
 
@@ -150,7 +150,7 @@ def test_missing_entries_are_nan_and_the_mask_is_kept(labelled):
 
 def test_attributes_say_where_it_came_from(point):
     data = to_arviz(point, num_draws=2)
-    expected = {"model": "NOCA", "method": "EM", "status": point.status, "bound_name": "evidence", "seed": 0}
+    expected = {"model": "NOCA", "method": "EM", "status": point.status, "bound_name": "exact", "seed": 0}
     assert expected.items() <= data.attrs.items()
     assert expected.items() <= data.posterior.attrs.items()
 

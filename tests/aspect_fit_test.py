@@ -14,9 +14,9 @@ from pyro import poutine
 from pyro.infer import TraceEnum_ELBO
 
 import custom_inference as ci
-from custom_inference._loop import run_em
-from custom_inference.engines import steps_for
-from custom_inference.steps.aspect_map import AspectMap
+from custom_inference.core.registry import engine_for
+from custom_inference.em.loop import run_em
+from custom_inference.families.aspects.map import AspectMap
 from ppl_models import AspectBernoulli, AspectBernoulliIndicator, DataError, MethodError, ModelError
 from tests.aspect_steps_test import UPDATES, problem
 
@@ -35,7 +35,7 @@ def test_indicators_summed_out_leave_the_model():
 def test_refusals():
     model, _, _, _ = problem(0)
     with pytest.raises(MethodError, match="below 1"):
-        steps_for(model.with_priors(membership=dist.Dirichlet(torch.tensor([0.5, 1.0, 1.0]))), "map")
+        engine_for(model.with_priors(membership=dist.Dirichlet(torch.tensor([0.5, 1.0, 1.0]))), "map")
     with pytest.raises(ModelError, match="simplex"):
         model.with_priors(membership=dist.Beta(torch.ones(3), torch.ones(3)))
     with pytest.raises(ModelError, match="expected 1"):
@@ -55,8 +55,8 @@ def test_refusals():
 
 @pytest.mark.parametrize("total_count", [1, 2])
 def test_sparse_rows_give_what_dense_ones_do(total_count, monkeypatch):
-    monkeypatch.setattr("custom_inference.steps._counts._BLOCK_ENTRIES", 100)
-    monkeypatch.setattr("custom_inference.steps._counts._TILE_ROWS", 20)
+    monkeypatch.setattr("custom_inference.families.common.counts._BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("custom_inference.families.common.counts._TILE_ROWS", 20)
     model, dense, params, s = problem(6, num_rows=50, total_count=total_count)
     sparse = model.prepare(scipy.sparse.csr_matrix(dense.x.numpy()))
     assert sparse.is_sparse
@@ -134,7 +134,7 @@ def test_everything_a_fit_offers_works_on_sparse_rows():
         lambda f: f.plugin_log_likelihood(),
         lambda f: f.log_likelihood(bound="dirichlet"),
         lambda f: f.transform(f.data.x),
-        lambda f: f.transform(f.data.x, bound="evidence"),
+        lambda f: f.transform(f.data.x, bound="exact"),
         lambda f: f.reconstruct(),
         lambda f: torch.as_tensor(ci.attribute(f).to_numpy()),
         lambda f: ci.denoise(f, drop=0),

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from custom_inference.engines import LocalSolver
-from custom_inference.steps._polynomial import num_terms
-from custom_inference.steps.aspect_dirichlet import AspectDirichlet
-from custom_inference.steps.aspect_exact import AspectExact
-from custom_inference.steps.aspect_marginal import FLOOR
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.families.aspects.dirichlet import AspectDirichlet
+from custom_inference.families.aspects.exact import AspectExact
+from custom_inference.families.aspects.marginal import FLOOR
+from custom_inference.families.common.polynomial import num_terms
 from ppl_models import AspectBernoulli, CapacityError, Data, MethodError
 from tests.references import aspect_bernoulli as reference
 
 ENGINES = [AspectExact, AspectDirichlet]
-NAMES = ["evidence", "dirichlet"]
+NAMES = ["exact", "dirichlet"]
 
 
 def problem(seed, num_components=2, num_features=5, num_rows=4, missing=0.0, total_count=1, edge=0.02):
@@ -223,7 +223,7 @@ def test_statistics_are_additive_and_blocks_change_nothing(kind, monkeypatch):
     engine = engine_of(kind, (0.5, 1.0, 2.0), 2)
     whole = engine.e_step(tensors, engine.rows(data))
     parts = [engine.e_step(tensors, engine.rows(data.rows(part))) for part in (slice(0, 15), slice(15, 40))]
-    monkeypatch.setattr("custom_inference.steps.aspect_exact.BLOCK_ENTRIES", 1)
+    monkeypatch.setattr("custom_inference.families.aspects.exact.BLOCK_ENTRIES", 1)
     blocks = engine.e_step(tensors, engine.rows(data))
     for name, value in whole.statistics.items():
         assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], atol=1e-10), name

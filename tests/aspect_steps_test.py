@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from pyro import poutine
 from sklearn.datasets import load_digits
 
-from custom_inference._loop import run_em
-from custom_inference.engines import LocalSolver, steps_for
-from custom_inference.steps._counts import margin
-from custom_inference.steps.aspect_map import AspectMap
-from custom_inference.vem import VariationalEM
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.core.registry import engine_for
+from custom_inference.em.loop import run_em
+from custom_inference.em.method import VariationalEM
+from custom_inference.families.aspects.map import AspectMap
+from custom_inference.families.common.counts import margin
 from ppl_models import (
     MODELS,
     AspectBernoulli,
@@ -189,7 +190,7 @@ def test_acceleration_reaches_the_optimum_of_em_with_fewer_evaluations(accelerat
 def test_accelerated_exact_em_without_locals(accelerate):
     """The driver's acceleration is not the aspect model's own: NOCA's exact EM climbs to the same place in less."""
     example = MODELS["noca"].example()
-    steps = steps_for(example.model, "evidence")
+    steps = engine_for(example.model, "exact")
     rows = steps.rows(example.data)
     start = steps.propose(example.model, rows, torch.Generator().manual_seed(1), 0)
     settings_ = {"max_iterations": 3000, "tolerance": 1e-11}
@@ -223,7 +224,7 @@ def test_empty_row_goes_to_the_priors_mode():
     model, data, params, _ = problem(4, priors=informative())
     alpha = model.priors["membership"].concentration
     empty = Data(x=data.x, mask=torch.zeros_like(data.x, dtype=torch.bool))
-    local = LocalSolver(steps=steps_for(model, "map")).solve(params, empty)
+    local = LocalSolver(steps=engine_for(model, "map")).solve(params, empty)
     assert torch.allclose(local.posterior.mean[0], (alpha - 1) / (alpha - 1).sum())
 
 
@@ -236,8 +237,8 @@ def test_statistics_add_over_rows_and_blocks_agree(total_count, monkeypatch):
              for at in (slice(0, 20), slice(20, 50))]
     for name, value in whole.statistics.items():
         assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], rtol=1e-12)
-    monkeypatch.setattr("custom_inference.steps._counts._TILE_ROWS", 16)
-    monkeypatch.setattr("custom_inference.steps._counts._TILE_ENTRIES", 1)
+    monkeypatch.setattr("custom_inference.families.common.counts._TILE_ROWS", 16)
+    monkeypatch.setattr("custom_inference.families.common.counts._TILE_ENTRIES", 1)
     small = steps.e_step(params, steps.rows(data), {"membership": s})
     assert [len(block.tiles) for block in steps.rows(data).tiled()] == [2, 2, 2, 2]
     assert torch.allclose(small.bound, whole.bound, rtol=1e-13)

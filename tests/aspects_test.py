@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from custom_inference import EM, VariationalEM
-from custom_inference.aspects import attribute, denoise, expand, phantoms
-from custom_inference.empirical_bayes import empirical_bayes_log_likelihood
-from custom_inference.engines import Local
-from custom_inference.fit import Fit
-from custom_inference.posterior import PointPosterior
+from custom_inference.checks.empirical_bayes import empirical_bayes_log_likelihood
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import PointPosterior
+from custom_inference.families.aspects.explain import attribute, denoise, expand, phantoms
 from ppl_models import (
     CVQ,
     NOCA,
@@ -148,8 +148,8 @@ def test_false_entries_are_the_phantoms(planted):
 
 
 def test_attribution_that_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr("custom_inference.aspects.allowed_bytes", lambda: 100.0)
-    monkeypatch.setattr("custom_inference.aspects._NEGLIGIBLE_BYTES", 1)
+    monkeypatch.setattr("custom_inference.families.aspects.explain.allowed_bytes", lambda: 100.0)
+    monkeypatch.setattr("custom_inference.families.aspects.explain._NEGLIGIBLE_BYTES", 1)
     with pytest.raises(CapacityError, match="30 entries to 3 aspects.*rows="):
         attribute(hand_made())
 
@@ -267,7 +267,7 @@ def test_empirical_bayes_of_aspects_is_equation_23(missing, total_count, monkeyp
         {"aspect_probability": fit.params["aspect_probability"].numpy()}, membership, x, mask, total_count
     )
     assert np.allclose(empirical_bayes_log_likelihood(fit, x, mask), expected, atol=1e-12)
-    monkeypatch.setattr("custom_inference.empirical_bayes._BLOCK_ENTRIES", 1)
+    monkeypatch.setattr("custom_inference.checks.empirical_bayes._BLOCK_ENTRIES", 1)
     assert np.allclose(empirical_bayes_log_likelihood(fit, x, mask), expected, atol=1e-12)
 
 

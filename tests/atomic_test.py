@@ -21,11 +21,12 @@ import benchmarks
 import custom_inference
 import ppl_models
 from custom_inference import EM, Fit
-from custom_inference import _atomic as _tensors
-from custom_inference._cli_output import save_figure, write_json
-from ppl_models import NOCA, DataError, FileFormatError, _atomic, open_blocks, save_blocks
-from ppl_models._atomic import PARTIAL, write_text, written
-from ppl_models._blocks import folder
+from custom_inference.core import tensor_files as _tensors
+from custom_inference.faces.command_line.output import save_figure, write_json
+from ppl_models import NOCA, DataError, FileFormatError, open_blocks, save_blocks
+from ppl_models.data import atomic as _atomic
+from ppl_models.data.atomic import PARTIAL, write_text, written
+from ppl_models.data.blocks import folder
 
 
 class Failed(Exception):

@@ -13,7 +13,7 @@ from pyro import poutine
 from scipy import stats
 
 from benchmarks.quality._calibration_cases import one_rate
-from custom_inference.calibration._bands import (
+from custom_inference.checks.calibration.bands import (
     GRID,
     binomial_interval,
     grid_counts,
@@ -22,9 +22,9 @@ from custom_inference.calibration._bands import (
     simultaneous_band,
     uniformity_p_value,
 )
-from custom_inference.calibration._densities import log_densities
-from custom_inference.calibration._labels import exchangeable, has_standard_form, matched
-from custom_inference.calibration._problem import randomised_rank
+from custom_inference.checks.calibration.densities import log_densities
+from custom_inference.checks.calibration.labels import exchangeable, has_standard_form, matched
+from custom_inference.checks.calibration.problem import randomised_rank
 from ppl_models import MODELS, LogisticPCA, MixtureOfPoissons
 from tests._calibration import proper_priors, tiny
 

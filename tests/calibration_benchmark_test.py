@@ -9,7 +9,7 @@ import pytest
 from benchmarks.quality import calibration as benchmark
 from benchmarks.quality._calibration_cases import APPROXIMATIONS, EXACT, SPOILED, Case, fit_cases, local_cases, one_rate
 from benchmarks.quality._calibration_methods import OneRate
-from custom_inference._methods import methods_for
+from custom_inference.methods import methods_for
 from ppl_models import MODELS, ModelError
 
 
@@ -42,7 +42,7 @@ def test_a_report_says_what_should_be_and_keeps_the_parts_that_are_not_measured(
 
 
 def test_problems_have_proper_priors():
-    from custom_inference.calibration._problem import require_proper
+    from custom_inference.checks.calibration.problem import require_proper
 
     for case in (case for case in fit_cases() if case.of == "globals"):
         require_proper(case.model)

@@ -8,7 +8,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference import posterior_predictive_check
-from custom_inference.checks._result import _line, _standardised
+from custom_inference.checks.predictive_result import _line, _standardised
 from ppl_models import Data, MixtureOfPoissons
 
 
@@ -47,7 +47,7 @@ def test_p_values_of_a_realised_discrepancy_pair_the_draws():
         rate = torch.as_tensor(rng.gamma(2.0, 2.0, (1, 4)))
         data = Data(x=torch.as_tensor(rng.poisson(rate.numpy().repeat(10, 0)).astype(float)))
         fit = ci.Fit(model=model, params={"mixing_proportion": torch.ones(1), "rate": rate}, elbo=torch.zeros(1),
-                     bound_name="evidence", status="", method="known", data=data, seed=0)  # fmt: skip
+                     bound_name="exact", status="", method="known", data=data, seed=0)  # fmt: skip
         found = posterior_predictive_check(fit, ["chi_square"], num_samples=30, progress=False)
         upper.append(float((found.predicted["chi_square"] > found.observed["chi_square"]).mean()))
     assert abs(np.mean(upper) - 0.5) < 0.18 and np.std(upper) == pytest.approx(12**-0.5, abs=0.08)

@@ -8,8 +8,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from custom_inference import EM, Checkpoint, VariationalEM, _loop
-from custom_inference._checkpoint import checksum, checksum_of, described
+from custom_inference import EM, Checkpoint, VariationalEM
+from custom_inference.em import loop as _loop
+from custom_inference.em.checkpoint import checksum, checksum_of, described
 from ppl_models import MODELS, Data, FileFormatError, GraphData, MethodError, RowBlocks
 
 CASES = {
@@ -76,7 +77,7 @@ def test_a_crashed_fit_goes_on_and_ends_where_it_would_have_ended(name, share, t
 def test_the_search_is_not_made_again(tmp_path, monkeypatch):
     example, path = MODELS["noca"].example(), tmp_path / "state"
     first = EM(checkpoint=path).fit(example.model, example.data, progress=False)
-    monkeypatch.setattr("custom_inference._fitting.search", None)
+    monkeypatch.setattr("custom_inference.em.fitting.search", None)
     again = EM(checkpoint=path).fit(example.model, example.data, progress=False)
     same(again, first)
     assert again.details["start_scores"] == first.details["start_scores"]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from custom_inference.fit import Fit
+from custom_inference.core.fit import Fit
 from tests.cli_documents_test import COUNTS, WORDS
 from tests.cli_documents_test import written as corpus
 from tests.cli_test import done, ppl

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from custom_inference._cli_source import Source
-from custom_inference.fit import Fit
+from custom_inference.core.fit import Fit
+from custom_inference.faces.command_line.source import Source
 from ppl_models.datasets import river_bank
 from tests.cli_test import done, ppl
 from tests.documents_test import dense, lda_c, uci

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse
 from typer.testing import CliRunner
 
-from custom_inference.cli import app
-from custom_inference.fit import Fit
+from custom_inference.core.fit import Fit
+from custom_inference.faces.command_line.app import app
 from ppl_models import MODELS as ALL_MODELS
 from ppl_models import DocumentModel
 from ppl_models.datasets import nine_nodes

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import custom_inference
-from custom_inference._methods import methods_for, named_method
-from custom_inference.vem import EM, VariationalEM
+from custom_inference.em.method import EM, VariationalEM
+from custom_inference.methods import methods_for, named_method
 from ppl_models import NOCA, MethodError, ModelError
 from tests.cli_test import QUICK, done, example_frame, ppl
 

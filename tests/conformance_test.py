@@ -17,12 +17,11 @@ from pyro.infer.autoguide import AutoDelta
 from torch.distributions import constraints
 
 import custom_inference as ci
-from custom_inference._methods import has_local_guides
-from custom_inference._starts import initial_values
-from custom_inference.engines import LocalSolver, engines_of, is_feasible, solve_local, steps_for
-from custom_inference.gibbs import has_sampler
-from custom_inference.posterior import GaussianPosterior, LogisticPosterior, PointPosterior
-from custom_inference.vem import named_guide
+from custom_inference.core.local_inference import LocalSolver, is_feasible, solve_local
+from custom_inference.core.posteriors import GaussianPosterior, LogisticPosterior, PointPosterior
+from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.methods import methods_of
+from custom_inference.svi.initialisation import initial_values
 from ppl_models import MODELS as ALL_MODELS
 from ppl_models import CapacityError, Data, MethodError, ModelError
 
@@ -53,19 +52,22 @@ METHODS = {
     "gibbs": ci.CollapsedGibbs(num_samples=20, warmup=20, chains=2),
 }
 
+#: The methods' names in the registry, where these settings are others of the same method.
+NAMES = {
+    "em_stepwise": "em",
+    "svi_amortized": "amortized",
+    "svi_batch": "svi",
+    "svi_mean_field": "svi",
+    "vb_stepwise": "vb",
+}
+
 
 def applies(model: str, method: str) -> bool:
-    """Closed-form steps where the model has them, guides of its locals where these are codes or continuous."""
+    """Whether the registry says so; and minibatches of SVI where rows have codes."""
     instance, settings = MODELS[model].example().model, METHODS[method]
-    if isinstance(settings, ci.VariationalEM) or getattr(settings, "guide", None) == "factorized":
-        return named_guide(settings.guide).bound_name in engines_of(instance)
-    if isinstance(settings, ci.TemperedEM):
-        return settings.applies(instance)
-    if isinstance(settings, ci.CollapsedGibbs):
-        return has_sampler(instance)
-    if isinstance(settings, ci.SVI) and not settings.sums_codes:
-        return has_local_guides(instance) and not (settings.batch_size and instance.has_continuous_locals)
-    return True
+    if getattr(settings, "batch_size", "auto") not in (None, "auto") and instance.has_continuous_locals:
+        return False
+    return NAMES.get(method, method) in methods_of(instance)
 
 
 def swapped_priors(model) -> tuple[dict, dict]:
@@ -351,7 +353,7 @@ def test_probabilities_at_the_edge_give_finite_answers(name):
         if getattr(getattr(support, "base_constraint", support), "upper_bound", None) == 1:
             params[site] = params[site].clone()
             params[site].view(-1)[0], params[site].view(-1)[-1] = 1.0, 0.0
-    for bound in [b for b in engines_of(example.model) if b != "evidence" or is_feasible(example.model)]:
+    for bound in [b for b in engines_of(example.model) if b != "exact" or is_feasible(example.model)]:
         local = solve_local(example.model, params, example.data, bound=bound)
         assert torch.isfinite(local.posterior.mean).all(), bound
         assert bound == "map" or torch.isfinite(local.bound).all(), bound
@@ -363,7 +365,7 @@ def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
     if example.model.code_bits is None:
         pytest.skip(f"{name} has no codes to enumerate")
     fit = fitted(name, "em")
-    steps = steps_for(fit.model, "evidence", max_bytes=1000.0)
+    steps = engine_for(fit.model, "exact", max_bytes=1000.0)
     with pytest.raises(CapacityError, match=r"GiB, .* are allowed; up to \d+ sources would fit"):
         LocalSolver(steps=steps).solve(fit.params, example.data)
     large = MODELS[name](num_components=40, num_features=60)
@@ -371,7 +373,7 @@ def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
     params = initial_values(large, Data(x=x), 0)
     big = ci.Fit(model=large, params=params, elbo=torch.zeros(1), bound_name="mean_field", status="", method="",
                  data=Data(x=x), seed=0)
-    others = [bound for bound in big.bounds if bound != "evidence"]
+    others = [bound for bound in big.bounds if bound != "exact"]
     with pytest.raises(CapacityError, match=f"Lower bounds available: bound='{others[0]}'"):
         big.log_likelihood()
     assert big.log_likelihood(bound=others[-1]).shape == (10,) and big.transform().shape == (10, 40)

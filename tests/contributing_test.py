@@ -12,8 +12,9 @@ import scipy.stats
 import torch
 
 import ppl_models
-from custom_inference import EM, SVI, Exact, Fit, VariationalEM, engines
-from custom_inference._methods import methods_for
+from custom_inference import EM, SVI, Exact, Fit, VariationalEM
+from custom_inference.core import local_inference as engines
+from custom_inference.methods import methods_for
 from ppl_models import DataError, MethodError
 from tests._documents import ROOT, module_for, python_blocks, run
 

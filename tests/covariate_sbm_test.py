@@ -13,10 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import adjusted_rand_score
 
 import custom_inference as ci
-from custom_inference.engines import row_log_joint, solve_local, steps_for
-from custom_inference.steps._weighted_logistic import fit_weighted, objectives
-from custom_inference.steps.covariate_sbm import SHARE
-from ppl_models import CapacityError, CovariateSBM, GraphData, MethodError, _sparse
+from custom_inference.core.local_inference import row_log_joint, solve_local
+from custom_inference.core.registry import engine_for
+from custom_inference.families.blocks.covariates import SHARE
+from custom_inference.families.blocks.weighted_logistic import fit_weighted, objectives
+from ppl_models import CapacityError, CovariateSBM, GraphData, MethodError
+from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import Flat
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
@@ -66,7 +68,7 @@ def log_evidence(table: dict[tuple[int, ...], float]) -> float:
 @pytest.mark.parametrize(("directed", "loops"), CASES)
 def test_bound_is_the_sum_over_labelings(directed, loops):
     model, data, params = problem(directed=directed, loops=loops)
-    table, steps = tabled(model, data, params), steps_for(model, "mean_field")
+    table, steps = tabled(model, data, params), engine_for(model, "mean_field")
     rows = steps.rows(data)
     share = dist.Dirichlet(torch.ones(3)).sample(torch.Size([4]))
     assert np.isclose(float(steps.bound(params, rows, share)), bound_of(table, share), rtol=1e-10)
@@ -79,7 +81,7 @@ def test_bound_is_the_sum_over_labelings(directed, loops):
 def test_a_settled_e_step_is_a_maximum(directed, loops):
     """Every node at its optimum given the others': no other distribution of a node's block has a higher bound."""
     model, data, params = problem(directed=directed, loops=loops)
-    steps = steps_for(model, "mean_field")
+    steps = engine_for(model, "mean_field")
     rows = steps.rows(data)
     step = steps.e_step(params, rows)
     share, best = step.locals[SHARE], float(step.bound)
@@ -93,7 +95,7 @@ def test_a_settled_e_step_is_a_maximum(directed, loops):
 @pytest.mark.parametrize(("directed", "loops"), CASES)
 def test_exact_steps_are_the_sum_over_labelings(directed, loops):
     model, data, params = problem(directed=directed, loops=loops)
-    table, steps = tabled(model, data, params), steps_for(model, "evidence")
+    table, steps = tabled(model, data, params), engine_for(model, "exact")
     rows = steps.rows(data)
     step = steps.e_step(params, rows)
     assert np.isclose(float(step.bound), log_evidence(table), rtol=1e-12)
@@ -110,7 +112,7 @@ def test_exact_steps_are_the_sum_over_labelings(directed, loops):
 
 def test_gradient_of_the_evidence_is_that_of_finite_differences():
     model, data, params = problem(directed=False, blocks=2)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     rows = steps.rows(data)
     weight = params["weight"].clone().requires_grad_()
     steps.log_evidence({**params, "weight": weight}, rows).sum().backward()
@@ -125,18 +127,18 @@ def test_gradient_of_the_evidence_is_that_of_finite_differences():
 # ----- the M step -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bound", ["mean_field", "evidence"])
+@pytest.mark.parametrize("bound", ["mean_field", "exact"])
 @pytest.mark.parametrize(("directed", "loops"), CASES)
 def test_m_step_is_where_the_gradient_vanishes(bound, directed, loops):
     """The objective at fixed posteriors: sum of P(z_i = a, z_j = b) l_ij(a, b) plus the log prior, by autograd."""
     model, data, params = problem(directed=directed, loops=loops, size=6, blocks=2)
     model = model.with_priors(weight=dist.Normal(0.3, 1.5), block_proportion=dist.Dirichlet(torch.tensor([2.0, 3.0])))
-    steps = steps_for(model, bound)
+    steps = engine_for(model, bound)
     rows = steps.rows(data)
     step = steps.e_step(params, rows)
     new = steps.m_step(model, params, step, rows)
     new = steps.m_step(model, new, step, rows)  # Newton's steps are limited in number
-    if bound == "evidence":
+    if bound == "exact":
         pairs = step.statistics["pairs"][rows.i, :, rows.j]
     else:
         pairs = steps._dyad_weights(step.locals[SHARE], rows)
@@ -262,7 +264,7 @@ def test_what_does_not_fit_and_what_has_no_steps_is_refused():
     large = CovariateSBM(num_blocks=20, covariates=rng.standard_normal((20000, 1)), directed=False)
     empty = _sparse.tensor(torch.zeros(20001).long(), torch.zeros(0).long(), torch.zeros(0), size=(20000, 20000))
     with pytest.raises(CapacityError, match="SVI"):
-        steps_for(large, "mean_field").rows(GraphData(x=empty, directed=False))
+        engine_for(large, "mean_field").rows(GraphData(x=empty, directed=False))
     model, data, _ = problem(size=4)
     changed = model.with_priors(weight=dist.StudentT(3.0, 0.0, 1.0))
     with pytest.raises(MethodError, match="Normal prior for 'weight'"):

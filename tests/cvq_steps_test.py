@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import custom_inference as ci
-from custom_inference._enumerate import enumerated_log_joint
-from custom_inference.engines import LocalSolver
-from custom_inference.steps._protocol import Params
-from custom_inference.steps.cvq_common import ascend, m_step
-from custom_inference.steps.cvq_exact import CvqExact
-from custom_inference.steps.cvq_mean_field import CvqMeanField, statistics_of
-from custom_inference.steps.cvq_truncated import CvqTruncated
+from custom_inference.core.engine import Params
+from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.families.cvq.common import ascend, m_step
+from custom_inference.families.cvq.exact import CvqExact
+from custom_inference.families.cvq.mean_field import CvqMeanField, statistics_of
+from custom_inference.families.cvq.truncated import CvqTruncated
 from ppl_models import CVQ, CapacityError, Data
 
 ENGINES = [CvqExact(), CvqMeanField(), CvqTruncated(free=2)]
-NAMES = [engine.bound_name for engine in ENGINES]
+NAMES = [engine.name for engine in ENGINES]
 PRIORS = {
     "flat": {},
     "log_normal": {
@@ -253,7 +253,7 @@ def test_fill_values_of_missing_entries_do_not_matter():
             step = engine.e_step(params, engine.rows(filled))
             outcomes.append({**engine.m_step(model, params, step, engine.rows(filled)), "bound": step.bound})
         for other in outcomes[1:]:
-            assert all(torch.equal(value, other[name]) for name, value in outcomes[0].items()), engine.bound_name
+            assert all(torch.equal(value, other[name]) for name, value in outcomes[0].items()), engine.name
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)

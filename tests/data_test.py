@@ -18,13 +18,13 @@ from ppl_models import (
     DataWarning,
     FileFormatError,
     ModelError,
-    _sparse,
     as_binary,
     as_counts,
     as_matrix,
     datasets,
 )
-from ppl_models._data import check_for_fitting
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.matrix import check_for_fitting
 
 X = np.array([[1, 0, 1], [0, 1, 0]])
 

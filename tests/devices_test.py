@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference._methods import METHODS, methods_for
-from custom_inference._search import Search
+from custom_inference.em.search import Search
+from custom_inference.methods import every_method, methods_for
 from ppl_models import MODELS, NOCA, CapacityError, Data, GraphModel, MethodError, graph
 from tests._graphs import small_problem as graph_problem
 from tests._pretend_device import pretend_device
@@ -41,7 +41,7 @@ KERNELS = ("map", "dirichlet", "vb", "cvb0", "tempered", "exact", "em")
 
 
 def small_method(name: str) -> Any:
-    method = METHODS[name]()
+    method = every_method()[name]()
     known = {field.name for field in fields(method)}
     return replace(method, **{setting: value for setting, value in SMALL.items() if setting in known})
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from custom_inference.steps import _dirichlet
+from custom_inference.families.common import dirichlet as _dirichlet
 
 
 @pytest.mark.parametrize("groups", [1, 3])

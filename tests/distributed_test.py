@@ -14,12 +14,10 @@ import pytest
 import torch
 
 from benchmarks.speed import _distributed_problem as problem
-from custom_inference import (
-    distributed,
-)
-from custom_inference._processes import run_all
-from custom_inference.engines import engines_of
-from custom_inference.steps._cvb0_sweeps import counted
+from custom_inference.core.processes import run_all
+from custom_inference.core.registry import engines_of
+from custom_inference.faces import distributed
+from custom_inference.families.topics.cvb0_sweeps import counted
 from ppl_models import (
     MODELS,
     NOCA,
@@ -283,7 +281,7 @@ def test_the_command_line_with_processes(two, tmp_path):
     from typer.testing import CliRunner
 
     from custom_inference import Fit
-    from custom_inference.cli import app
+    from custom_inference.faces.command_line.app import app
 
     folder, _ = two
     settings = ["--method", "em", "--set", "search=null", "--set", "max_iterations=5", "--no-progress"]

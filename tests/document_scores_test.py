@@ -12,7 +12,7 @@ from scipy.special import gammaln, logsumexp
 
 from custom_inference import Fit
 from custom_inference.documents import HeldOut, held_out, perplexity
-from custom_inference.documents._samplers import Estimate, _log_dirichlet
+from custom_inference.documents.samplers import Estimate, _log_dirichlet
 from ppl_models import (
     LDA,
     NOCA,
@@ -52,7 +52,7 @@ def fitted(model, **params) -> Fit:
     tensors = {site: torch.as_tensor(value) for site, value in params.items()}
     data = as_documents(COUNTS[:, : model.vocabulary_size])
     return Fit(
-        model=model, params=tensors, elbo=torch.zeros(0), bound_name="evidence", status="given", method="given",
+        model=model, params=tensors, elbo=torch.zeros(0), bound_name="exact", status="given", method="given",
         data=data, seed=0,
     )  # fmt: skip
 
@@ -71,12 +71,12 @@ def mixture() -> Fit:
 
 
 def test_exact_evidence_is_the_sum_over_all_assignments():
-    found = held_out(lda(), COUNTS, how="evidence")
+    found = held_out(lda(), COUNTS, how="exact")
     np.testing.assert_allclose(found.log_probability, EXACT, atol=1e-10)
     assert found.tokens.tolist() == [len(d) for d in DOCUMENTS]
     # Of counts the multinomial coefficient is no part of the score.
     np.testing.assert_allclose(
-        held_out(lda(kind=MultinomialPCA), COUNTS, how="evidence").log_probability, EXACT, atol=1e-10
+        held_out(lda(kind=MultinomialPCA), COUNTS, how="exact").log_probability, EXACT, atol=1e-10
     )
     bound = held_out(lda(), COUNTS, how="dirichlet").log_probability.numpy()
     assert (bound <= EXACT + 1e-10).all() and (bound[[0, 1]] < EXACT[[0, 1]] - 1e-3).all()
@@ -179,7 +179,7 @@ def test_mixtures_are_scored_exactly_by_every_sampler():
     fit = mixture()
     pi = fit.params["mixing_proportion"].numpy()
     expected = [logsumexp(np.log(pi) + sum(np.log(TOPIC[:, w]) for w in d)) for d in DOCUMENTS]
-    for how in ("evidence", "importance", "left_to_right", "annealed"):
+    for how in ("exact", "importance", "left_to_right", "annealed"):
         np.testing.assert_allclose(held_out(fit, COUNTS, how=how).log_probability, expected, atol=1e-12)
 
 
@@ -196,7 +196,7 @@ def test_perplexity_per_token_and_per_document():
         scores.perplexity("word")
     # Uniform words: as many as there are.
     uniform = lda(np.full((3, 5), 0.2))
-    for how in ("evidence", "plugin", "completion", "left_to_right", "annealed"):
+    for how in ("exact", "plugin", "completion", "left_to_right", "annealed"):
         for per in ("token", "document"):
             assert perplexity(uniform, COUNTS, how=how, per=per) == pytest.approx(5)
     assert perplexity(uniform, COUNTS, how="importance", from_prior=1.0) == pytest.approx(5)

@@ -15,7 +15,8 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppl_models import LDA, Data, DataError, DataWarning, _sparse, as_documents, documents
+from ppl_models import LDA, Data, DataError, DataWarning, as_documents, documents
+from ppl_models.data import sparse as _sparse
 
 WORDS = ["ant", "bee", "cat", "dog"]
 COUNTS = np.array([[2, 0, 1, 0], [0, 1, 1, 3], [0, 0, 0, 0]])

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference import draws as drawing
-from custom_inference.draws import PosteriorDraws
-from custom_inference.engines import Local
-from custom_inference.posterior import BernoulliPosterior, BetaPosterior
+from custom_inference.core import draws as drawing
+from custom_inference.core.draws import PosteriorDraws
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import BernoulliPosterior, BetaPosterior
 from ppl_models import LDA, MODELS, NOCA, SBM, Data, MethodError, MixtureOfPoissons
 
 #: Statistical assertions have to miss by more than this many standard errors to fail.

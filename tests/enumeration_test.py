@@ -12,7 +12,7 @@ import torch
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 
 from custom_inference import Exact
-from custom_inference._enumerate import enumerated_log_joint
+from custom_inference.core.enumeration import enumerated_log_joint
 from ppl_models import NOCA, MethodError, ModelError
 from ppl_models.distributions import NoisyOr
 from tests.references import noca as reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from custom_inference._exponential_sum import exponential_sum
+from custom_inference.families.noca.exponential_sum import exponential_sum
 
 
 @pytest.mark.parametrize("a_min", [3.0, 0.1, 1e-3, 1e-6])

@@ -8,9 +8,10 @@ import scipy.sparse
 import torch
 
 from custom_inference.documents import held_out, perplexity, split_tokens
-from custom_inference.documents._fold_in import fold_in
-from custom_inference.steps._documents import DocumentRows
-from ppl_models import LDA, PLSA, MethodError, _sparse, as_documents
+from custom_inference.documents.fold_in import fold_in
+from custom_inference.families.common.documents import DocumentRows
+from ppl_models import LDA, PLSA, MethodError, as_documents
+from ppl_models.data import sparse as _sparse
 from ppl_models.datasets import sample_lda
 from tests.document_scores_test import ALPHA, COUNTS, TOPIC, fitted, lda, mixture
 

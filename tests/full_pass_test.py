@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from custom_inference import EM, VariationalEM
-from custom_inference._loop import run_em
-from custom_inference.engines import engines_of, steps_for
+from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.em.loop import run_em
 from ppl_models import MODELS, RowBlocks
 
 #: Compiled passes over documents take the documents before them into account within a pass, which are other ones where
@@ -29,7 +29,7 @@ def cases():
 
 
 def method_for(bound, **settings):
-    guide = "exact" if bound == "evidence" else bound
+    guide = "exact" if bound == "exact" else bound
     return VariationalEM(guide=guide, search=None, accelerate=None, max_iterations=6, tolerance=1e-12, **settings)
 
 
@@ -99,7 +99,7 @@ def test_sequential_passes_have_the_same_fixed_points():
     start = {site: example.truth[site] for site in example.model.global_sites}
     method = VariationalEM(guide="cvb0", search=None, max_iterations=2000, tolerance=1e-13)
     streamed = method.fit(example.model, RowBlocks.of(example.data, 7), init=start, progress=False)
-    steps = steps_for(example.model, "cvb0")
+    steps = engine_for(example.model, "cvb0")
     rows = steps.rows(example.data)
     params = steps.starting(example.model, start, rows)
     memory = run_em(steps, example.model, rows, params, max_iterations=2000, tolerance=1e-13)

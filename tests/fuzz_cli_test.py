@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from custom_inference import _cli_output, _demo
-from custom_inference.cli import app
+from custom_inference.faces.command_line import demo as _demo
+from custom_inference.faces.command_line import output as _cli_output
+from custom_inference.faces.command_line.app import app
 from ppl_models import MODELS
 from tests._fuzz import fuzz
 

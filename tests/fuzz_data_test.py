@@ -39,7 +39,7 @@ from ppl_models import (
     documents,
     graph,
 )
-from ppl_models._errors import PPLError
+from ppl_models.core.errors import PPLError
 from tests._fuzz import OURS, fuzz, says_something
 from tests._fuzz_data import cases, masks, oddities
 

@@ -13,13 +13,14 @@ import torch
 
 import custom_inference as ci
 from custom_inference import CollapsedGibbs, Fit
+from custom_inference.core.diagnostics import effective_size, r_hat
+from custom_inference.core.posteriors import DirichletDraws, DirichletPosterior
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.gibbs import LdaChain
+from custom_inference.families.topics.propose import gibbs_counts
 from custom_inference.gibbs import has_sampler, sampler_of
-from custom_inference.gibbs._diagnostics import effective_size, r_hat
-from custom_inference.gibbs._lda import LdaChain
-from custom_inference.posterior import DirichletDraws, DirichletPosterior
-from custom_inference.steps._documents import DocumentRows
-from custom_inference.steps.lda_propose import gibbs_counts
-from ppl_models import CVQ, LDA, PLSA, Data, DataWarning, LDAIndicator, MethodError, ModelError, MultinomialPCA, _sparse
+from ppl_models import CVQ, LDA, PLSA, Data, DataWarning, LDAIndicator, MethodError, ModelError, MultinomialPCA
+from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import Flat
 from tests.references import lda as reference
 
@@ -146,7 +147,7 @@ def test_interrupt_keeps_what_there_is(monkeypatch, stop_at):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LdaChain, "sweep", counted)
-    monkeypatch.setattr("custom_inference.gibbs._run._follow", follow)
+    monkeypatch.setattr("custom_inference.gibbs.chains._follow", follow)
     fit = CollapsedGibbs(num_samples=10**6, warmup=20 if stop_at > 20 else 10**6, chains=1, thin=1, search=False).fit(
         model, x, progress=False
     )
@@ -164,7 +165,7 @@ def test_save_and_load(tmp_path):
 
 
 def test_draws_that_would_be_too_large_are_not_kept(monkeypatch):
-    monkeypatch.setattr("custom_inference.gibbs._method._ENTRIES", 400)
+    monkeypatch.setattr("custom_inference.gibbs.method._ENTRIES", 400)
     model, x, *_ = corpus(20)
     fit = SHORT.fit(model, x, progress=False)
     assert fit.draws is None and "topic_r_hat" not in fit.details
@@ -228,6 +229,6 @@ def test_proposed_counts_add_up_and_depend_on_the_generator_alone():
 
 
 def test_importing_the_package_compiles_nothing():
-    heavy = ("custom_inference.gibbs._lda_kernels", "matplotlib", "sklearn")
+    heavy = ("custom_inference.families.topics.gibbs_kernels", "matplotlib", "sklearn")
     code = f"import sys, custom_inference; sys.exit(any(name in sys.modules for name in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,11 +8,11 @@ import torch
 
 import custom_inference as ci
 from custom_inference import CollapsedGibbs
-from custom_inference.collapsed import collapsed_posterior
-from custom_inference.gibbs._diagnostics import effective_size
-from custom_inference.gibbs._lda import LdaChain, TokenList, fixed_point, sweep_topics
-from custom_inference.posterior import DirichletDraws
-from custom_inference.steps._documents import DocumentRows
+from custom_inference.core.diagnostics import effective_size
+from custom_inference.core.posteriors import DirichletDraws
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.gibbs import LdaChain, TokenList, fixed_point, sweep_topics
+from custom_inference.families.topics.integrated import collapsed_posterior
 from ppl_models import LDA, Data, LDAIndicator
 from tests.references import _collapsed as reference
 from tests.references._topics import log_dirichlet_moment, tokens_of

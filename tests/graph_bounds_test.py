@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.engines import engines_of, is_feasible, solve_local
+from custom_inference.core.local_inference import is_feasible, solve_local
+from custom_inference.core.registry import engines_of
 from tests._graphs import arrays, concentration_of, exact_evidence, exact_graph, keywords, reference_of, small_problem
 from tests.graph_conformance_test import BLOCKS, DIRECTED, LOOPS, NAMES, globals_of
 from tests.references import _graphs
@@ -38,9 +39,9 @@ def test_enumeration_is_the_references(name, directed, self_loops):
 @pytest.mark.parametrize("sparsity", [0.0, 0.2])
 def test_exact_memberships_are_the_references(directed, sparsity):
     problem = small_problem("mmsb", directed=directed, num_nodes=3 if directed else 4, hidden=0.1, sparsity=sparsity)
-    if "evidence" not in engines_of(problem.model):
+    if "exact" not in engines_of(problem.model):
         pytest.skip("no exact engine of memberships")
-    local = solve_local(problem.model, globals_of(problem), problem.data, bound="evidence")
+    local = solve_local(problem.model, globals_of(problem), problem.data, bound="exact")
     dense, alpha = problem.data.dense(), concentration_of(problem.model)
     mask = None if dense.mask is None else dense.mask.numpy()
     values = arrays(problem.truth, problem.model)
@@ -65,7 +66,7 @@ def test_bounds_at_given_globals_stay_below_the_evidence(name, directed, self_lo
             assert torch.allclose(local.posterior.mean.sum(-1), torch.ones(size), atol=1e-8)
             gap = evidence - float(local.bound)
             assert gap >= -1e-8, bound
-            if bound == "evidence":
+            if bound == "exact":
                 assert gap <= 1e-8
             if bound == "mean_field":
                 exact = exact_graph(problem.model, globals_of(problem), problem.data)
@@ -88,7 +89,7 @@ def test_probabilities_at_the_edge_give_finite_answers(name, directed):
             params[site][0, 0], params[site][-1, -1] = high, low
     if "block_proportion" in params:
         params["block_proportion"] = torch.tensor([1.0, 0.0])
-    engines = [b for b in engines_of(problem.model) if b != "evidence" or is_feasible(problem.model)]
+    engines = [b for b in engines_of(problem.model) if b != "exact" or is_feasible(problem.model)]
     for bound in [b for b in engines if b != "vb"]:
         local = solve_local(problem.model, params, problem.data, bound=bound)
         assert torch.isfinite(local.posterior.mean).all(), bound

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
-from custom_inference import _cli_output
-from custom_inference._cli_run import _read
-from custom_inference._cli_source import Source
+from custom_inference.faces.command_line import output as _cli_output
+from custom_inference.faces.command_line.run import _read
+from custom_inference.faces.command_line.source import Source
 from ppl_models import MMSB, NOCA, SBM, CovariateSBM, DataError, GraphData, MethodError, datasets
 from tests._graph_fits import fit_of, one_hot
 

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference._methods import METHODS, methods_for
-from custom_inference.engines import engines_of, is_feasible
-from custom_inference.posterior import PointPosterior
+from custom_inference.core.local_inference import is_feasible
+from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.registry import engines_of
+from custom_inference.methods import every_method, methods_for
 from ppl_models import MODELS, SBM, MethodError
 from tests._graphs import (
     GRAPHS,
@@ -41,7 +42,7 @@ DRAWN, SAMPLED = {"nuts", "svi_normal"}, "sbm"
 
 
 def small_method(name: str) -> Any:
-    method = METHODS[name]()
+    method = every_method()[name]()
     known = {field.name for field in fields(method)}
     return replace(method, **{setting: value for setting, value in SMALL.items() if setting in known})
 
@@ -60,7 +61,7 @@ def applying(model: str) -> list[str]:
 
 
 PAIRS = [(model, method) for model in GRAPHS for method in applying(model)]
-MONOTONE = [(model, method) for model, method in PAIRS if isinstance(METHODS[method](), ci.VariationalEM)]
+MONOTONE = [(model, method) for model, method in PAIRS if isinstance(every_method()[method](), ci.VariationalEM)]
 EACH = pytest.mark.parametrize(("model", "method"), PAIRS)
 
 
@@ -94,7 +95,7 @@ def test_a_fit_keeps_its_promises(model, method):
     assert torch.allclose(mean.sum(-1), torch.ones(size), atol=1e-6)
     if site == "membership":
         assert torch.allclose(fit.params[site], mean, atol=1e-8)
-    elif isinstance(METHODS[method](), ci.VariationalEM):
+    elif isinstance(every_method()[method](), ci.VariationalEM):
         assert torch.equal(fit.params[site], mean.argmax(-1))
     assert fit.transform().shape == (size, blocks) and fit.transform(problem.data).shape == (size, blocks)
     assert fit.posterior.sample(5).shape == (5, size, blocks) and fit.posterior.mode.shape == (size, blocks)

@@ -20,9 +20,9 @@ from custom_inference import (
     link_prediction,
     link_probability,
 )
-from custom_inference.engines import Local
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import GammaPosterior, LabellingPosterior
 from custom_inference.graphs.blocks import pair_counts
-from custom_inference.posterior import GammaPosterior, LabellingPosterior
 from ppl_models import (
     MMSB,
     NOCA,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from custom_inference import EM, NUTS, VariationalEM, choose_num_blocks, compare, cross_validate
-from custom_inference._progress import Progress
+from custom_inference.core.progress import Progress
 from ppl_models import LDA, SBM
 from tests.interrupt_test import SHORT, _example, _usable
 

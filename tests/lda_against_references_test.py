@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 
 import custom_inference as ci
-from custom_inference.engines import steps_for
+from custom_inference.core.registry import engine_for
 from ppl_models import LDA, PLSA, MultinomialPCA
 from tests._corpora import SHAPES, at_words, by_cell, climbs, corpus, made, steps_of, trace_of
 from tests.references import _topics, lda, multinomial_pca, plsa
@@ -30,7 +30,7 @@ ALPHAS = pytest.mark.parametrize("alpha", [1.0, [0.2, 0.9, 1.5]])
 def test_exact_steps_are_sums_over_all_topics_of_all_tokens(kind, kind_of_model, alpha):
     topic, x, mask, data = corpus(0, kind, length=6)
     model, params = made(kind_of_model, topic, alpha, 1.3), {"topic": torch.tensor(topic)}
-    steps, rows = steps_of("evidence", model, data)
+    steps, rows = steps_of("exact", model, data)
     step = steps.e_step(params, rows)
     reference = multinomial_pca.log_evidence if kind_of_model.coefficient else None
     expected = reference(params, x, alpha, mask) if reference else _topics.log_evidence(topic, x, alpha, mask)
@@ -47,20 +47,20 @@ def test_exact_steps_are_sums_over_all_topics_of_all_tokens(kind, kind_of_model,
 def test_exact_evidence_of_longer_documents_is_the_polynomials():
     topic, x, _, data = corpus(1, num_topics=4, length=25)
     model, params = made(LDA, topic, 0.3), {"topic": torch.tensor(topic)}
-    steps, rows = steps_of("evidence", model, data)
+    steps, rows = steps_of("exact", model, data)
     assert close(steps.e_step(params, rows).bound, _topics.log_evidence_polynomial(topic, x, 0.3), atol=1e-9)
 
 
 def test_exact_em_does_not_depend_on_how_documents_are_grouped(monkeypatch):
     """Short documents padded to the longest, and documents of each length on their own."""
-    from custom_inference.steps import lda_exact
+    from custom_inference.families.topics import exact as lda_exact
 
     topic, _, _, data = corpus(2, length=9)
     model, params = made(LDA, topic, 0.3), {"topic": torch.tensor(topic)}
     found = []
     for little in (2**18, 0):
         monkeypatch.setattr(lda_exact, "_LITTLE", little)
-        steps, rows = steps_of("evidence", model, data)
+        steps, rows = steps_of("exact", model, data)
         step = steps.e_step(params, rows)
         found.append([step.bound, step.statistics["topic"], steps.responsibilities(params, rows, {})])
     for together, apart in zip(*found, strict=True):
@@ -71,7 +71,7 @@ def test_exact_em_does_not_depend_on_how_documents_are_grouped(monkeypatch):
 @given(**SHAPES)
 def test_exact_em_climbs_on_any_corpus(seed, num_documents, vocabulary_size, num_topics, alpha, gamma):
     topic, _, _, data = corpus(seed, "sparse", num_documents, vocabulary_size, num_topics, length=6)
-    assert climbs(trace_of("evidence", made(LDA, topic, alpha, gamma), data, {"topic": torch.tensor(topic)}))
+    assert climbs(trace_of("exact", made(LDA, topic, alpha, gamma), data, {"topic": torch.tensor(topic)}))
 
 
 # ----- map: LDA by points, and PLSA -----------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_tempered_plsa_is_hofmanns():
     joint = aspect * (given_aspect[:, None, :] * topic.T[None]) ** beta
     with np.errstate(invalid="ignore"):
         share = np.nan_to_num(joint / joint.sum(-1, keepdims=True))
-    steps = steps_for(model, "map", temper=beta, share=tuple(aspect), sweeps=1)
+    steps = engine_for(model, "map", temper=beta, share=tuple(aspect), sweeps=1)
     rows, params = steps.rows(data), {"topic": torch.tensor(topic)}
     # The locals after one sweep are the M step of P(z | d) from that share.
     start = steps.e_step(params, rows, {"topic_proportion": torch.tensor(proportion)})

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from custom_inference import Fit, VariationalEM, compare
-from custom_inference.engines import steps_for
-from custom_inference.steps import _cvb0_kernel, _cvb0_sweeps
-from custom_inference.steps.lda_cvb0 import LdaCvb0
-from custom_inference.steps.lda_dirichlet import LdaDirichlet
+from custom_inference.core.registry import engine_for
+from custom_inference.families.topics import cvb0_kernel as _cvb0_kernel
+from custom_inference.families.topics import cvb0_sweeps as _cvb0_sweeps
+from custom_inference.families.topics.cvb0 import LdaCvb0
+from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA
 from tests.references import _collapsed, _topics
 
@@ -32,7 +33,7 @@ def corpus(seed, num_documents=8, vocabulary_size=7, num_topics=3, longest=12, c
 def prepared(x, num_topics=3, alpha=0.3, gamma=0.2, mask=None, kind=LDA):
     model = kind(num_topics=num_topics, vocabulary_size=x.shape[1]).with_concentration(alpha=alpha, gamma=gamma)
     data = Data(x=torch.tensor(x), mask=None if mask is None else torch.tensor(mask))
-    steps = steps_for(model, "cvb0")
+    steps = engine_for(model, "cvb0")
     rows = steps.rows(data)
     steps.check(model, rows)
     return model, steps, rows
@@ -229,7 +230,7 @@ def test_its_topics_are_near_the_exact_posterior_means_of_a_toy_corpus():
     words = _topics.tokens_of(x)
     q, table = _collapsed.table(words, 2, 3, 0.3, 0.4)
     together = _collapsed.same_topic(q, np.exp(table - table.max()) / np.exp(table - table.max()).sum())
-    steps = steps_for(model, "cvb0")
+    steps = engine_for(model, "cvb0")
     rows = steps.rows(fit.data)
     params = {"topic": fit.global_posterior["topic"].concentration - 0.4}
     locals_ = steps.e_step(params, rows).locals
@@ -266,5 +267,5 @@ def test_what_does_not_fit_or_apply_is_refused():
     with pytest.raises(CapacityError, match='shares.*GiB.*guide="vb"'):
         LdaCvb0(max_bytes=10).for_model(model).check(model, rows)
     with pytest.raises(MethodError, match="cvb0"):
-        steps_for(PLSA(num_topics=2, vocabulary_size=7), "cvb0")
+        engine_for(PLSA(num_topics=2, vocabulary_size=7), "cvb0")
     assert "cvb0" not in VariationalEM(guide="cvb0").fit(model, x, progress=False).bounds

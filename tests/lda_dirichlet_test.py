@@ -13,14 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from custom_inference import VariationalEM
-from custom_inference.engines import LocalSolver, steps_for
-from custom_inference.posterior import DirichletPosterior
-from custom_inference.steps import _dirichlet, _documents, _lda_kernel
-from custom_inference.steps._documents import DocumentRows
-from custom_inference.steps._lda_sweeps import Scores, responsibilities, settle_blocks, sweep_documents
-from custom_inference.steps.lda_dirichlet import LdaDirichlet
-from custom_inference.steps.lda_merge import merge_topics, propose_topics
-from ppl_models import LDA, PLSA, Data, MethodError, MultinomialPCA, _sparse
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.core.registry import engine_for
+from custom_inference.families.common import dirichlet as _dirichlet
+from custom_inference.families.common import documents as _documents
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics import sweeps_kernel as _lda_kernel
+from custom_inference.families.topics.dirichlet import LdaDirichlet
+from custom_inference.families.topics.merge import merge_topics, propose_topics
+from custom_inference.families.topics.sweeps import Scores, responsibilities, settle_blocks, sweep_documents
+from ppl_models import LDA, PLSA, Data, MethodError, MultinomialPCA
+from ppl_models.data import sparse as _sparse
 from tests.references import _collapsed, _topics, lda
 
 
@@ -233,7 +237,7 @@ def test_prior_other_than_dirichlet_is_refused():
         dist.Normal(torch.zeros(2), torch.ones(2)).to_event(1), [dist.transforms.StickBreakingTransform()]
     )
     with pytest.raises(MethodError, match="topic_proportion"):
-        steps_for(model.with_priors(topic_proportion=logistic), "dirichlet")
+        engine_for(model.with_priors(topic_proportion=logistic), "dirichlet")
 
 
 def test_new_documents_by_the_table_of_bounds():
@@ -241,7 +245,7 @@ def test_new_documents_by_the_table_of_bounds():
     topic, x = corpus(11)
     model = lda_of(topic, alpha=0.4)
     params = {"topic": torch.tensor(topic)}
-    local = LocalSolver(steps=steps_for(model, "dirichlet")).solve(params, Data(x=torch.tensor(x)))
+    local = LocalSolver(steps=engine_for(model, "dirichlet")).solve(params, Data(x=torch.tensor(x)))
     assert isinstance(local.posterior, DirichletPosterior)
     best = solved(model, topic, x)[3]
     assert torch.allclose(local.bound, best.bound, atol=1e-6)

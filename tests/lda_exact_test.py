@@ -9,8 +9,8 @@ import torch
 from torch.distributions.transforms import StickBreakingTransform
 
 from custom_inference import EM, NUTS, Exact, fit
-from custom_inference.engines import steps_for
-from custom_inference.steps.lda_exact import LdaExact
+from custom_inference.core.registry import engine_for
+from custom_inference.families.topics.exact import LdaExact
 from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA
 from tests.references import _topics as reference
 
@@ -32,7 +32,7 @@ def model_of(kind, alpha, vocabulary_size, gamma=1.0):
 
 
 def engine_of(alpha, vocabulary_size, kind=LDA, **settings):
-    return steps_for(model_of(kind, alpha, vocabulary_size), "evidence", **settings)
+    return engine_for(model_of(kind, alpha, vocabulary_size), "exact", **settings)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -149,7 +149,7 @@ def test_statistics_are_additive_and_blocks_change_nothing(monkeypatch):
     total = parts[0].statistics["topic"] + parts[1].statistics["topic"]
     assert torch.allclose(whole.statistics["topic"], total, atol=1e-12)
     assert float(total.sum()) == pytest.approx(float(rows.lengths.sum()))
-    monkeypatch.setattr("custom_inference.steps.lda_exact.BLOCK_ENTRIES", 1)
+    monkeypatch.setattr("custom_inference.families.topics.exact.BLOCK_ENTRIES", 1)
     assert torch.allclose(engine.e_step(params, rows).bound, whole.bound, atol=1e-12)
     assert torch.allclose(engine.log_evidence(params, rows), whole.bound, atol=1e-12)
     assert torch.allclose(engine.posterior(params, rows).log_weight, posterior.log_weight, atol=1e-10)
@@ -158,13 +158,13 @@ def test_statistics_are_additive_and_blocks_change_nothing(monkeypatch):
 def test_exact_and_fits_use_it():
     example = LDA.example()
     result = Exact().fit(example.model, example.data, progress=False)
-    assert result.bound_name == "evidence"
+    assert result.bound_name == "exact"
     assert result.evidence.sum() == pytest.approx(float(result.local.bound.sum()), abs=1e-6)
     at_truth = {"topic": example.truth["topic"]}
     local = Exact().local_posterior(example.model, at_truth, example.data)
     assert torch.allclose(local.posterior.mean.sum(1), torch.ones(40))
     by_points = fit(PLSA(num_topics=3, vocabulary_size=9), example.data, method="map", progress=False)
-    assert torch.isfinite(by_points.log_likelihood(bound="evidence")).all()
+    assert torch.isfinite(by_points.log_likelihood(bound="exact")).all()
 
 
 def test_nuts_takes_its_gradient():

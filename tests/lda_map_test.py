@@ -8,8 +8,8 @@ import torch
 from scipy.special import gammaln
 
 from custom_inference import Fit, VariationalEM
-from custom_inference.engines import steps_for
-from custom_inference.steps.lda_map import LdaMap, log_mixture
+from custom_inference.core.registry import engine_for
+from custom_inference.families.topics.map import LdaMap, log_mixture
 from ppl_models import LDA, Data
 from tests.references import _topics, plsa
 
@@ -77,7 +77,7 @@ def test_the_objective_has_the_priors_density():
     """Simplex basis: the normalisers of both Dirichlets, so that values at different concentrations compare."""
     x, alpha, gamma = corpus(2), 1.7, 1.4
     model = model_of(x, alpha=alpha, gamma=gamma)
-    steps = steps_for(model, "map")
+    steps = engine_for(model, "map")
     rows = steps.rows(Data(x=torch.tensor(x)))
     topic = np.random.default_rng(0).dirichlet(np.ones(x.shape[1]), 3)
     step = steps.e_step({"topic": torch.tensor(topic)}, rows)
@@ -120,7 +120,7 @@ def test_log_mixture_is_cell_by_cell():
 
 def test_statistics_are_additive():
     x = corpus(6, num_documents=20)
-    steps = steps_for(model_of(x), "map")
+    steps = engine_for(model_of(x), "map")
     rows = steps.rows(Data(x=torch.tensor(x)))
     params = {"topic": torch.tensor(np.random.default_rng(0).dirichlet(np.ones(8), 3))}
     whole = steps.e_step(params, rows)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from custom_inference._stepwise import run_stepwise
-from custom_inference.engines import LocalSolver
-from custom_inference.steps import EStep
+from custom_inference.core.engine import EStep
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.em.stepwise import run_stepwise
 from ppl_models import LDA, PLSA, Data, MultinomialPCA
 from tests._corpora import SHAPES, at_words, by_cell, climbs, corpus, made, steps_of, trace_of
 from tests.references import _collapsed, _topics, lda

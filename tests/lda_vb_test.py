@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 import custom_inference as ci
 from custom_inference import Fit, VariationalEM
-from custom_inference._loop import run_em
-from custom_inference.align import match_components
-from custom_inference.engines import bounds_of, steps_for
-from custom_inference.guides import VariationalBayes
-from custom_inference.steps import _learn_dirichlet
-from custom_inference.steps._dirichlet import dirichlet_divergence, expected_log
-from custom_inference.steps.lda_vb import LdaVB
+from custom_inference.core.align import match_components
+from custom_inference.core.local_inference import bounds_of
+from custom_inference.core.registry import engine_for
+from custom_inference.em.guides import VariationalBayes
+from custom_inference.em.loop import run_em
+from custom_inference.families.common import learn_dirichlet as _learn_dirichlet
+from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
+from custom_inference.families.topics.vb import LdaVB
 from ppl_models import LDA, PLSA, Data, MethodError, MixtureOfBernoullis, MultinomialPCA
 from tests.references import _collapsed, _topics, lda
 
@@ -42,7 +43,7 @@ def model_of(x, num_topics=3, kind=LDA, alpha=0.4, gamma=0.3):
 
 def exact_steps(model, **settings):
     """VB whose E step is the fixed point to rounding."""
-    return replace(steps_for(model, "vb"), threshold=1e-13, cold_sweeps=5000, sweeps=5000, **settings)
+    return replace(engine_for(model, "vb"), threshold=1e-13, cold_sweeps=5000, sweeps=5000, **settings)
 
 
 def climbed(model, x, seed=0, iterations=300, **settings):
@@ -96,7 +97,7 @@ def test_the_bound_is_below_the_evidence_of_all_assignments(seed, num_topics):
 def test_every_iteration_climbs(learn, seed, num_topics, sweeps):
     x = corpus(seed, num_topics=num_topics)
     model = model_of(x, num_topics)
-    steps = replace(steps_for(model, "vb"), sweeps=sweeps, cold_sweeps=sweeps, threshold=1e-12, learn=learn)
+    steps = replace(engine_for(model, "vb"), sweeps=sweeps, cold_sweeps=sweeps, threshold=1e-12, learn=learn)
     rows = steps.rows(Data(x=torch.tensor(x)))
     start = steps.initial(model, rows, torch.Generator().manual_seed(seed))
     trace = torch.tensor(run_em(steps, model, rows, start, max_iterations=40, tolerance=1e-12).trace)
@@ -255,7 +256,7 @@ def test_empty_documents_stay_at_the_prior():
 def test_single_precision_follows_double(learn):
     x = corpus(7, num_documents=40)
     model = model_of(x)
-    steps = replace(steps_for(model, "vb"), learn=learn)
+    steps = replace(engine_for(model, "vb"), learn=learn)
     rows = steps.rows(Data(x=torch.tensor(x)))
     start = steps.initial(model, rows, torch.Generator().manual_seed(0))
     double = run_em(steps, model, rows, start, max_iterations=15, tolerance=1e-12)
@@ -268,7 +269,7 @@ def test_single_precision_follows_double(learn):
 def test_starting_from_topics_keeps_them():
     """b~ from given topics: its means are those topics' posterior after one look at the documents."""
     example = LDA.example()
-    steps = steps_for(example.model, "vb")
+    steps = engine_for(example.model, "vb")
     rows = steps.rows(example.data)
     start = steps.starting(example.model, {"topic": example.truth["topic"]}, rows)
     assert float(match_components(example.truth["topic"], start["topic"]).similarity.min()) > 0.8

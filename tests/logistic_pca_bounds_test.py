@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from custom_inference.engines import LocalSolver, steps_for
-from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
-from custom_inference.steps.logistic_quadrature import LogisticQuadrature
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.core.registry import engine_for
+from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
+from custom_inference.families.factors.quadrature import LogisticQuadrature
 from tests.logistic_pca_test import example, problem
 from tests.references import logistic_pca as reference
 
@@ -48,7 +49,7 @@ def test_gradient_of_the_evidence_vanishes_where_exact_em_ends():
     """Adaptive node by node, yet EM by quadrature ends at a stationary point of an independent quadrature."""
     model, data = example(missing=0.2)
     data = data.rows(slice(0, 40))
-    engine = steps_for(model, "evidence", nodes=20)
+    engine = engine_for(model, "exact", nodes=20)
     rows = engine.rows(data)
     params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
     for _ in range(400):

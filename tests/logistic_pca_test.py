@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from custom_inference import VariationalEM
-from custom_inference.engines import LocalSolver, steps_for
-from custom_inference.steps.logistic_common import canonical, column_log_odds, principal_axes
-from custom_inference.steps.logistic_pca import LogisticGaussian, LogisticMap
-from custom_inference.steps.logistic_quadrature import LogisticQuadrature
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.core.registry import engine_for
+from custom_inference.families.factors.common import canonical, column_log_odds, principal_axes
+from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
+from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import CapacityError, Data, DataError, LogisticPCA, MethodError, ModelError
 from ppl_models.distributions import Flat
 from tests.references import logistic_pca as reference
 
 ENGINES = [LogisticMap(), LogisticGaussian(), LogisticQuadrature(nodes=24)]
-NAMES = [engine.bound_name for engine in ENGINES]
+NAMES = [engine.name for engine in ENGINES]
 
 
 def problem(seed: int, num_components=2, num_features=5, num_rows=4, missing=0.0, scale=1.5):
@@ -58,16 +59,16 @@ PRIORS = {
 @pytest.mark.parametrize("name", NAMES)
 def test_em_never_lowers_its_objective(name, missing, priors):
     model, data = example(missing, **PRIORS[priors])
-    settings = {"nodes": 20} if name == "evidence" else {}
-    engine = steps_for(model, name, **settings)
+    settings = {"nodes": 20} if name == "exact" else {}
+    engine = engine_for(model, name, **settings)
     rows = engine.rows(data)
     params, locals_, trace = engine.initial(model, rows, torch.Generator().manual_seed(0)), None, []
-    for _ in range(25 if name == "evidence" else 120):
+    for _ in range(25 if name == "exact" else 120):
         step = engine.e_step(params, rows, locals_)
         trace.append(engine.objective(model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     # Quadrature has an error of its own; the others have none.
-    assert np.diff(trace).min() > (-1e-6 if name == "evidence" else -1e-9), np.diff(trace).min()
+    assert np.diff(trace).min() > (-1e-6 if name == "exact" else -1e-9), np.diff(trace).min()
     assert trace[-1] > trace[0] + 1
 
 
@@ -76,7 +77,7 @@ def test_em_never_lowers_its_objective(name, missing, priors):
 def test_em_ends_at_a_stationary_point(name, missing):
     """Slopes of the reference's objective, in weights, biases and (for points) scores, are nil."""
     model, data = example(missing)
-    engine = steps_for(model, name, sweeps=3)
+    engine = engine_for(model, name, sweeps=3)
     rows = engine.rows(data)
     params, locals_ = engine.propose(model, rows, torch.Generator().manual_seed(0), 0), None
     for _ in range(1500):
@@ -116,8 +117,8 @@ def test_statistics_are_additive_over_rows(engine):
 def test_blocks_of_rows_change_nothing(engine, monkeypatch):
     _, tensors, _, _, data = problem(6, num_rows=150, missing=0.2)
     whole = engine.e_step(tensors, engine.rows(data))
-    for module in ("logistic_common", "logistic_quadrature"):
-        monkeypatch.setattr(f"custom_inference.steps.{module}._BLOCK_ENTRIES", 2)
+    for module in ("common", "quadrature"):
+        monkeypatch.setattr(f"custom_inference.families.factors.{module}._BLOCK_ENTRIES", 2)
     blocks = engine.e_step(tensors, engine.rows(data))
     assert torch.allclose(whole.bound, blocks.bound, atol=1e-10)
     assert all(torch.allclose(v, blocks.statistics[k], atol=1e-8) for k, v in whole.statistics.items())
@@ -149,7 +150,7 @@ def test_the_canonical_rotation_changes_nothing_but_the_axes(name):
 
 def test_priors_that_prefer_directions_are_not_turned():
     model, _ = example(score=dist.Normal(0.0, torch.tensor([1.0, 2.0])))
-    engine = steps_for(model, "map")
+    engine = engine_for(model, "map")
     _, tensors, _, _, _ = problem(8, 2, 7)
     assert engine.canonical(tensors, {})[0] is tensors
     assert engine.score_precision == (1.0, 0.25)
@@ -178,15 +179,15 @@ def test_principal_axes_are_those_of_the_svd(shape):
 def test_planted_log_odds_are_recovered(name):
     """The log-odds found are those that the true weights would give to the same rows."""
     rng = np.random.default_rng(0)
-    size = 300 if name == "evidence" else 600
+    size = 300 if name == "exact" else 600
     truth = {"weight": torch.tensor(1.5 * rng.normal(size=(2, 20))), "bias": torch.full((20,), -0.5)}
     odds = rng.normal(size=(size, 2)) @ truth["weight"].numpy() - 0.5
     x = (rng.random(odds.shape) < 1 / (1 + np.exp(-odds))).astype(float)
     model = LogisticPCA(num_components=2, num_features=20)
-    guide = {"evidence": "exact"}.get(name, name)
+    guide = {"exact": "exact"}.get(name, name)
     # Exact EM goes on from where the cheap bound ends.
-    init = VariationalEM(guide="gaussian").fit(model, x, progress=False) if name == "evidence" else None
-    steps = 12 if name == "evidence" else 60
+    init = VariationalEM(guide="gaussian").fit(model, x, progress=False) if name == "exact" else None
+    steps = 12 if name == "exact" else 60
     fit = VariationalEM(guide=guide, tolerance=1e-4, max_iterations=steps).fit(model, x, init=init, progress=False)
     found = (fit.params["bias"] + fit.posterior.mean @ fit.params["weight"]).numpy().ravel()
     gaussian = LogisticGaussian()
@@ -197,14 +198,14 @@ def test_planted_log_odds_are_recovered(name):
     # larger the log-odds, keeps it down.
     gram = fit.params["weight"] @ fit.params["weight"].T
     assert torch.allclose(gram, torch.diag(gram.diagonal()), atol=1e-8), "reported in canonical rotation"
-    low, high = {"map": (1.5, 2.5), "gaussian": (0.7, 1.0), "evidence": (0.85, 1.2)}[name]
+    low, high = {"map": (1.5, 2.5), "gaussian": (0.7, 1.0), "exact": (0.85, 1.2)}[name]
     assert low < np.polyfit(best, found, 1)[0] < high
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_single_precision_agrees(name):
     model, data = example(0.2)
-    engine = steps_for(model, name)
+    engine = engine_for(model, name)
     results = []
     for dtype in (torch.float32, torch.float64):
         rows = engine.rows(data.to(dtype=dtype))
@@ -227,7 +228,7 @@ def test_a_row_without_entries_has_the_prior(engine):
     mask[1] = False
     local = LocalSolver(steps=engine).solve(tensors, Data(x=torch.tensor(x), mask=mask))
     assert local.posterior.mean[1].abs().max() < 1e-10
-    if engine.bound_name != "map":
+    if engine.name != "map":
         assert abs(float(local.bound[1])) < 1e-10
         assert torch.allclose(local.posterior.covariance[1], torch.eye(2), atol=1e-8)
 
@@ -283,7 +284,7 @@ def test_flat_scores_have_finite_estimates_at_every_step():
     x = LogisticPCA.example().data.x.clone()
     mask = torch.ones(x.shape, dtype=torch.bool)
     mask[3] = False
-    engine = steps_for(model, "map")
+    engine = engine_for(model, "map")
     rows = engine.rows(model.prepare(x, mask=mask, dtype=torch.float64))
     params, locals_, trace = engine.propose(model, rows, torch.Generator().manual_seed(0), 0), None, []
     for _ in range(60):

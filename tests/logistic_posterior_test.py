@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from custom_inference.engines import bound_of
-from custom_inference.posterior import GaussianPosterior, LogisticPosterior, kullback_leibler
-from custom_inference.steps.logistic_quadrature import LogisticQuadrature
+from custom_inference.core.local_inference import bound_of
+from custom_inference.core.posteriors import GaussianPosterior, LogisticPosterior, kullback_leibler
+from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import Data, LogisticPCA
 
 MODELS = {size: LogisticPCA(num_components=size, num_features=5) for size in (1, 2)}

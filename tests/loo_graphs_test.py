@@ -11,8 +11,8 @@ from scipy.stats import bernoulli, beta, dirichlet
 
 import custom_inference as ci
 from custom_inference import integrated_log_likelihood
-from custom_inference.checks import _pointwise
-from custom_inference.draws import PosteriorDraws
+from custom_inference.checks import pointwise as _pointwise
+from custom_inference.core.draws import PosteriorDraws
 from ppl_models import SBM, graph
 from tests.loo_test import TOLD, run
 

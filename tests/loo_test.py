@@ -12,9 +12,9 @@ from scipy.special import betaln, logsumexp, roots_legendre
 
 import custom_inference as ci
 from custom_inference import compare_loo, loo
-from custom_inference._methods import methods_for, named_method
-from custom_inference.checks import _pointwise
-from custom_inference.posterior import DirichletPosterior
+from custom_inference.checks import pointwise as _pointwise
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.methods import methods_for, named_method
 from ppl_models import (
     MODELS,
     NOCA,
@@ -81,7 +81,7 @@ def test_against_the_closed_form(method, answers, one_class):
     found = run(fit, num_draws=800)
     expected, spread = exact_answers(answers)
     assert (np.abs(found.pointwise - expected) < 5 * spread / 800**0.5 + 1e-3).all()
-    assert found.elpd == pytest.approx(found.pointwise.sum()) and found.bound == "evidence"
+    assert found.elpd == pytest.approx(found.pointwise.sum()) and found.bound == "exact"
     assert found.num_draws == 800 and found.unit == "row" and len(found.table) == 30
     assert (found.approximation_k is None) == (method == "gibbs")
     assert found.p_loo == pytest.approx(4.0, abs=1.0)  # four free parameters
@@ -194,7 +194,7 @@ def test_the_better_model_comes_first():
     first = {name: run(fit, num_draws=200) for name, fit in fits.items()}
     table = compare_loo(first)
     assert list(table.index) == ["2", "1"] and table.loc["1", "elpd_diff"] > 3 * table.loc["1", "dse"]
-    assert table.loc["2", "weight"] > 0.9 and (table["bound"] == "evidence").all()
+    assert table.loc["2", "weight"] > 0.9 and (table["bound"] == "exact").all()
     difference = first["2"].pointwise - first["1"].pointwise
     assert table.loc["1", "elpd_diff"] == pytest.approx(difference.sum())
     assert compare_loo(fits, num_draws=200, progress=False)["elpd_loo"].equals(table["elpd_loo"])
@@ -227,7 +227,7 @@ def test_models_can_be_scored_by_an_approximate_posterior(name):
     assert np.isfinite(found.pointwise).all() and found.approximation_k is not None
     observations = example.model.num_dyads() if example.model.is_graph else len(example.data)
     assert len(found.pointwise) == len(found.pareto_k) == observations
-    assert found.bound == "evidence" or (found.bound in fit.bounds and f"'{found.bound}'" in repr(found))
+    assert found.bound == "exact" or (found.bound in fit.bounds and f"'{found.bound}'" in repr(found))
 
 
 # ----- refusals -------------------------------------------------------------------------------------------
@@ -260,6 +260,6 @@ def test_other_refusals(one_class, monkeypatch):
     monkeypatch.setattr(_pointwise, "_TERMS", 1e4)
     with pytest.raises(CapacityError, match="lower num_draws to 18"):
         run(fit)
-    monkeypatch.setattr("custom_inference.checks._loo.metadata.version", lambda _: "1.0.0")
+    monkeypatch.setattr("custom_inference.checks.leave_one_out.metadata.version", lambda _: "1.0.0")
     with pytest.raises(MethodError, match=r"ArviZ 0.23, found 1.0.0"):
         run(fit)

@@ -11,8 +11,8 @@ from pyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
 from pyro.optim import Adam
 
 import custom_inference as ci
-from custom_inference.steps.noca_exact import NocaExact
-from custom_inference.steps.noca_factorized import NocaFactorized
+from custom_inference.families.noca.exact import NocaExact
+from custom_inference.families.noca.factorized import NocaFactorized
 from ppl_models import NOCA, CapacityError, DataError, DataWarning, FileFormatError, MethodError, ModelError, datasets
 from tests.references import noca as reference
 
@@ -118,7 +118,7 @@ def test_maximum_a_posteriori_moves_towards_the_prior():
 def test_exact_treats_globals_as_asked():
     example = NOCA.example()
     mode = ci.Exact().fit(example.model, example.data, seed=0, progress=False)
-    assert mode.method == "Exact(EM)" and mode.bound_name == "evidence"
+    assert mode.method == "Exact(EM)" and mode.bound_name == "exact"
     with pytest.raises(MethodError, match="valid: map, normal, nuts"):
         ci.Exact(globals_="laplace")
 
@@ -182,7 +182,7 @@ def test_factorized_svi_and_closed_form_updates_meet():
 
 
 class _Interrupting(NocaExact):
-    """Steps that are interrupted at a chosen E step."""
+    """Engine that are interrupted at a chosen E step."""
 
     calls = 0
 
@@ -196,7 +196,7 @@ class _Interrupting(NocaExact):
 @pytest.mark.parametrize("at", [1, 2, 5, 17, 30])
 def test_an_interrupted_fit_returns_the_best_state(at, monkeypatch):
     example = NOCA.example()
-    steps = type("Steps", (_Interrupting,), {"at": at, "calls": 0})()
+    steps = type("Engine", (_Interrupting,), {"at": at, "calls": 0})()
     monkeypatch.setattr(ci.AllCodes, "steps", lambda self, model: steps)
     fit = ci.EM().fit(example.model, example.data, seed=0, progress=False)
     assert "interrupted" in fit.status or steps.calls < at
@@ -213,7 +213,7 @@ def test_interrupted_svi_returns_its_state(monkeypatch):
             raise KeyboardInterrupt
         return original(self, *arguments, **keywords)
 
-    monkeypatch.setattr("custom_inference.svi.PyroSVI.step", step)
+    monkeypatch.setattr("custom_inference.svi.method.PyroSVI.step", step)
     fit = ci.SVI(steps=50).fit(example.model, example.data, progress=False)
     assert "interrupted after 9 steps" in fit.status and len(fit.elbo) == 9
 

@@ -11,7 +11,7 @@ from scipy.stats import beta as beta_density
 from scipy.stats import dirichlet as dirichlet_density
 
 from custom_inference import EM, Search
-from custom_inference.steps.mixture_of_bernoullis import FLOOR, MixtureOfBernoullisExact
+from custom_inference.families.mixtures.bernoullis import FLOOR, MixtureOfBernoullisExact
 from ppl_models import Data, DataError, MethodError, MixtureOfBernoullis, ModelError
 
 STEPS = MixtureOfBernoullisExact()

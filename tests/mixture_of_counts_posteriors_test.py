@@ -10,7 +10,7 @@ import torch
 from scipy.special import logsumexp
 
 import custom_inference as ci
-from custom_inference.engines import steps_for
+from custom_inference.core.registry import engine_for
 from ppl_models import DataWarning
 from tests._mixtures import assignments, collapsed
 from tests.mixture_of_counts_test import EVERY, MISSING, planted, prior_of, problem, with_priors
@@ -26,7 +26,7 @@ def test_variational_bayes_climbs_and_stays_below_the_evidence(name, share):
     alpha, prior = [0.8, 1.5, 1.0], prior_of(name, strong=False)
     model = with_priors(model, alpha, prior)
     evidence = logsumexp(collapsed(name, model, x, mask, np.array(alpha), prior))
-    steps = steps_for(model, "vb")
+    steps = engine_for(model, "vb")
     rows = steps.rows(data)
     for seed in range(3):
         params, trace = steps.initial(model, rows, torch.Generator().manual_seed(seed)), []

@@ -13,7 +13,7 @@ import torch
 from scipy.special import gammaln, logsumexp
 
 import custom_inference as ci
-from custom_inference.engines import steps_for
+from custom_inference.core.registry import engine_for
 from ppl_models import DataWarning, MethodError, MixtureOfBernoullis, MixtureOfCategoricals, MixtureOfPoissons
 from tests._mixtures import PROBLEMS, missing, multinomials, poissons, tensors
 
@@ -55,7 +55,7 @@ def prior_of(name, strong=True):
 @MISSING
 def test_evidence_and_posterior_are_sums_over_the_classes(name, share):
     model, params, x, mask, data = problem(name, share=share)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     rows = steps.rows(data)
     expected = reference(name).log_evidence(params, x, mask)
     assert np.allclose(steps.log_evidence(tensors(params), rows), expected, rtol=0, atol=1e-11)
@@ -72,7 +72,7 @@ def test_m_step_is_the_references(name, share, strong):
     model, params, x, mask, data = problem(name, seed=1, share=share)
     alpha, prior = [2.0, 1.5, 1.0], prior_of(name, strong)
     model = with_priors(model, alpha, prior)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     rows = steps.rows(data)
     step = steps.e_step(tensors(params), rows)
     weights = reference(name).posterior(params, x, mask)
@@ -97,7 +97,7 @@ def test_em_ends_where_its_objective_is_stationary(name, strong):
     model, params, x, _, data = problem(name, seed=2, num_rows=30)
     alpha, prior = np.array([2.0, 1.5, 1.2]), prior_of(name, strong)
     model = with_priors(model, alpha.tolist(), prior)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     rows, found, site = steps.rows(data), tensors(params), model.component_site
     trace = []
     for _ in range(3000):
@@ -131,7 +131,7 @@ def test_em_ends_where_its_objective_is_stationary(name, strong):
 @EVERY
 def test_statistics_add_up_over_rows(name):
     model, params, _, _, data = problem(name, seed=3, share=0.3, num_rows=11)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     whole = steps.e_step(tensors(params), steps.rows(data))
     parts = [steps.e_step(tensors(params), steps.rows(data.rows(part))) for part in (slice(0, 4), slice(4, 11))]
     for key, value in whole.statistics.items():
@@ -143,7 +143,7 @@ def test_statistics_add_up_over_rows(name):
 @EVERY
 def test_nothing_depends_on_what_fills_a_missing_entry(name):
     model, params, x, _, _ = problem(name, seed=4)
-    mask, steps = missing(x, 4, 0.4), steps_for(model, "evidence")
+    mask, steps = missing(x, 4, 0.4), engine_for(model, "exact")
     bounds = []
     for fill in (0.0, 3.0, np.nan):
         data = model.prepare(np.where(mask, x, fill), mask=mask, dtype=torch.float64)
@@ -156,7 +156,7 @@ def test_sparse_counts_stay_sparse_and_give_the_same(name):
     model, params, x, _, data = problem(name, seed=5)
     sparse = model.prepare(scipy.sparse.csr_matrix(x), dtype=torch.float64)
     assert sparse.is_sparse
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     first, second = (steps.e_step(tensors(params), steps.rows(d)) for d in (data, sparse))
     assert torch.allclose(first.bound, second.bound, atol=1e-12)
     assert torch.allclose(first.statistics["counts"], second.statistics["counts"], atol=1e-12)
@@ -171,7 +171,7 @@ def test_sparse_counts_stay_sparse_and_give_the_same(name):
 def test_counts_and_tokens_differ_by_the_multinomial_coefficient():
     model, params, x, _, data = problem("mixture_of_multinomials")
     counts, _, _ = multinomials(0, counts=True)
-    values = [steps_for(m, "evidence") for m in (model, counts)]
+    values = [engine_for(m, "exact") for m in (model, counts)]
     values = [steps.log_evidence(tensors(params), steps.rows(data)).numpy() for steps in values]
     assert np.allclose(values[1] - values[0], gammaln(x.sum(1) + 1) - gammaln(x + 1).sum(1), rtol=0, atol=1e-11)
 
@@ -179,7 +179,7 @@ def test_counts_and_tokens_differ_by_the_multinomial_coefficient():
 def test_poissons_given_their_totals_are_multinomials():
     """Eq. 27.5 is eq. 27.4 with b = rate / sum of rates, times the mixture of Poissons of the totals (below 27.5)."""
     model, params, x, _, data = problem("mixture_of_poissons", seed=6)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     joint = steps.log_joint(tensors(params), steps.rows(data)).numpy()
     of_total = {"mixing_proportion": params["mixing_proportion"], "rate": params["rate"].sum(1, keepdims=True)}
     total = reference("mixture_of_poissons").log_joint_table(of_total, x.sum(1, keepdims=True))
@@ -237,7 +237,7 @@ def test_fewer_rows_than_classes():
 
 def test_an_empty_document_has_the_prior_as_posterior():
     model, params, _, _, data = problem("mixture_of_multinomials")
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     assert np.allclose(steps.posterior(tensors(params), steps.rows(data)).mean[1], params["mixing_proportion"])
     assert abs(float(steps.log_evidence(tensors(params), steps.rows(data))[1])) < 1e-12
 
@@ -289,6 +289,6 @@ def test_priors_that_are_not_conjugate_are_refused():
     with pytest.raises(MethodError, match="need a Gamma prior for 'rate', not LogNormal"):
         ci.EM().fit(model.with_priors(rate=dist.LogNormal(0.0, 1.0)), x, progress=False)
     with pytest.raises(MethodError, match="belongs to one model"):
-        from custom_inference.steps.mixture_of_counts import MixtureOfPoissonsExact
+        from custom_inference.families.mixtures.counts import MixtureOfPoissonsExact
 
         MixtureOfPoissonsExact().rows(model.prepare(x))

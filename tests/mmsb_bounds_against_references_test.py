@@ -7,7 +7,7 @@ import pytest
 from scipy.special import digamma
 
 import custom_inference as ci
-from custom_inference.engines import solve_local
+from custom_inference.core.local_inference import solve_local
 from tests._graphs import arrays, exact_evidence, informative, small_problem
 from tests.references import _graphs, mmsb, mmsb_integrated
 from tests.references_test import close

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from custom_inference import VariationalEM
-from custom_inference.engines import steps_for
+from custom_inference.core.registry import engine_for
 from ppl_models import MMSB, CapacityError
 from tests.mmsb_vb_test import ALPHA, KINDS, PRIOR, RHO_PRIOR, SPARSITIES, problem
 from tests.references import _graphs, mmsb_integrated
@@ -16,11 +16,11 @@ from tests.references import _graphs, mmsb_integrated
 @KINDS
 @SPARSITIES
 def test_collapsed_tables_are_the_conditionals_at_the_counts_of_the_others(directed, self_loops, sparsity, monkeypatch):
-    from custom_inference.steps import mmsb_cvb0
+    from custom_inference.families.memberships import cvb0 as mmsb_cvb0
 
     monkeypatch.setattr(mmsb_cvb0, "_REFRESHES", 1)
     model, x, mask, data = problem(5, directed=directed, self_loops=self_loops, sparsity=sparsity)
-    steps = steps_for(model, "cvb0")
+    steps = engine_for(model, "cvb0")
     rows = steps.rows(data)
     start = steps.initial(model, rows, torch.Generator().manual_seed(0))
     first = steps.e_step(start, rows)
@@ -63,6 +63,6 @@ def test_monks(real_data):
 
 def test_collapsed_refuses_what_does_not_fit():
     model, _, _, data = problem(30, directed=True)
-    steps = steps_for(model, "cvb0", max_bytes=1e4)
+    steps = engine_for(model, "cvb0", max_bytes=1e4)
     with pytest.raises(CapacityError, match="a table for each dyad of 30 nodes"):
         steps.check(model, steps.rows(data))

@@ -11,9 +11,15 @@ import torch
 
 import custom_inference as ci
 from custom_inference import EM, CollapsedGibbs, Exact
-from custom_inference._enumerate import enumerated_log_joint
-from custom_inference.engines import row_log_joint, steps_for
-from custom_inference.posterior import DirichletMixture, DirichletPosterior, JointDirichletMixture, kullback_leibler
+from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.local_inference import row_log_joint
+from custom_inference.core.posteriors import (
+    DirichletMixture,
+    DirichletPosterior,
+    JointDirichletMixture,
+    kullback_leibler,
+)
+from custom_inference.core.registry import engine_for
 from ppl_models import MMSB, CapacityError, MMSBIndicator
 from tests.references import mmsb as reference
 
@@ -54,7 +60,7 @@ def problem(directed, nodes, hidden=False, rho: float | None = 0.0, self_loops=F
 @pytest.mark.parametrize("case", CASES)
 def test_evidence_and_posterior_are_those_of_all_indicators(case):
     model, data, params, (known, x, alpha, mask, kind) = problem(*case)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     rows = steps.rows(data)
     expected = reference.log_evidence(known, x, alpha, mask, **kind)
     assert steps.log_evidence(params, rows).shape == (1,)
@@ -97,7 +103,7 @@ def test_the_joint_density_is_log_joint_less_log_evidence(case):
 
 def test_the_evidence_is_differentiable():
     model, data, params, _ = problem(False, 4, hidden=True, rho=None)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     rows = steps.rows(data)
     eta, rho = params["edge_probability"].clone().requires_grad_(), torch.tensor(0.2, requires_grad=True)
 
@@ -115,8 +121,8 @@ def test_em_climbs_the_evidence_to_a_stationary_point(directed, rho):
     method = EM(search=None, accelerate=None, max_iterations=400, tolerance=1e-12)
     fit = method.fit(model, data, seed=0, progress=False)
     gain = np.diff(fit.elbo.numpy())
-    assert (gain > -1e-9).all() and fit.bound_name == "evidence" and fit.log_likelihood().shape == (1,)
-    steps = steps_for(model, "evidence")
+    assert (gain > -1e-9).all() and fit.bound_name == "exact" and fit.log_likelihood().shape == (1,)
+    steps = engine_for(model, "exact")
     params = {site: fit.params[site].clone().requires_grad_() for site in model.shapes}
     goal = steps.log_evidence(params, steps.rows(data)).sum() + model.log_prior(params)
     slopes = torch.autograd.grad(goal, list(params.values()))
@@ -131,7 +137,7 @@ def test_refuses_what_does_not_fit():
     with pytest.raises(CapacityError, match=r"complete graphs of up to \d+ nodes would fit.*dirichlet"):
         Exact().local_posterior(model, params, data)
     small, data, params, _ = problem(True, 4)
-    steps = steps_for(small, "evidence", max_bytes=2**18)
+    steps = engine_for(small, "exact", max_bytes=2**18)
     with pytest.raises(CapacityError, match="up to 3 nodes would fit"):
         steps.log_evidence(params, steps.rows(data))
 

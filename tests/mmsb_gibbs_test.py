@@ -16,11 +16,11 @@ from sklearn.metrics import adjusted_rand_score
 
 import custom_inference as ci
 from custom_inference import CollapsedGibbs, Fit
-from custom_inference.gibbs._mmsb import MmsbChain, MmsbSampler
-from custom_inference.gibbs._mmsb_state import require_memory
-from custom_inference.posterior import JointDirichletMixture
-from custom_inference.steps._dirichlet import dirichlet_prior
-from custom_inference.steps._graph_rows import GraphRows, Neighbours
+from custom_inference.core.posteriors import JointDirichletMixture
+from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.graph_rows import GraphRows, Neighbours
+from custom_inference.families.memberships.gibbs import MmsbChain, MmsbSampler
+from custom_inference.families.memberships.gibbs_state import require_memory
 from ppl_models import MMSB, CapacityError, MethodError
 from ppl_models.distributions import Flat
 from tests.references import mmsb as reference

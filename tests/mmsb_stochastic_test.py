@@ -9,9 +9,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from custom_inference.engines import steps_for
-from custom_inference.steps._mmsb_sampled import sampled_statistics, sides_of
-from custom_inference.stochastic_mmsb import StochasticMMSB
+from custom_inference.core.registry import engine_for
+from custom_inference.families.memberships.sampled import sampled_statistics, sides_of
+from custom_inference.families.memberships.stochastic import StochasticMMSB
 from ppl_models import LDA, MMSB, MethodError
 
 
@@ -26,7 +26,7 @@ def problem(directed: bool, size: int = 12):
     np.fill_diagonal(x, 0)
     np.fill_diagonal(mask, True)
     data = model.prepare(x, mask=mask)
-    steps: Any = steps_for(model, "vb", zeros="each")
+    steps: Any = engine_for(model, "vb", zeros="each")
     rows = steps.rows(data)
     params = steps.initial(model, rows, torch.Generator().manual_seed(0))
     return steps, model, rows, steps.m_step(model, params, steps.e_step(params, rows), rows), data

@@ -12,10 +12,10 @@ from scipy.special import digamma
 from torch import Tensor
 
 from custom_inference import VariationalEM
-from custom_inference._loop import run_em
-from custom_inference.engines import steps_for
-from custom_inference.steps._mmsb_shared import shared_zeros
-from custom_inference.steps.mmsb_common import bounded_exp
+from custom_inference.core.registry import engine_for
+from custom_inference.em.loop import run_em
+from custom_inference.families.memberships.common import bounded_exp
+from custom_inference.families.memberships.shared import shared_zeros
 from ppl_models import MMSB, MethodError
 from tests.references import _graphs, mmsb_integrated
 
@@ -69,7 +69,7 @@ def expected_edges(x: np.ndarray, mask: np.ndarray, params: dict[str, Tensor], k
 @SPARSITIES
 def test_bound_and_statistics_are_those_of_the_tables_written_out(directed, self_loops, sparsity):
     model, x, mask, data = problem(6, directed=directed, self_loops=self_loops, sparsity=sparsity, blocks=3)
-    steps = steps_for(model, "vb", zeros="each")
+    steps = engine_for(model, "vb", zeros="each")
     rows = steps.rows(data)
     params = random_params(steps, model, rows)
     step, setting = steps.e_step(params, rows), reference_setting(model, params)
@@ -97,7 +97,7 @@ def test_bound_and_statistics_are_those_of_the_tables_written_out(directed, self
 @SPARSITIES
 def test_shared_zeros_are_a_restriction_of_the_tables(directed, self_loops, sparsity):
     model, x, mask, data = problem(6, directed=directed, self_loops=self_loops, sparsity=sparsity, blocks=3)
-    shared, each = (steps_for(model, "vb", zeros=zeros) for zeros in ("shared", "each"))
+    shared, each = (engine_for(model, "vb", zeros=zeros) for zeros in ("shared", "each"))
     rows = shared.rows(data)
     params = random_params(each, model, rows)
     step, setting = shared.e_step(params, rows), reference_setting(model, params)
@@ -137,7 +137,7 @@ def test_restricted_bound_below_full_below_evidence(directed, sparsity):
     model, x, mask, data = problem(3, directed=directed, sparsity=sparsity)
     reached = {}
     for zeros in ("shared", "each"):
-        steps = steps_for(model, "vb", zeros=zeros)
+        steps = engine_for(model, "vb", zeros=zeros)
         rows = steps.rows(data)
         runs = [
             run_em(steps, model, rows, random_params(steps, model, rows, seed), max_iterations=100, tolerance=1e-9)
@@ -154,7 +154,7 @@ def test_restricted_bound_below_full_below_evidence(directed, sparsity):
 @pytest.mark.parametrize("sparsity", [0.0, None])
 def test_bound_never_falls_and_ends_where_it_is_flat(zeros, directed, sparsity):
     model, _, _, data = problem(9, directed=directed, self_loops=True, sparsity=sparsity)
-    steps = steps_for(model, "vb", zeros=zeros)
+    steps = engine_for(model, "vb", zeros=zeros)
     rows = steps.rows(data)
     run = run_em(steps, model, rows, random_params(steps, model, rows), max_iterations=600, tolerance=1e-12)
     assert np.diff(run.trace).min() > -1e-9
@@ -174,7 +174,7 @@ def test_bound_never_falls_and_ends_where_it_is_flat(zeros, directed, sparsity):
 
 def test_acceleration_reaches_the_same_bound_sooner():
     model, data, truth = planted(seed=0)
-    steps: Any = steps_for(model, "vb")
+    steps: Any = engine_for(model, "vb")
     rows = steps.rows(data)
     start = steps.from_membership(model, rows, torch.as_tensor(0.9 * truth + 0.1 / 3))
     plain, quick = (
@@ -191,7 +191,7 @@ def test_nodes_in_another_order_give_the_same(directed, bound):
     model, x, mask, data = problem(8, directed=directed, sparsity=None)
     order = np.random.default_rng(3).permutation(8)
     other = model.prepare(x[order][:, order], mask=mask[order][:, order])
-    steps = steps_for(model, bound)
+    steps = engine_for(model, bound)
     rows, moved = steps.rows(data), steps.rows(other)
     start = steps.initial(model, rows, torch.Generator().manual_seed(0))
     by_node = "concentration" if bound == "vb" else "members"
@@ -206,7 +206,7 @@ def test_nodes_in_another_order_give_the_same(directed, bound):
 @pytest.mark.parametrize("zeros", ["each", "shared"])
 def test_hidden_dyads_are_not_looked_at(zeros):
     model, x, mask, data = problem(8, directed=True)
-    steps = steps_for(model, "vb", zeros=zeros)
+    steps = engine_for(model, "vb", zeros=zeros)
     filled = model.prepare(np.where(mask, x, 1 - x), mask=mask)
     rows, other = steps.rows(data), steps.rows(filled)
     params = random_params(steps, model, rows)
@@ -216,10 +216,10 @@ def test_hidden_dyads_are_not_looked_at(zeros):
 
 
 def test_blocks_of_rows_add_up_to_all_of_them(monkeypatch):
-    from custom_inference.steps import _mmsb_dyads
+    from custom_inference.families.memberships import dyads as _mmsb_dyads
 
     model, _, _, data = problem(40, directed=False, self_loops=True, sparsity=0.2)
-    steps = steps_for(model, "vb")
+    steps = engine_for(model, "vb")
     rows = steps.rows(data)
     params = random_params(steps, model, rows)
     whole = steps.e_step(params, rows)
@@ -239,7 +239,7 @@ def test_bound_at_given_globals_is_below_the_evidence_and_climbs(directed, zeros
     from tests.references import mmsb
 
     model, x, mask, data = problem(4, directed=directed, sparsity=0.2)
-    steps = steps_for(model, "dirichlet", zeros=zeros)
+    steps = engine_for(model, "dirichlet", zeros=zeros)
     rows = steps.rows(data)
     eta = torch.tensor([[0.7, 0.2], [0.2, 0.5]])
     params, step, bounds = {"edge_probability": eta}, None, []
@@ -291,7 +291,7 @@ def test_planted_memberships_are_recovered(seed):
 def test_refusals():
     model, _, _, data = problem(5, directed=True)
     with pytest.raises(MethodError, match="zeros"):
-        steps_for(model, "vb", zeros="some")
+        engine_for(model, "vb", zeros="some")
     with pytest.raises(MethodError, match="StochasticMMSB"):
         VariationalEM(guide="vb", batch_size=2).fit(model, data, progress=False)
     odd = model.with_priors(edge_probability=dist.Uniform(0.1, 0.9))

@@ -9,17 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from custom_inference.engines import LocalSolver
-from custom_inference.steps.noca_exact import NocaExact
-from custom_inference.steps.noca_factorized import Links, NocaFactorized, sharpen
-from custom_inference.steps.noca_mean_field import NocaMeanField
-from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.families.noca.exact import NocaExact
+from custom_inference.families.noca.factorized import Links, NocaFactorized, sharpen
+from custom_inference.families.noca.mean_field import NocaMeanField
+from custom_inference.families.noca.truncated import NocaTruncated
 from ppl_models import NOCA, Data
 from ppl_models.distributions import all_codes
 from tests.references import noca as reference
 
 ENGINES = [NocaExact(), NocaFactorized(), NocaMeanField(), NocaTruncated()]
-NAMES = [engine.bound_name for engine in ENGINES]
+NAMES = [engine.name for engine in ENGINES]
 
 
 def problem(seed: int, num_components: int = 3, num_features: int = 5, num_rows: int = 7, missing: float = 0.0):
@@ -247,7 +247,7 @@ def test_a_missing_entry_is_worth_nothing_whatever_fills_it():
             bound = engine.e_step(tensors, engine.rows(data)).bound
             if fill == 0.0:
                 first = bound
-        assert torch.equal(first, bound), engine.bound_name
+        assert torch.equal(first, bound), engine.name
     del params
 
 

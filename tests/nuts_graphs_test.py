@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.mcmc import log_joint_potential
-from ppl_models import MMSB, SBM, CapacityError, CovariateSBM, DegreeCorrectedSBM, GraphData, _sparse
+from custom_inference.mcmc.nuts import log_joint_potential
+from ppl_models import MMSB, SBM, CapacityError, CovariateSBM, DegreeCorrectedSBM, GraphData
+from ppl_models.data import sparse as _sparse
 from tests.references import sbm as reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")

@@ -7,12 +7,9 @@ import sys
 
 import pytest
 
-from custom_inference import (
-    Search,
-    _parallel_search,
-    fit,
-)
-from custom_inference._methods import with_settings
+from custom_inference import Search, fit
+from custom_inference.em import parallel_search as _parallel_search
+from custom_inference.methods import with_settings
 from ppl_models import (
     NOCA,
     MethodError,

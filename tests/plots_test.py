@@ -15,10 +15,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from custom_inference import plots
-from custom_inference.engines import Local
-from custom_inference.fit import Fit
-from custom_inference.posterior import BernoulliPosterior
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import BernoulliPosterior
+from custom_inference.faces import plots
 from ppl_models import NOCA, Data, MethodError
 
 

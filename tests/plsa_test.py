@@ -8,7 +8,7 @@ import torch
 from scipy.special import logsumexp
 
 from custom_inference import VariationalEM, empirical_bayes_log_likelihood, fit
-from custom_inference.engines import steps_for
+from custom_inference.core.registry import engine_for
 from ppl_models import LDA, PLSA, Data, MultinomialPCA
 from tests.references import _topics, plsa
 
@@ -39,7 +39,7 @@ def test_the_slides_symmetric_em_is_one_sweep_and_one_m_step():
     aspect = weight.sum(0)
     new_word, new_document, new_aspect = plsa.symmetric_em_iteration(x, topic, (weight / aspect).T, aspect)
     joint = (new_document * new_aspect[:, None]).T
-    steps = steps_for(model_of(x), "map", sweeps=1)
+    steps = engine_for(model_of(x), "map", sweeps=1)
     rows = steps.rows(Data(x=torch.tensor(x)))
     step = steps.e_step({"topic": torch.tensor(topic)}, rows, {"topic_proportion": torch.tensor(proportion)})
     by_engine = step.locals["topic_proportion"].numpy()
@@ -110,7 +110,7 @@ def test_empirical_bayes_is_eq_24(kind, guide, monkeypatch):
     found = empirical_bayes_log_likelihood(result, test)
     assert np.allclose(found.numpy(), expected, atol=1e-9)
     assert np.allclose(empirical_bayes_log_likelihood(result, torch.tensor(test).to_sparse_csr()), found)
-    monkeypatch.setattr("custom_inference.empirical_bayes._BLOCK_ENTRIES", 20)
+    monkeypatch.setattr("custom_inference.checks.empirical_bayes._BLOCK_ENTRIES", 20)
     assert torch.allclose(empirical_bayes_log_likelihood(result, test), found)
 
 

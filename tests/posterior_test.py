@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from custom_inference.posterior import (
+from custom_inference.core.posteriors import (
     BernoulliPosterior,
     CodePosterior,
     DirichletMixture,

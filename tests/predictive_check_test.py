@@ -11,8 +11,8 @@ import torch
 
 import custom_inference as ci
 from custom_inference import STATISTICS, posterior_predictive_check
-from custom_inference.checks._copies import Graph, Law, source_of
-from custom_inference.draws import PosteriorDraws
+from custom_inference.checks.copies import Graph, Law, source_of
+from custom_inference.core.draws import PosteriorDraws
 from ppl_models import (
     CVQ,
     LDA,
@@ -278,7 +278,7 @@ def test_refusals(examples):
 
 
 def test_copies_that_do_not_fit_are_refused(examples, monkeypatch):
-    from custom_inference.checks import _copies
+    from custom_inference.checks import copies as _copies
 
     monkeypatch.setattr(_copies.psutil, "virtual_memory", lambda: type("M", (), {"available": 1000})())
     with pytest.raises(CapacityError, match=r"a copy of \d+ rows of \d+ features needs"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ppl_models import _sparse
+from ppl_models.data import sparse as _sparse
 from tests._pretend_device import pretend_device
 
 #: What a real device refuses, by the words of its error. x (2, 3) is on the device.

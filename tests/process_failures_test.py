@@ -17,16 +17,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from custom_inference import (
-    EM,
-    NUTS,
-    SVI,
-    Checkpoint,
-    _checkpoint,
-    _processes,
-    distributed,
-)
-from custom_inference.distributed import GroupPool
+from custom_inference import EM, NUTS, SVI, Checkpoint
+from custom_inference.core import processes as _processes
+from custom_inference.em import checkpoint as _checkpoint
+from custom_inference.faces import distributed
+from custom_inference.faces.distributed import GroupPool
 from ppl_models import (
     MODELS,
     NOCA,
@@ -119,7 +114,7 @@ def test_what_processes_cannot_do_is_refused_at_once():
     refused(noca.model, noca.data, "minibatches are for one process", method=EM(batch_size=5))
     refused(sbm.model, sbm.data, "steps of this model are for one process")
     mmsb = MODELS["mmsb"].example()
-    refused(mmsb.model, mmsb.data, "evidence steps of this model are for one process", method=EM())
+    refused(mmsb.model, mmsb.data, "exact steps of this model are for one process", method=EM())
     wrong = {"processes": [0, 1.5, "2", True], "backend": ["mpi"], "timeout": [-1, 0, "long"]}
     for name, value in ((name, value) for name, values in wrong.items() for value in values):
         with pytest.raises(MethodError, match=f"{name}.*(expected|valid: gloo, nccl)"):

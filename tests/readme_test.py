@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import readme_results
-from custom_inference._methods import METHODS
-from custom_inference.cli import app
+from custom_inference.faces.command_line.app import app
+from custom_inference.methods import every_method
 from ppl_models import MODELS, DataWarning
 from tests._documents import ROOT, module_for, python_blocks, run
 
@@ -87,7 +87,7 @@ def test_marked_blocks_are_up_to_date(marker):
 def test_table_of_models_names_every_model_and_method():
     block = readme_results.models_block()
     assert all(f"| `{kind.__name__}` | {kind.summary} |" in block for kind in MODELS.values())
-    assert all(f"| `{method}` |" in block for method in METHODS)
+    assert all(f"| `{method}` |" in block for method in every_method())
 
 
 def test_results_without_files_or_with_half_a_file(tmp_path):

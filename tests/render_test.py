@@ -16,10 +16,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from pyro.infer.inspect import get_model_relations
 
 from custom_inference import render
-from custom_inference.pictures import Structure, structure_of
-from custom_inference.pictures._drawing import HEIGHT, Box, draw, plate_boxes
-from custom_inference.pictures._layout import SITE, _ordered, columns, crossings, layout
-from custom_inference.pictures._structure import Plate, Site, prior_text
+from custom_inference.faces.pictures import Structure, structure_of
+from custom_inference.faces.pictures.drawing import HEIGHT, Box, draw, plate_boxes
+from custom_inference.faces.pictures.layout import SITE, _ordered, columns, crossings, layout
+from custom_inference.faces.pictures.structure import Plate, Site, prior_text
 from ppl_models import (
     LDA,
     MODELS,

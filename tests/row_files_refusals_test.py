@@ -11,7 +11,7 @@ import scipy.sparse
 
 from custom_inference import NUTS, SVI, CollapsedGibbs, TemperedEM, VariationalEM
 from ppl_models import MODELS, CapacityError, DataError, FileFormatError, MethodError, RowBlocks, row_blocks
-from ppl_models._blocks import arrays
+from ppl_models.data.blocks import arrays
 from tests.row_files_test import WORDS
 
 

@@ -14,7 +14,7 @@ import torch
 
 from custom_inference import EM, VariationalEM
 from ppl_models import MODELS, DataError, MixtureOfBernoullis, RowBlocks, row_blocks, save_blocks
-from ppl_models._blocks import lines
+from ppl_models.data.blocks import lines
 
 ROWS, WORDS = 103, [f"word {j}" for j in range(7)]
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.engines import LocalSolver, bound_of, enumerate_local, is_feasible, steps_for
+from custom_inference.core.local_inference import LocalSolver, bound_of, enumerate_local, is_feasible
+from custom_inference.core.registry import engine_for
+from custom_inference.families.blocks.rows import Counts
+from custom_inference.families.blocks.sweep import Expected, _swapped
 from custom_inference.graphs.criteria import icl, integrated_log_likelihood
-from custom_inference.mcmc import log_joint_potential
-from custom_inference.steps._sbm_rows import Counts
-from custom_inference.steps._sbm_sweep import Expected, _swapped
+from custom_inference.mcmc.nuts import log_joint_potential
 from ppl_models import SBM, CapacityError, DataError, DegreeCorrectedSBM, MethodError, PoissonSBM
 from tests._sbm_cases import KINDS, case, planted
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*have no edge.*")
 @pytest.mark.parametrize(("kind", "directed", "loops"), KINDS)
 def test_evidence_and_posterior_are_those_of_enumeration(kind, directed, loops):
     one = case(kind, directed, loops)
-    generic, steps = enumerate_local(one.model, one.params, one.data), steps_for(one.model, "evidence")
+    generic, steps = enumerate_local(one.model, one.params, one.data), engine_for(one.model, "exact")
     exact = LocalSolver(steps=steps).solve(one.params, one.data)
     assert float(exact.bound) == pytest.approx(one.graph.log_evidence(), abs=1e-9)
     assert float(generic.bound) == pytest.approx(float(exact.bound), abs=1e-9)
@@ -32,7 +33,7 @@ def test_evidence_and_posterior_are_those_of_enumeration(kind, directed, loops):
 @pytest.mark.parametrize(("kind", "directed", "loops"), KINDS)
 def test_mean_field_bound_and_sweeps_are_the_references(kind, directed, loops):
     one = case(kind, directed, loops)
-    steps = steps_for(one.model, "mean_field")
+    steps = engine_for(one.model, "mean_field")
     rows, share = steps.rows(one.data), torch.as_tensor(one.shares)
     assert float(steps.bound(one.params, rows, share)) == pytest.approx(one.graph.elbo(one.shares), abs=1e-9)
     step = steps.e_step({**one.params, "responsibility": share}, rows)
@@ -62,7 +63,7 @@ def test_exact_em_rises_to_a_stationary_point(kind, directed, loops):
 
 def test_finite_differences_of_the_differentiable_evidence():
     one = case(DegreeCorrectedSBM, False, True, size=4, blocks=2)
-    steps = steps_for(one.model, "evidence")
+    steps = engine_for(one.model, "exact")
     rows = steps.rows(one.data)
     for site in ("propensity", "block_proportion"):
         value = one.params[site].clone().requires_grad_()
@@ -77,8 +78,8 @@ def test_finite_differences_of_the_differentiable_evidence():
 def test_probabilities_of_0_and_1_give_finite_answers():
     one = case(SBM, True, False)
     params = {**one.params, "edge_probability": torch.tensor([[0.0, 1.0, 0.5], [1.0, 0.0, 0.3], [0.2, 0.1, 0.4]])}
-    for bound in ("evidence", "mean_field"):
-        local = LocalSolver(steps=steps_for(one.model, bound)).solve(params, one.data)
+    for bound in ("exact", "mean_field"):
+        local = LocalSolver(steps=engine_for(one.model, bound)).solve(params, one.data)
         assert torch.isfinite(local.bound).all() and torch.isfinite(local.posterior.mean).all()
 
 
@@ -100,7 +101,7 @@ def test_a_cold_start_names_the_blocks_as_the_globals_do():
         "block_proportion": torch.tensor([12.0, 9.0, 8.0])[order] / 29,
         "edge_probability": torch.as_tensor(matrix[order][:, order]),
     }
-    local = LocalSolver(steps=steps_for(model, "mean_field")).solve(params, model.prepare(x, dtype=torch.float64))
+    local = LocalSolver(steps=engine_for(model, "mean_field")).solve(params, model.prepare(x, dtype=torch.float64))
     assert (local.posterior.mean.argmax(-1).numpy() == np.argsort(order)[block]).all()
 
 

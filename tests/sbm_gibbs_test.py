@@ -14,10 +14,10 @@ from scipy.stats import chi2, kstest
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from custom_inference import CollapsedGibbs, Exact, align, match_blocks
-from custom_inference.align import align_draws
-from custom_inference.gibbs._sbm import BlockChain, PropensityChain
-from custom_inference.steps._graph_rows import GraphRows
-from custom_inference.steps._sbm_partitions import best_partition
+from custom_inference.core.align import align_draws
+from custom_inference.families.blocks.gibbs import BlockChain, PropensityChain
+from custom_inference.families.blocks.partitions import best_partition
+from custom_inference.families.common.graph_rows import GraphRows
 from ppl_models import SBM, DegreeCorrectedSBM, MethodError, PoissonSBM
 from ppl_models.distributions import Flat
 from tests.references import degree_corrected_sbm, poisson_sbm, sbm
@@ -104,8 +104,8 @@ def assert_drawn_from(counts, share):
 @pytest.mark.parametrize("kind, case", [(SBM, CASES[0]), (SBM, CASES[3]), (PoissonSBM, CASES[1])])
 def test_every_kind_of_move_leaves_the_exact_posterior_as_it_is(kind, case):
     """Labels drawn from the posterior over all 3^5 labelings have the same distribution after a move."""
-    from custom_inference.gibbs import _sbm_kernels as kernels
-    from custom_inference.gibbs import _sbm_moves as moves
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+    from custom_inference.families.blocks import gibbs_moves as moves
 
     model, rows, weigh = problem(kind, *case)
     every, share = exact_table(weigh, 5, 3)
@@ -174,7 +174,7 @@ def test_a_sweep_leaves_the_joint_distribution_with_propensities_as_it_is(case):
 
 def test_moves_of_many_nodes_reach_what_single_nodes_do_not():
     """Three cliques, one of them divided and the other two together: single moves stay there."""
-    from custom_inference.gibbs import _sbm_kernels as kernels
+    from custom_inference.families.blocks import gibbs_kernels as kernels
 
     truth = np.repeat([0, 1, 2], 60)
     rng = np.random.default_rng(0)

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from custom_inference.sklearn import ESTIMATORS, GraphEstimator, MMSBEstimator, SBMEstimator
-from custom_inference.sklearn._common import thresholded
+from custom_inference.faces.sklearn import ESTIMATORS, GraphEstimator, MMSBEstimator, SBMEstimator
+from custom_inference.faces.sklearn.common import thresholded
 
 #: The data of the checks are real: what turns them into what the model reads.
 READING = {"binarize": 0.0, "round_counts": True}

@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 
 import custom_inference as ci
-from custom_inference.sklearn import (
+from custom_inference.faces.sklearn import (
     ESTIMATORS,
     CovariateSBMEstimator,
     DegreeCorrectedSBMEstimator,

@@ -22,8 +22,8 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import custom_inference as ci
-from custom_inference.engines import engines_of
-from custom_inference.sklearn import (
+from custom_inference.core.registry import engines_of
+from custom_inference.faces.sklearn import (
     ESTIMATORS,
     AspectBernoulliEstimator,
     CVQEstimator,
@@ -77,9 +77,9 @@ def test_estimators_say_what_the_fit_says(name):
     assert np.array_equal(estimator.components_, fit.model.component_matrix(fit.params).numpy())
     expected = fit.log_likelihood(held, bound=estimator.bound_).numpy()
     assert np.array_equal(estimator.score_samples(held), expected) and estimator.score(held) == expected.mean()
-    assert (estimator.bound_ == "evidence") != model.has_continuous_locals
-    if estimator.bound_ != "evidence":
-        assert (expected <= fit.log_likelihood(held, bound="evidence").numpy() + 1e-8).all()
+    assert (estimator.bound_ == "exact") != model.has_continuous_locals
+    if estimator.bound_ != "exact":
+        assert (expected <= fit.log_likelihood(held, bound="exact").numpy() + 1e-8).all()
     assert estimator.sample(4, random_state=7).shape == (4, x.shape[1])
     assert np.array_equal(estimator.sample(4, random_state=7), fit.sample(4, seed=7)["x"].numpy())
     assert estimator.n_iter_ == len(fit.elbo) and estimator.n_features_in_ == x.shape[1]

@@ -9,10 +9,10 @@ import torch
 from torch.autograd import gradcheck
 from torch.distributions import kl_divergence
 
-from custom_inference._row_adam import RowAdam
-from custom_inference.guides._dirichlet import GuideDirichlet
-from ppl_models import _sparse
-from ppl_models._products import entry_products, sparse_product
+from custom_inference.svi.guides.dirichlet import GuideDirichlet
+from custom_inference.svi.row_adam import RowAdam
+from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.sparse_products import entry_products, sparse_product
 from tests.references import lda as reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
@@ -43,7 +43,7 @@ def test_entry_products_without_the_fused_kernel(monkeypatch):
         raise RuntimeError("no such kernel")
 
     monkeypatch.setattr(torch.sparse, "sampled_addmm", missing)
-    monkeypatch.setattr("ppl_models._products._BLOCK", 4)
+    monkeypatch.setattr("ppl_models.distributions.sparse_products._BLOCK", 4)
     assert torch.allclose(entry_products(left, right, _sparse.from_dense(x)), (left @ right)[x != 0])
 
 

@@ -13,10 +13,12 @@ import torch
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceMeanField_ELBO
 
 import custom_inference as ci
-from custom_inference._starts import documents_a_step
-from custom_inference.guides import Amortized, MeanField
-from custom_inference.guides._dirichlet import ClosedFormELBO
-from ppl_models import LDA, PLSA, Data, MultinomialPCA, _sparse
+from custom_inference.svi.guides.amortized import Amortized
+from custom_inference.svi.guides.dirichlet import ClosedFormELBO
+from custom_inference.svi.guides.mean_field import MeanField
+from custom_inference.svi.initialisation import documents_a_step
+from ppl_models import LDA, PLSA, Data, MultinomialPCA
+from ppl_models.data import sparse as _sparse
 from ppl_models.lda import LDAIndicator
 from tests.references import _collapsed, _topics
 from tests.references import lda as reference

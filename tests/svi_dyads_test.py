@@ -9,10 +9,10 @@ import torch
 from pyro import poutine
 from pyro.distributions import Dirichlet
 
-from custom_inference._dyads import DyadSample, dyad_number, sampled_bound, sampled_log_joint
-from custom_inference.engines import row_log_joint
-from custom_inference.guides import MeanField
-from custom_inference.guides.graphs import LabellingBound
+from custom_inference.core.dyads import DyadSample, dyad_number, sampled_bound, sampled_log_joint
+from custom_inference.core.local_inference import row_log_joint
+from custom_inference.svi.guides.graphs import LabellingBound
+from custom_inference.svi.guides.mean_field import MeanField
 from ppl_models import MMSB, SBM
 from tests.svi_graphs_test import bound_by_labelings, drawn_globals, toy
 

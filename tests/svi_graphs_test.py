@@ -15,15 +15,15 @@ from sklearn.metrics import adjusted_rand_score
 from torch.distributions import kl_divergence
 
 import custom_inference as ci
-from custom_inference._dyads import sampled_bound, sampled_log_joint
-from custom_inference._graph_starts import graph_start, local_of_labels, matched_partition
-from custom_inference._methods import methods_for
-from custom_inference._starts import initial_values, off_the_edges
-from custom_inference.engines import bound_of, enumerate_local, row_log_joint
-from custom_inference.guides import MeanField
-from custom_inference.guides._globals import with_modes
-from custom_inference.guides.graphs import LabellingBound
-from custom_inference.posterior import CodePosterior, DirichletPosterior
+from custom_inference.core.dyads import sampled_bound, sampled_log_joint
+from custom_inference.core.local_inference import bound_of, enumerate_local, row_log_joint
+from custom_inference.core.posteriors import CodePosterior, DirichletPosterior
+from custom_inference.methods import methods_for
+from custom_inference.svi.graph_starts import graph_start, local_of_labels, matched_partition
+from custom_inference.svi.guides.globals import with_modes
+from custom_inference.svi.guides.graphs import LabellingBound
+from custom_inference.svi.guides.mean_field import MeanField
+from custom_inference.svi.initialisation import initial_values, off_the_edges
 from ppl_models import (
     MMSB,
     MODELS,
@@ -34,8 +34,8 @@ from ppl_models import (
     GraphData,
     MethodError,
     PoissonSBM,
-    _sparse,
 )
+from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import Labelling
 from tests.references import sbm as reference
 

@@ -10,9 +10,9 @@ import torch
 
 import custom_inference as ci
 from custom_inference import TemperedEM, VariationalEM
-from custom_inference.engines import steps_for
-from custom_inference.steps._documents import DocumentRows
-from custom_inference.tempered import split_tokens, tempered
+from custom_inference.core.registry import engine_for
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.tempered import split_tokens, tempered
 from ppl_models import LDA, NOCA, PLSA, Data, DataError, MethodError, ModelError
 from tests.references import _topics, plsa
 
@@ -166,7 +166,7 @@ def test_interrupted_it_keeps_the_best_state(monkeypatch):
             raise KeyboardInterrupt
         return tempered(*arguments)
 
-    monkeypatch.setattr("custom_inference.tempered.tempered", interrupting)
+    monkeypatch.setattr("custom_inference.families.topics.tempered.tempered", interrupting)
     fit = TemperedEM().fit(model_of(x), x, progress=False)
     assert "interrupted after 5 iterations" in fit.status
     assert torch.isfinite(fit.params["topic"]).all()
@@ -182,11 +182,11 @@ def test_what_cannot_be_done_is_refused():
     with pytest.raises(ModelError, match="topic"):
         TemperedEM().fit(model_of(x), x, init={"topic": torch.ones(2, 2)}, progress=False)
     with pytest.raises(MethodError, match="below 1"):
-        tempered(steps_for(model_of(x), "map"), DocumentRows.of(Data(x=torch.tensor(x))), None, 0.5)
+        tempered(engine_for(model_of(x), "map"), DocumentRows.of(Data(x=torch.tensor(x))), None, 0.5)
 
 
 def test_it_is_a_method_of_the_models_of_documents():
-    from custom_inference._methods import methods_for
+    from custom_inference.methods import methods_for
 
     assert "tempered" in methods_for(model_of(corpus()))
     assert "tempered" in methods_for(LDA(num_topics=2, vocabulary_size=5))

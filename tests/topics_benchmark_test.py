@@ -59,18 +59,18 @@ def test_the_first_state_at_a_level_is_found_by_bisection(level, first):
 
 
 def test_recording_leaves_the_steps_as_they_were():
-    class Steps:
+    class Engine:
         def m_step(self, model, params, step, rows):
             return {"topic": params + 1}
 
-    class Inherited(Steps):
+    class Inherited(Engine):
         pass
 
-    before = Steps.__dict__["m_step"]
-    with recorded(Trace(4), Steps, Inherited) as trace:
-        Steps().m_step(None, torch.zeros(2), None, [1, 2])
+    before = Engine.__dict__["m_step"]
+    with recorded(Trace(4), Engine, Inherited) as trace:
+        Engine().m_step(None, torch.zeros(2), None, [1, 2])
     assert trace.passes == [0.5] and len(trace.seconds) == 1 and trace.topics[0].tolist() == [1.0, 1.0]
-    assert Steps.__dict__["m_step"] is before and "m_step" not in Inherited.__dict__
+    assert Engine.__dict__["m_step"] is before and "m_step" not in Inherited.__dict__
 
 
 def test_exact_pairs_are_those_of_the_sum_over_all_assignments():

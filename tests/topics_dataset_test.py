@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ppl_models import LDA, ModelError, _sparse
+from ppl_models import LDA, ModelError
+from ppl_models.data import sparse as _sparse
 from ppl_models.datasets import river_bank, sample_lda, topic_corpus
 
 

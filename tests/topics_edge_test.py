@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import custom_inference as ci
-from ppl_models import LDA, PLSA, MethodError, MultinomialPCA, _sparse
+from ppl_models import LDA, PLSA, MethodError, MultinomialPCA
+from ppl_models.data import sparse as _sparse
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 METHODS = {

@@ -11,8 +11,9 @@ import torch
 from scipy.special import gammaln, logsumexp
 
 import custom_inference as ci
-from custom_inference.engines import solve_local, steps_for
-from custom_inference.guides import VariationalBayes
+from custom_inference.core.local_inference import solve_local
+from custom_inference.core.registry import engine_for
+from custom_inference.em.guides import VariationalBayes
 from ppl_models import LDA, CapacityError, MethodError, UserRatingProfile
 from tests.references import user_rating_profile as reference
 
@@ -37,21 +38,21 @@ def problem(seed=0, num_rows=7, share=0.0, num_components=3, num_features=4, num
 def test_evidence_and_posterior_means_are_sums_over_all_profiles(share):
     model, response, x, mask, data = problem(share=share)
     params = {"response": torch.tensor(response)}
-    local = solve_local(model, params, data, bound="evidence")
+    local = solve_local(model, params, data, bound="exact")
     expected = reference.log_evidence({"response": response}, x, mask, ALPHA)
     assert np.allclose(local.bound, expected, rtol=0, atol=1e-12)
     means = reference.posterior_mean({"response": response}, x, mask, ALPHA)
     assert np.allclose(local.posterior.mean, means, rtol=0, atol=1e-12)
-    steps = steps_for(model, "evidence")
+    steps = engine_for(model, "exact")
     assert np.allclose(steps.log_evidence(params, steps.rows(data)), expected, rtol=0, atol=1e-12)
     bound = solve_local(model, params, data, bound="dirichlet").bound
     assert bool((bound <= torch.tensor(expected) + 1e-10).all())
 
 
-@pytest.mark.parametrize("engine", ["evidence", "dirichlet", "vb", "map"])
+@pytest.mark.parametrize("engine", ["exact", "dirichlet", "vb", "map"])
 def test_every_engine_climbs_its_objective(engine):
     model, _, _, _, data = problem(1, num_rows=25, share=0.2)
-    steps = steps_for(model, engine)
+    steps = engine_for(model, engine)
     rows = steps.rows(data)
     params, locals_, trace = steps.initial(model, rows, torch.Generator().manual_seed(0)), None, []
     for _ in range(80):
@@ -109,7 +110,7 @@ def test_one_question_with_free_columns_is_lda():
     model, response, x, _, data = problem(4, num_features=1, num_categories=5, num_rows=30)
     lda = LDA(num_topics=3, vocabulary_size=5).with_concentration(alpha=ALPHA, gamma=GAMMA)
     counts = lda.prepare(np.eye(5)[x[:, 0].astype(int)], dtype=torch.float64)
-    for engine in ("evidence", "dirichlet"):
+    for engine in ("exact", "dirichlet"):
         first = solve_local(model, {"response": torch.tensor(response)}, data, bound=engine)
         second = solve_local(lda, {"topic": torch.tensor(response[:, 0])}, counts, bound=engine)
         assert torch.allclose(first.bound, second.bound, atol=1e-10)

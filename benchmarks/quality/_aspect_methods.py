@@ -20,7 +20,7 @@ from custom_inference import (
     fit,
     phantoms,
 )
-from custom_inference.predictive import reconstruct
+from custom_inference.core.predictive import reconstruct
 from ppl_models import AspectBernoulli, LogisticPCA, MixtureOfBernoullis
 
 

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM
-from custom_inference._methods import named_method
+from custom_inference.methods import named_method
 from ppl_models import MODELS, MixtureOfPoissons, Model
 
 #: What is known: the posterior is exact (but for Monte Carlo error), approximate, or spoiled on purpose.

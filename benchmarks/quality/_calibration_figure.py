@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.quality._calibration_cases import APPROXIMATE, EXACT, SPOILED
 from custom_inference import Calibration
-from custom_inference.calibration._bands import grid_counts, simultaneous_band
+from custom_inference.checks.calibration.bands import grid_counts, simultaneous_band
 
 COLOURS = {EXACT: "#00336f", APPROXIMATE: "#b8860b", SPOILED: "#b5341f"}
 #: Panels are cut here, in standard errors of the middle of the ECDF: all that is further out is far out.

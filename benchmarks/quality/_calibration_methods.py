@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from custom_inference import Exact, VariationalEM
-from custom_inference.engines import Local
-from custom_inference.posterior import CodePosterior, GammaPosterior
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import CodePosterior, GammaPosterior
 from ppl_models import Model
 
 

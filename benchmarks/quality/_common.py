@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from custom_inference import recovered
-from custom_inference.evaluate import log_likelihood
+from custom_inference.core.local_inference import log_likelihood
 from ppl_models import NOCA, Data, DataWarning
 from ppl_models.datasets import Generated, read_matrix
 
@@ -57,7 +57,7 @@ class Known:
         on = params["source_prior"] * params["loading"].sum(-1) > 1e-5
         on[0] = True
         kept = {"source_prior": params["source_prior"][on], "loading": params["loading"][on], "leak": params["leak"]}
-        return float(log_likelihood(self.model(int(on.sum())), kept, self.data, bound="evidence").mean())
+        return float(log_likelihood(self.model(int(on.sum())), kept, self.data, bound="exact").mean())
 
     def rows(self, number: int) -> Known:
         return Known(self.name, self.data.rows(slice(0, number)), self.truth)

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from custom_inference._methods import METHODS
+from custom_inference.methods import every_method
 from ppl_models import MODELS
 
 #: Column -> title and limits of the colours (logarithmic); below the first everything is as good as exact.
@@ -28,7 +28,7 @@ WORDS = {"calibrated": "ok", "draws fit worse than the truth": "worse", "draws f
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write the picture."""
     models = [name for name in MODELS if any(row["model"] == name for row in rows)]
-    methods = [name for name in METHODS if any(row["method"] == name for row in rows)]
+    methods = [name for name in every_method() if any(row["method"] == name for row in rows)]
     at = {(row["model"], row["method"]): row for row in rows}
     figure = Figure(figsize=(2.2 + 0.95 * len(methods), 2.0 + 0.42 * len(models) * 2), layout="constrained")
     axes = figure.subplots(2, 2)

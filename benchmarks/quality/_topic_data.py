@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from custom_inference import Fit
 from ppl_models import datasets
-from ppl_models._sparse import to_scipy
+from ppl_models.data.sparse import to_scipy
 
 Array = NDArray[np.float64]
 Counts = Any  # scipy.sparse.csr_matrix

@@ -24,8 +24,8 @@ from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import counts, cpu_seconds, quiet_and_single_threaded, spread
 from benchmarks.speed._peers import Peer
 from custom_inference import EM, Search, VariationalEM, fit, recovered
-from custom_inference.align import match_components
-from custom_inference.evaluate import log_likelihood
+from custom_inference.core.align import match_components
+from custom_inference.core.local_inference import log_likelihood
 from ppl_models import CVQ
 from ppl_models.datasets import Generated, bars, mixed_images
 
@@ -65,7 +65,7 @@ class Problem:
     def exact(self, params: Params) -> float:
         """Exact log-likelihood per row."""
         data = self.model.prepare(self.x)
-        return float(log_likelihood(self.model, params, data, bound="evidence").mean())
+        return float(log_likelihood(self.model, params, data, bound="exact").mean())
 
     def found(self, params: Params) -> int:
         return recovered(params["weight"], self.truth["weight"])

@@ -25,7 +25,7 @@ from scipy.stats import poisson
 from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from custom_inference import CollapsedGibbs, VariationalEM, fit, loo, posterior_predictive_check
-from custom_inference._axes import INK, new_figure
+from custom_inference.faces.drawing import INK, new_figure
 from ppl_models import (
     CVQ,
     LDA,

@@ -26,7 +26,7 @@ from benchmarks.quality import _paper_figures as draw
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.quality.noca_paper import MODEL_ROWS, TEST_ROWS, Curves, drawn, learned, mean_and_sd, save
 from custom_inference import Fit, VariationalEM
-from custom_inference.predictive import feature_mean
+from custom_inference.core.predictive import feature_mean
 from ppl_models import Data, LogisticPCA
 
 SIZES = (50, 100, 200, 500, 1000, 2000)

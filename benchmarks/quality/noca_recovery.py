@@ -29,8 +29,8 @@ from benchmarks.quality._common import (
     spread,
 )
 from custom_inference import EM, FactorizedNoisyOr, Fit, Search, VariationalEM, fit
-from custom_inference.engines import LocalSolver
-from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.families.noca.truncated import NocaTruncated
 from ppl_models.datasets import overlapping_boxes
 
 SETS = ("IMG", "UNIF", "CON8")

@@ -23,7 +23,7 @@ from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._scoreboard_figure import draw
 from benchmarks.quality._scoreboard_toys import NODES, NODES_OF_MEMBERSHIPS, toy
 from custom_inference import compare, simulation_based_calibration
-from custom_inference._methods import methods_for, named_method
+from custom_inference.methods import methods_for, named_method
 from ppl_models import MODELS, DataWarning, PPLError
 
 COLUMNS = (

@@ -22,11 +22,10 @@ from benchmarks.quality._topic_data import Documents, generated, nips
 from benchmarks.quality._topic_figures import lines, save
 from benchmarks.speed._topic_evaluator import Corpus, halved, perplexity
 from benchmarks.speed._topic_trace import Trace, recorded
-from custom_inference._loop import run_em
-from custom_inference._stepwise import run_stepwise
-from custom_inference.steps import EStep
-from custom_inference.steps._protocol import Params
-from custom_inference.steps.lda_vb import LdaVB
+from custom_inference.core.engine import EStep, Params
+from custom_inference.em.loop import run_em
+from custom_inference.em.stepwise import run_stepwise
+from custom_inference.families.topics.vb import LdaVB
 from ppl_models import LDA
 
 ALPHA, GAMMA = 0.1, 0.05

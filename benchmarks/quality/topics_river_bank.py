@@ -23,10 +23,10 @@ from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.quality._topic_figures import assignments, save
 from custom_inference import match_components
-from custom_inference._loop import run_em
-from custom_inference.engines import steps_for
-from custom_inference.gibbs._lda import LdaChain, TokenList
-from custom_inference.steps._documents import DocumentRows
+from custom_inference.core.registry import engine_for
+from custom_inference.em.loop import run_em
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.gibbs import LdaChain, TokenList
 from ppl_models import LDA, Data, datasets
 
 Array = NDArray[np.float64]
@@ -158,7 +158,7 @@ def gibbs_pairs(tokens: TokenList, seed: int, samples: int, chains: int = 20) ->
 def factorized_pairs(x: torch.Tensor, bound: str, seed: int, starts: int = 5) -> Array:
     """Under q(z) = prod_l q(z_l) of variational Bayes or CVB0, the best of some starts."""
     model, data = model_of(1.0), Data(x=x.double())
-    steps = steps_for(model, bound)
+    steps = engine_for(model, bound)
     rows, generator = steps.rows(data), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         begun = [steps.propose(model, rows, generator, attempt) for attempt in range(starts)]

@@ -14,10 +14,10 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from custom_inference import distributed
-from custom_inference._pool import ALONE
-from custom_inference._processes import Surroundings, begun
-from custom_inference.engines import steps_for
+from custom_inference.core.process_group import ALONE
+from custom_inference.core.processes import Surroundings, begun
+from custom_inference.core.registry import engine_for
+from custom_inference.faces import distributed
 from ppl_models import CVQ, LDA, MMSB, NOCA, AspectBernoulli, Data, Model
 from ppl_models.datasets import sample_mmsb
 
@@ -107,11 +107,11 @@ def engines(nodes: int) -> dict[str, Engine]:
     """The engines that are measured; ``nodes`` is the size of the graph."""
     return {
         "NOCA, exact": Engine(
-            NOCA(num_components=8, num_features=64), "evidence", binary_rows(64), "2^K (D + 1) + 1",
+            NOCA(num_components=8, num_features=64), "exact", binary_rows(64), "2^K (D + 1) + 1",
             lambda n: (noca_exact(8, 64), 1),
         ),
         "CVQ, exact": Engine(
-            CVQ(num_components=8, num_features=64), "evidence", real_rows(64), "K^2 + K (D + 1) + 2 D + 2",
+            CVQ(num_components=8, num_features=64), "exact", real_rows(64), "K^2 + K (D + 1) + 2 D + 2",
             lambda n: (cvq(8, 64), 1),
         ),
         "aspect Bernoulli, map": Engine(
@@ -165,7 +165,7 @@ def member(rank: int, size: int, folder: Path, jobs: list[tuple[str, int, int]],
 
 def _iterations(name: str, number: int, nodes: int, pool: Any, iterations: int) -> dict[str, Any]:
     engine = engines(nodes)[name]
-    steps = steps_for(engine.model, engine.bound, **dict(engine.settings)).pooled(pool)
+    steps = engine_for(engine.model, engine.bound, **dict(engine.settings)).pooled(pool)
     rows = steps.rows(engine.model.prepare(engine.rows(number, 7 * pool.rank), dtype=torch.float64))
     own = steps.pooled(ALONE)  # starts are drawn alone
     generator = torch.Generator().manual_seed(0)

@@ -78,7 +78,7 @@ def _sampled(kind: str, known: KnownGraph, size: int, iterations: int) -> tuple[
 
 
 def _stochastic(kind: str, known: KnownGraph, size: int, iterations: int) -> tuple[int, float]:
-    from custom_inference.stochastic_mmsb import StochasticMMSB
+    from custom_inference.families.memberships.stochastic import StochasticMMSB
 
     method, model, data = StochasticMMSB(steps=iterations), model_of(kind, known, size), data_of(known)
     return iterations, cpu_seconds(lambda: method.fit(model, data, seed=0, progress=False))[1]

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from custom_inference.evaluate import log_likelihood
+from custom_inference.core.local_inference import log_likelihood
 from ppl_models import NOCA
 from ppl_models.datasets import image_patterns
 from ppl_models.distributions import NoisyOr
@@ -49,7 +49,7 @@ def exact_log_likelihood(params: dict[str, Tensor], x: Tensor) -> float:
     """Mean over the rows of log p(x_n), by enumeration, for parameters from any program."""
     safe = {name: value.to(torch.float64).clamp(1e-7, 1 - 1e-7) for name, value in params.items()}
     model = NOCA(num_components=len(safe["source_prior"]), num_features=x.shape[1])
-    return float(log_likelihood(model, safe, model.prepare(x, dtype=torch.float64), bound="evidence").mean())
+    return float(log_likelihood(model, safe, model.prepare(x, dtype=torch.float64), bound="exact").mean())
 
 
 def matched(truth: dict[str, Tensor], found: dict[str, Tensor]) -> int:

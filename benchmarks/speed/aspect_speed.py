@@ -20,8 +20,8 @@ import torch
 import custom_inference
 from benchmarks._report import Table, write_report
 from benchmarks.speed import _aspect_peers as peers
-from custom_inference._loop import run_em
-from custom_inference.steps.aspect_map import AspectMap
+from custom_inference.em.loop import run_em
+from custom_inference.families.aspects.map import AspectMap
 from ppl_models import AspectBernoulli, datasets
 from ppl_models.datasets import Generated
 

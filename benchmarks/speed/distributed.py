@@ -26,7 +26,7 @@ from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.speed import _distributed_problem as problem
 from custom_inference import EM, Search
-from custom_inference._processes import run_all
+from custom_inference.core.processes import run_all
 from ppl_models import NOCA
 
 PROCESSES = (1, 2, 4)

@@ -28,12 +28,12 @@ from benchmarks.speed import _image_problem as problem
 from benchmarks.speed import _rates as rates
 from benchmarks.speed._peers import PEERS, QUOTED
 from custom_inference import EM, FactorizedNoisyOr, VariationalEM
-from custom_inference._exponential_sum import exponential_sum
-from custom_inference.steps import Steps
-from custom_inference.steps.noca_exact import NocaExact
-from custom_inference.steps.noca_factorized import NocaFactorized
-from custom_inference.steps.noca_mean_field import NocaMeanField
-from custom_inference.steps.noca_truncated import NocaTruncated
+from custom_inference.core.engine import Engine
+from custom_inference.families.noca.exact import NocaExact
+from custom_inference.families.noca.exponential_sum import exponential_sum
+from custom_inference.families.noca.factorized import NocaFactorized
+from custom_inference.families.noca.mean_field import NocaMeanField
+from custom_inference.families.noca.truncated import NocaTruncated
 from ppl_models import NOCA
 
 #: What the issue of speed asks of the default fit: this log-likelihood per row within so many seconds.
@@ -139,7 +139,7 @@ def _peer_line(peer: Any, truth: dict[str, Tensor], base: float, options: argpar
     return summary(peer.name, runs, base)
 
 
-def iteration_seconds(steps: Steps, sources: int, x: Tensor, dtype: torch.dtype, repeats: int) -> tuple[float, float]:
+def iteration_seconds(steps: Engine, sources: int, x: Tensor, dtype: torch.dtype, repeats: int) -> tuple[float, float]:
     """Median CPU seconds of an E step and of an M step, between the 6th and the last iteration from a random start."""
     model = NOCA(num_components=sources, num_features=problem.NUM_FEATURES)
     rows, generator = steps.rows(model.prepare(x, dtype=dtype)), torch.Generator().manual_seed(0)
@@ -155,7 +155,7 @@ def iteration_seconds(steps: Steps, sources: int, x: Tensor, dtype: torch.dtype,
     return median(e_steps), median(m_steps)
 
 
-def _work_of(steps: Steps, sources: int, x: Tensor) -> rates.Work:
+def _work_of(steps: Engine, sources: int, x: Tensor) -> rates.Work:
     """The unavoidable arithmetic of an engine's iteration on this data."""
     ones = int(x.sum())
     if isinstance(steps, NocaExact):
@@ -172,7 +172,7 @@ def _work_of(steps: Steps, sources: int, x: Tensor) -> rates.Work:
 def iterations(x: Tensor, repeats: int) -> Table:
     """Seconds per iteration of every engine, and how far from the floor."""
     single, double = torch.float32, torch.float64
-    cases: list[tuple[str, Callable[[], Steps], int, torch.dtype]] = [
+    cases: list[tuple[str, Callable[[], Engine], int, torch.dtype]] = [
         *(("exact EM", NocaExact, k, dtype) for k in (8, 10, 12) for dtype in (single, double)),
         *((name, engine, 8, double) for name, engine in _BOUNDS.items()),
         *((name, engine, 16, double) for name, engine in _BOUNDS.items()),
@@ -191,7 +191,7 @@ def iterations(x: Tensor, repeats: int) -> Table:
     return Table("Seconds per iteration and the arithmetic floor", columns, lines, note=_floor_note(speed))
 
 
-_BOUNDS: dict[str, Callable[[], Steps]] = {
+_BOUNDS: dict[str, Callable[[], Engine]] = {
     "factorized (the paper's)": NocaFactorized,
     "mean field": NocaMeanField,
     "truncated": NocaTruncated,

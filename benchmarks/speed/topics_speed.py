@@ -29,7 +29,8 @@ from benchmarks.speed._rates import cpu_seconds
 from benchmarks.speed._topic_evaluator import Corpus, first_at_most, halved, perplexity
 from benchmarks.speed._topic_peers import PROGRAMS
 from custom_inference import CollapsedGibbs, VariationalEM
-from ppl_models import _sparse, datasets
+from ppl_models import datasets
+from ppl_models.data import sparse as _sparse
 
 LEVEL = 600.0
 COLUMNS = ("method", "perplexity, min / median / max", f"CPU s to {LEVEL:.0f}", "CPU s a fit", "target", "met")

@@ -1,9 +1,9 @@
 """Criticism of fitted models: posterior predictive checks and leave-one-out cross-validation."""
 
-from custom_inference.checks._check import posterior_predictive_check
-from custom_inference.checks._loo import LeaveOneOut, compare_loo, loo
-from custom_inference.checks._result import PredictiveCheck
-from custom_inference.checks._table import STATISTICS, Statistic
+from custom_inference.checks.leave_one_out import LeaveOneOut, compare_loo, loo
+from custom_inference.checks.predictive_check import posterior_predictive_check
+from custom_inference.checks.predictive_result import PredictiveCheck
+from custom_inference.checks.statistics import STATISTICS, Statistic
 
 __all__ = [
     "STATISTICS",

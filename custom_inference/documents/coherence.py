@@ -22,11 +22,12 @@ import pandas as pd
 import scipy.sparse
 import torch
 
-from ppl_models import Data, DataWarning, MethodError, _sparse, as_documents
-from ppl_models._errors import unknown_name
+from ppl_models import Data, DataWarning, MethodError, as_documents
+from ppl_models.core.errors import unknown_name
+from ppl_models.data import sparse as _sparse
 
 if TYPE_CHECKING:
-    from custom_inference.fit import Fit
+    from custom_inference.core.fit import Fit
 
 MEASURES = ("umass", "uci", "npmi")
 _EPSILON = 1e-12

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from custom_inference.default import fit as default_fit
+from custom_inference.core.fit import Fit, completed
 from custom_inference.documents.scores import held_out
-from custom_inference.fit import Fit, completed
+from custom_inference.methods import fit as default_fit
 from ppl_models import MODELS, Data, DataWarning, DocumentModel, MethodError, ModelError, as_documents
-from ppl_models._errors import unknown_name
+from ppl_models.core.errors import unknown_name
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from custom_inference import _axes
-from custom_inference._axes import INK, MUTED, new_figure
+from custom_inference.core.result import Result
 from custom_inference.documents.topics import proportions, shares, topic_table
-
-if TYPE_CHECKING:
-    from custom_inference.documents.cross_validation import CrossValidation
-    from custom_inference.fit import Fit
+from custom_inference.faces import drawing as _axes
+from custom_inference.faces.drawing import INK, MUTED, new_figure
 
 #: Documents up to this many are labelled.
 _LABELLED = 60
 
 
 def plot_topics(
-    fit: Fit, *, top: int = 8, by: str = "probability", columns: int | None = None, title: str | None = None
+    fit: Result, *, top: int = 8, by: str = "probability", columns: int | None = None, title: str | None = None
 ) -> Figure:
     """Bars of the ``top`` words of every topic, the most used topic first; ``by`` as in :func:`topic_table`.
 
@@ -57,7 +54,7 @@ def plot_topics(
 
 
 def plot_documents(
-    fit: Fit, *, max_documents: int | None = None, sort: bool = True, title: str | None = None
+    fit: Result, *, max_documents: int | None = None, sort: bool = True, title: str | None = None
 ) -> Figure:
     """Topic proportions as a heat map, documents by topics, with labels where there are few documents.
 
@@ -91,7 +88,7 @@ def _label(name: Any) -> str:
     return f"topic {name}" if isinstance(name, int) else str(name)
 
 
-def plot_cross_validation(scores: CrossValidation, *, title: str | None = None) -> Figure:
+def plot_cross_validation(scores: Any, *, title: str | None = None) -> Figure:
     """Perplexity against the number of topics: every fold, and the mean with its standard error."""
     figure, table = new_figure(6.4, 4.2), scores.table
     axes = figure.subplots()

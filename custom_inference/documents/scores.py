@@ -20,16 +20,16 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from custom_inference import evaluate
-from custom_inference.documents import _samplers as samplers
-from custom_inference.documents._fold_in import exact_mixture, fold_in, is_mixture, token_log_probability, topic_prior
-from custom_inference.engines import bounds_of
-from custom_inference.steps._documents import DocumentRows
-from ppl_models import Data, DataError, DataWarning, DocumentModel, MethodError, _sparse
-from ppl_models._errors import unknown_name
+from custom_inference.core.local_inference import bounds_of, log_likelihood
+from custom_inference.documents import samplers as samplers
+from custom_inference.documents.fold_in import exact_mixture, fold_in, is_mixture, token_log_probability, topic_prior
+from custom_inference.families.common.documents import DocumentRows
+from ppl_models import Data, DataError, DataWarning, DocumentModel, MethodError
+from ppl_models.core.errors import unknown_name
+from ppl_models.data import sparse as _sparse
 
 if TYPE_CHECKING:
-    from custom_inference.fit import Fit
+    from custom_inference.core.fit import Fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def held_out(
 
     how, with its settings
     ----------------------
-    the name of a bound (``fit.bounds``): "evidence" is exact, others bound log p(y_i | topics) from below.
+    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | topics) from below.
     "importance": log p(y_i | topics) by importance sampling; ``samples`` = 1000, ``from_prior`` = .1 the share of the
         draws that come from the prior (1: all), the others from an approximate posterior; ``seed``.
     "left_to_right": by a particle filter; ``particles`` = 20, ``sweeps`` = 1 of Gibbs a token, ``runs`` = 1; ``seed``.
@@ -93,7 +93,7 @@ def held_out(
         raise MethodError(f"{type(fit.model).__name__} is no model of documents; see fit.log_likelihood")
     if not 0 <= floor < 1:
         raise MethodError(f"floor = {floor}, expected a small number of at least 0")
-    exact = {"evidence": _exact} if is_mixture(fit.model) else {}
+    exact = {"exact": _exact} if is_mixture(fit.model) else {}
     valid = (*exact, *(name for name in bounds_of(fit.model) if name not in exact), *_HOW)
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
@@ -148,7 +148,7 @@ class _Problem:
 def _bound(name: str) -> Callable[..., HeldOut]:
     def score(problem: _Problem, seed: int = 0) -> HeldOut:
         model, rows = problem.fit.model, problem.rows
-        log_p = evaluate.log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
+        log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
         coefficient = DocumentRows(rows.counts, coefficient=getattr(model, "coefficient", False)).log_coefficient
         return problem.scored(log_p - coefficient, rows)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ppl_models import DocumentModel, MethodError, _sparse
-from ppl_models._errors import unknown_name
-
-if TYPE_CHECKING:
-    from custom_inference.fit import Fit
+from custom_inference.core.result import Result
+from ppl_models import DocumentModel, MethodError
+from ppl_models.core.errors import unknown_name
+from ppl_models.data import sparse as _sparse
 
 Array = NDArray[np.float64]
 
@@ -20,7 +19,7 @@ Array = NDArray[np.float64]
 RANKINGS = ("probability", "lift", "relevance", "frex")
 
 
-def topic_table(fit: Fit, top: int = 10, *, by: str = "probability", weight: float | None = None) -> pd.DataFrame:
+def topic_table(fit: Result, top: int = 10, *, by: str = "probability", weight: float | None = None) -> pd.DataFrame:
     """The ``top`` words of every topic: a line for each topic and rank, the most used topic first.
 
     by, with b_kv = p(word v | topic k), share_k the topic's share of the corpus and p(v) = sum_k share_k b_kv
@@ -72,13 +71,13 @@ def _rank_share(values: Array) -> Array:
     return np.asarray(pd.DataFrame(values).rank(axis=1, method="max", pct=True))
 
 
-def shares(fit: Fit) -> Array:
+def shares(fit: Result) -> Array:
     """Each topic's share of the tokens (K,): the documents' proportions, weighted by their lengths."""
     lengths = _lengths(fit)
     return lengths @ proportions(fit) / max(lengths.sum(), 1.0)
 
 
-def proportions(fit: Fit) -> Array:
+def proportions(fit: Result) -> Array:
     """The topic proportions of the documents of the fit, (N, K)."""
     _require_topics(fit)
     if fit.model.local_site in fit.params:
@@ -88,7 +87,7 @@ def proportions(fit: Fit) -> Array:
     return found.detach().cpu().double().numpy()
 
 
-def to_pyldavis(fit: Fit) -> dict[str, Any]:
+def to_pyldavis(fit: Result) -> dict[str, Any]:
     """The arguments of ``pyLDAvis.prepare``: ``pyLDAvis.prepare(**to_pyldavis(fit))``. pyLDAvis itself is not needed.
 
     topic_term_dists (K, V) and doc_topic_dists (N, K), whose rows sum to 1; doc_lengths (N,); vocab, V strings;
@@ -112,24 +111,24 @@ def to_pyldavis(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _require_topics(fit: Fit) -> None:
+def _require_topics(fit: Result) -> None:
     if not isinstance(fit.model, DocumentModel):
         raise MethodError(f"{type(fit.model).__name__} has no topics; this is for models of documents")
 
 
-def _word_probabilities(fit: Fit) -> Array:
+def _word_probabilities(fit: Result) -> Array:
     _require_topics(fit)
     return fit.params[fit.model.component_site].detach().cpu().double().numpy()
 
 
-def _names(fit: Fit) -> list[Any]:
+def _names(fit: Result) -> list[Any]:
     return list(fit.coords["component"])
 
 
-def _counts(fit: Fit) -> Any:
+def _counts(fit: Result) -> Any:
     x = fit.data.x if fit.data.mask is None else fit.data.x * fit.data.mask
     return _sparse.to_scipy(x) if fit.data.is_sparse else x.cpu().numpy()
 
 
-def _lengths(fit: Fit) -> Array:
+def _lengths(fit: Result) -> Array:
     return np.asarray(_counts(fit).sum(1), dtype=float).ravel()

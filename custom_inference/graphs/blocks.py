@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from custom_inference.posterior import ContinuousPosterior
+from custom_inference.core.posteriors import ContinuousPosterior
+from custom_inference.core.result import Result
 from ppl_models import GraphData, GraphModel, MethodError
-
-if TYPE_CHECKING:
-    from custom_inference.fit import Fit
 
 
 class PairCounts(NamedTuple):
@@ -58,7 +56,7 @@ def _once(counts: Tensor) -> Tensor:
     return counts + counts.T - torch.diag(counts.diagonal())
 
 
-def block_matrix(fit: Fit, *, level: float = 0.9) -> pd.DataFrame:
+def block_matrix(fit: Result, *, level: float = 0.9) -> pd.DataFrame:
     """Pairs of blocks: expected edges and observed dyads between them, and the posterior of their probability or rate.
 
     One row a pair (of undirected models each once), indexed by "block" and "to_block". Columns: "edges" and "dyads"
@@ -89,7 +87,7 @@ def block_matrix(fit: Fit, *, level: float = 0.9) -> pd.DataFrame:
     return pd.DataFrame(values, index=index)
 
 
-def _interval(fit: Fit, site: str, level: float) -> tuple[Tensor, Tensor]:
+def _interval(fit: Result, site: str, level: float) -> tuple[Tensor, Tensor]:
     posterior: ContinuousPosterior | None = fit.global_posterior.get(site)
     if fit.draws is not None and site in fit.draws:
         draws = fit.draws[site].flatten(0, 1)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from custom_inference.default import fit as default_fit
-from custom_inference.fit import completed
+from custom_inference.core.fit import completed
 from custom_inference.graphs.criteria import icl, integrated_log_likelihood
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
+from custom_inference.methods import fit as default_fit
 from ppl_models import GraphData, GraphModel, MethodError
-from ppl_models._errors import unknown_name
+from ppl_models.core.errors import unknown_name
 from ppl_models.sbm import DegreeCorrectedSBM
 
 if TYPE_CHECKING:
-    from custom_inference.fit import Fit
+    from custom_inference.core.fit import Fit
 
 CRITERIA = ("icl", "evidence", "held_out")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ppl_models import DataError, GraphModel, MethodError
 
 if TYPE_CHECKING:
-    from custom_inference.fit import Fit
+    from custom_inference.core.fit import Fit
 
 
 def communities(fit: Fit, threshold: float = 0.1) -> list[list[int]]:

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from custom_inference.steps._dirichlet import dirichlet_prior, log_moment
-from custom_inference.steps._gamma import gamma_log_marginal
-from custom_inference.steps._sbm_families import family_of
-from custom_inference.steps._sbm_rows import SbmRows, Weights
+from custom_inference.families.blocks.likelihoods import family_of
+from custom_inference.families.blocks.rows import SbmRows, Weights
+from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
+from custom_inference.families.common.gamma import gamma_log_marginal
 from ppl_models import SBM, DataError, DegreeCorrectedSBM, MethodError, Model, PoissonSBM
 
 if TYPE_CHECKING:
-    from custom_inference.fit import Fit
+    from custom_inference.core.fit import Fit
 
 
 def integrated_log_likelihood(model: Model, graph: Any, labels: ArrayLike) -> float:
@@ -62,9 +62,9 @@ def icl(fit: Fit) -> float:
     model: Any = fit.model
     if not isinstance(model, (SBM, PoissonSBM)):
         raise MethodError(f"no ICL of {type(model).__name__}: only of block models with one block a node")
-    from custom_inference.engines import steps_for
+    from custom_inference.core.registry import engine_for
 
-    steps: Any = steps_for(model, "mean_field")
+    steps: Any = engine_for(model, "mean_field")
     rows = steps.rows(fit.data)
     share = torch.nn.functional.one_hot(fit.params["block"].long(), model.num_blocks).double()
     joint = float(steps.bound(fit.globals, rows, share))

@@ -9,13 +9,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from custom_inference.posterior import LabellingPosterior
+from custom_inference.core.posteriors import LabellingPosterior
 from ppl_models import CapacityError, DataError, GraphData, GraphModel, MethodError
 from ppl_models.datasets._graphs import numbered_dyads
 from ppl_models.sbm import SBM, BlockModel, PoissonSBM
 
 if TYPE_CHECKING:
-    from custom_inference.fit import Fit
+    from custom_inference.core.fit import Fit
 
 #: Dyads a block: what K^2 numbers a dyad may cost.
 _BLOCK = 100_000

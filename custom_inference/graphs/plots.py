@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -12,19 +12,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Wedge
 
-from custom_inference import _axes
-from custom_inference._axes import INK, MUTED, new_figure
+from custom_inference.core.result import Result
+from custom_inference.faces import drawing as _axes
+from custom_inference.faces.drawing import INK, MUTED, new_figure
 from custom_inference.graphs.blocks import pair_counts
 from ppl_models import GraphData, GraphModel, MethodError
-
-if TYPE_CHECKING:
-    from custom_inference.fit import Fit
 
 #: Nodes up to this many are named; edges of larger graphs are points.
 _NAMED = 60
 
 
-def plot_adjacency(fit: Fit, *, order: str = "block", title: str | None = None) -> Figure:
+def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = None) -> Figure:
     """The adjacency matrix with its nodes ordered by their blocks, and lines between blocks (002, Fig. 27.19b).
 
     Edges are points, so that large graphs cost their edges; hidden dyads are grey crosses where nodes are named.
@@ -93,7 +91,7 @@ def _name_blocks(axes: Axes, rank: Any, names: list[Any]) -> None:
 # ----- memberships ----------------------------------------------------------------------------------------
 
 
-def plot_memberships(fit: Fit, *, max_nodes: int = 400, title: str | None = None) -> Figure:
+def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = None) -> Figure:
     """Posterior means of the nodes' blocks: points in a triangle for three blocks, else stacked bars.
 
     Bars are ordered by the strongest block, and shown for at most ``max_nodes`` nodes, evenly spaced in that order.
@@ -174,7 +172,7 @@ def _apart(at: Any) -> list[tuple[Any, int]]:
 # ----- graphs ---------------------------------------------------------------------------------------------
 
 
-def plot_pie_graph(fit: Fit, *, max_nodes: int = 150, seed: int = 0, title: str | None = None) -> Figure:
+def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: str | None = None) -> Figure:
     """The graph with a pie of memberships at every node (002, Fig. 27.22; Airoldi et al. 2008, Fig. 3).
 
     Nodes are placed by forces along the edges. Raises ``MethodError`` for more than ``max_nodes`` nodes.
@@ -222,7 +220,7 @@ def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Any, co
     axes.add_patch(Wedge(centre, radius, 0, 360, facecolor="none", edgecolor="white", linewidth=0.6, zorder=4))
 
 
-def plot_block_graph(fit: Fit, *, above: float = 1.0, title: str | None = None) -> Figure:
+def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = None) -> Figure:
     """The abstract graph between blocks (002, Fig. 27.20): arrows as wide as the probability of an edge is high.
 
     Discs are as large as the blocks, and their border is as wide as an arrow to themselves would be. above: pairs of
@@ -290,17 +288,17 @@ def _arrow(
 # ----- what the figures share -----------------------------------------------------------------------------
 
 
-def _graph(fit: Fit) -> GraphData:
+def _graph(fit: Result) -> GraphData:
     if not isinstance(fit.model, GraphModel) or not isinstance(fit.data, GraphData):
         raise MethodError(f"{_family(fit)} is no model of graphs: this plot is for those")
     return fit.data
 
 
-def _mean(fit: Fit) -> Any:
+def _mean(fit: Result) -> Any:
     return fit.posterior.mean.detach().cpu().numpy()
 
 
-def _family(fit: Fit) -> str:
+def _family(fit: Result) -> str:
     return type(fit.model).__name__
 
 
@@ -313,7 +311,7 @@ def _colours(count: int) -> Any:
     return colormaps["hsv"](np.linspace(0, 1, count, endpoint=False))[:, :3]
 
 
-def _legend(axes: Axes, fit: Fit, colours: Any) -> None:
+def _legend(axes: Axes, fit: Result, colours: Any) -> None:
     names = fit.coords["component"]
     if len(names) > 20:
         return

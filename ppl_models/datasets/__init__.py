@@ -1,7 +1,7 @@
 """Generators of data with known truth, and loaders for files."""
 
+from ppl_models.data.files.matrices import read_matrix
 from ppl_models.datasets._aspects import admixture, aspect_images, sample_aspects
-from ppl_models.datasets._files import read_matrix
 from ppl_models.datasets._graphs import (
     GeneratedGraph,
     common_cause_graph,

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models._data import Data
-from ppl_models._errors import ModelError
+from ppl_models.core.errors import ModelError
+from ppl_models.data.matrix import Data
 from ppl_models.datasets._images import _PATTERNS, Generated, _picture
 
 

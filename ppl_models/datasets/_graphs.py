@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models._errors import ModelError
-from ppl_models._graph_data import GraphData, read_graph_data
-from ppl_models._graph_edges import Array
+from ppl_models.core.errors import ModelError
+from ppl_models.data.graphs.data import GraphData, read_graph_data
+from ppl_models.data.graphs.edges import Array
 
 
 @dataclass(frozen=True)

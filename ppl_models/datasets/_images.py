@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppl_models._data import Data
-from ppl_models._errors import ModelError
+from ppl_models.core.errors import ModelError
+from ppl_models.data.matrix import Data
 from ppl_models.distributions import NoisyOr
 
 # Drawn for this suite: eight patterns of 8x8 that overlap pairwise, and the leak's faint corners.

@@ -9,9 +9,9 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models import _sparse
-from ppl_models._data import Data
-from ppl_models._errors import ModelError
+from ppl_models.core.errors import ModelError
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.matrix import Data
 from ppl_models.datasets._images import Generated
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import custom_inference
 import ppl_models
-from custom_inference._methods import methods_for
+from custom_inference.methods import methods_for
 from ppl_site.docstrings import inline, to_rst
 
 
@@ -110,15 +110,15 @@ def groups() -> list[Group]:
         ("datasets", "Data sets", "ppl_models.datasets", lambda n: True),
         ("distributions", "Distributions", "ppl_models.distributions", lambda n: True),
         ("methods", "Methods", inference, _is_method),
-        ("guides", "Guides", inference, _from("custom_inference.guides")),
+        ("guides", "Guides", inference, _from("custom_inference.svi.guides")),
         ("documents", "Documents", inference, _from("custom_inference.documents")),
         ("graphs", "Graphs", inference, _from("custom_inference.graphs")),
-        ("aspects", "Presences and absences", inference, _from("custom_inference.aspects")),
+        ("aspects", "Presences and absences", inference, _from("custom_inference.families.aspects.explain")),
         ("fits", "Fits", inference, _from(*(f"custom_inference.{name}" for name in _FITS))),
-        ("pictures", "Pictures", inference, _from("custom_inference.pictures", "custom_inference.plots")),
+        ("pictures", "Pictures", inference, _from("custom_inference.faces.pictures", "custom_inference.faces.plots")),
         ("validation", "Validation and scores", inference, lambda n: True),
-        ("estimators", "scikit-learn estimators", "custom_inference.sklearn", lambda n: True),
-        ("posteriors", "Posteriors", "custom_inference.posterior", lambda n: True),
+        ("estimators", "scikit-learn estimators", "custom_inference.faces.sklearn", lambda n: True),
+        ("posteriors", "Posteriors", "custom_inference.core.posteriors", lambda n: True),
         ("extending", "Extending the methods", "custom_inference.", lambda n: True, _EXTENDING),
     ]
     return [Group(*row) for row in rows]

@@ -11,10 +11,9 @@ from typing import Any
 import custom_inference
 from benchmarks._report import RESULTS, markdown_table
 from benchmarks.readme_results import Quote, _call, _quoted
-from custom_inference._methods import METHODS, methods_for
-from custom_inference.default import default_method
+from custom_inference.methods import default_method, every_method, methods_for
 from ppl_models import MODELS, DocumentModel, Model
-from ppl_models._response_model import ResponseModel
+from ppl_models.core.response_model import ResponseModel
 
 
 class UnknownEntry(ValueError):
@@ -66,7 +65,7 @@ def applicability_table() -> str:
     """Which named methods apply to which model: a row a method, a column a kind of data, where they differ."""
     applicable = {model: methods_for(model.example().model) for model in MODELS.values()}
     rows = []
-    for method in METHODS:
+    for method in every_method():
         models = [model for model, names in applicable.items() if method in names]
         which = "every model" if len(models) == len(MODELS) else ", ".join(_linked(model) for model in models)
         rows.append([f"`{method}`", _call(method), which])
@@ -75,7 +74,7 @@ def applicability_table() -> str:
 
 def settings_table() -> str:
     """The methods' classes and their settings with defaults."""
-    kinds = dict.fromkeys(getattr(make, "func", make) for make in METHODS.values())
+    kinds = dict.fromkeys(getattr(make, "func", make) for make in every_method().values())
     rows = [
         [f"{{py:class}}`~custom_inference.{kind.__name__}`", ", ".join(map(_setting, fields(kind)))]
         for kind in kinds

@@ -1,0 +1,108 @@
+"""Which component is which, decided so that ranks stay uniform.
+
+Where components are exchangeable, the posterior is the same under every renaming of them, and a rank of "component 1"
+needs a rule that says which one that is. Let T_R(theta) be theta with its components matched to a reference R, and let
+R be a function of the data (and of random numbers that know nothing of the truth): here the point estimate of the fit.
+Given the data the true theta and draws from the exact posterior are independent with one distribution; T_R is one and
+the same function of each, so T_R(theta) and the T_R(draws) have one distribution too, and the rank is uniform. Since
+T_R(theta) is the same for all renamings of theta, nothing is asked of the sampler: it may stay in one labelling or
+switch between all. (A sampler's estimate is a mean over its draws, of which the ranked ones are a few.) Where priors
+tell some components apart, the others are renamed among themselves.
+
+Matching the draws to the truth would be a rule T_theta that treats the two sides unlike each other: every draw is
+brought as close to the truth as renaming can, the truth ends up in the middle of the draws, and ranks of an exact
+posterior pile up in the centre (``tests/calibration_bands_test.py`` shows both).
+
+Ties of the matching (two empty blocks) are broken by order, which renaming changes; so everything is renamed at random
+first. Test quantities that do not depend on names (log p(x | theta), log p(x, theta)) need none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.align import Alignment, align, match_components
+from custom_inference.core.isolation import default_dtype, isolated
+from ppl_models import Model
+
+Values = dict[str, Tensor]
+
+
+def exchangeable(model: Model) -> list[list[int]]:
+    """The sets of two or more components that the priors do not tell apart: one of all of them, as a rule, or none.
+
+    Tried on a draw from the priors, with two components exchanged: who can be exchanged with the first of a set can be
+    with all of it.
+    """
+    before, sets = _prior_draw(model), []
+    for component in range(_num_components(model)):
+        for one in sets:
+            order = torch.arange(_num_components(model))
+            order[[one[0], component]] = order[[component, one[0]]]
+            if _same_density(model, before, renamed(model, before, order)):
+                one.append(component)
+                break
+        else:
+            sets.append([component])
+    return [one for one in sets if len(one) > 1]
+
+
+def has_standard_form(model: Model) -> bool:
+    """Whether the model has further symmetries, which its ``standard_form`` removes, and its priors allow that."""
+    before = _prior_draw(model)
+    after = model.standard_form(before)
+    changed = any(not torch.equal(before[site], after[site]) for site in before)
+    return changed and _same_density(model, before, after)
+
+
+def renamed(model: Model, values: Values, order: Tensor) -> Values:
+    return Alignment(order=order.tolist(), similarity=torch.ones(len(order))).apply(values, model.dims)
+
+
+def matched(
+    model: Model, values: Values, reference: Values, generator: torch.Generator, sets: Sequence[Sequence[int]]
+) -> Values:
+    """T_R: values of one draw, the components of each set matched to those of the reference."""
+    order = torch.arange(_num_components(model))
+    for one in map(torch.tensor, sets):
+        order[one] = one[torch.randperm(len(one), generator=generator)]
+    moved = renamed(model, values, order)
+    if model.is_graph:  # blocks are matched by their nodes, or by rows and columns at once
+        return align(moved, to=reference).apply(moved, model.dims)
+    site, order = model.component_site, torch.arange(len(order))
+    for one in map(torch.tensor, sets):
+        order[one] = one[match_components(reference[site][one], moved[site][one]).order]
+    return renamed(model, moved, order)
+
+
+def _num_components(model: Model) -> int:
+    sizes = [
+        size
+        for site, shape in model.shapes.items()
+        for axis, size in zip(model.dims[site], shape, strict=True)
+        if axis == "component"
+    ]
+    return sizes[0] if sizes else 0
+
+
+def _prior_draw(model: Model) -> Values:
+    like = torch.zeros((), dtype=torch.float64)
+    with isolated(0), default_dtype(torch.float64), torch.no_grad():
+        draw = {site: model.prior(site, like=like).sample() for site in model.global_sites}
+        if model.local_site in model.priors:
+            prior: Any = model.prior(model.local_site, like=like)
+            draw[model.local_site] = prior.sample(torch.Size([2]))  # of two rows
+    return draw
+
+
+def _same_density(model: Model, before: Values, after: Values) -> bool:
+    like = torch.zeros((), dtype=torch.float64)
+    for site in before:
+        prior: Any = model.prior(site, like=like)
+        if not torch.allclose(prior.log_prob(before[site]), prior.log_prob(after[site]), rtol=1e-9, atol=1e-9):
+            return False
+    return True

@@ -1,0 +1,265 @@
+"""Simulation-based calibration: is a method's posterior right on average over the model's own data?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from custom_inference.checks.calibration.problem import Problem, Quantity, Simulated, require_proper, rows_of
+from custom_inference.checks.calibration.result import Calibration
+from custom_inference.checks.calibration.simulate import simulate
+from custom_inference.core.draws import has_global_posterior
+from custom_inference.core.fit import Fit
+from custom_inference.core.processes import begun, check_startable, context, packed, unpacked
+from custom_inference.core.progress import Progress
+from custom_inference.core.settings import require_whole
+from custom_inference.methods import named_method
+from ppl_models import MethodError, Model
+from ppl_models.core.errors import unknown_name
+from ppl_models.core.model import require_model
+
+#: Draws of each posterior, at most: those of fits cost more.
+_DRAWS = {"locals": 199, "globals": 99}
+
+
+def simulation_based_calibration(
+    model: Model,
+    method: Any = "default",
+    *,
+    of: str = "auto",
+    num_simulations: int = 100,
+    num_rows: int | None = None,
+    num_draws: int | None = None,
+    at: Fit | Mapping[str, Tensor] | None = None,
+    like: Any = None,
+    quantities: Mapping[str, Quantity] | None = None,
+    significance: float = 0.01,
+    seed: int = 0,
+    processes: int = 1,
+    progress: bool = True,
+    **settings: Any,
+) -> Calibration:
+    """Check a method on data from the model: the truth must rank uniformly among the posterior's draws.
+
+    Talts, Betancourt, Simpson, Vehtari & Gelman, *Validating Bayesian inference algorithms with simulation-based
+    calibration* (2018). Of (truth, data) from the joint law and draws from the exact posterior of these data, truth and
+    draws are exchangeable, so that the rank of any quantity f(truth, data) among the f(draw, data) is uniform. A
+    posterior that is too narrow has ranks at both ends, one that is too wide in the middle, a biased one on one side.
+
+    method: an object, or a name with its ``settings``. Objects need ``local_posterior`` or ``fit``, by level:
+
+    of = "locals": the method's posterior of the local latents at given globals, which are drawn from the prior for each
+        simulation, or are ``at``. Everything is known here: exact engines must pass, and every approximation of the
+        posterior shows. Given the globals rows are independent, in exact inference, so all their ranks count.
+    of = "globals": whole fits. Globals, locals and data are drawn; the method is fitted; draws are those of
+        :func:`custom_inference.posterior_draws`, nearly independent by their effective sample size. Refused where the
+        method gives points of the globals, or a prior is improper.
+    "auto": "globals" where the method gives a posterior of the globals and ``at`` is not given, else "locals".
+
+    Quantities: every site, and log p(data | latents) and log p(data, latents), which depend on the data and on no
+    labels and have the most power: a posterior that is the prior passes without them (Modrak et al., *Simulation-based
+    calibration checking for Bayesian computation*, Bayesian Analysis 2023). ``quantities``: further ones by name,
+    f(values, data) -> number, values being site -> tensor of all latents as the program holds them.
+
+    Ranks of discrete quantities break ties at random. Components that are exchangeable are named by one rule for the
+    truth and all draws: their matching to the fit's point estimate, which knows the data only. The truth and the draws
+    of an exact posterior stay exchangeable under a common rule, so their ranks stay uniform; draws that are matched to
+    the truth come nearer to it than they are, and ranks pile up in the middle. At given globals names are known. Where
+    priors tell some components apart, the others are renamed among themselves (of graphs none are).
+
+    num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose number of rows, lengths
+        and missing entries the simulated data have.
+    num_draws: of each posterior, at most (199 of locals, 99 of fits).
+    processes: simulations that run at once, each in a process of its own; the result does not depend on it. A script
+        that sets it must guard its entry point (``if __name__ == "__main__":``).
+    seed: simulation i depends on (seed, i) alone. Ctrl-C keeps the simulations so far.
+
+    Data sets that the method refuses are drawn anew (a rule about data alone leaves posteriors as they are).
+
+    Raises
+    ------
+    ModelError: an improper prior, for whole fits.
+    MethodError: a method without what the level needs; options that contradict each other.
+    """
+    require_model(model)
+    chosen = _method(method, settings)
+    if at is not None and not isinstance(at, Fit | Mapping):
+        raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
+    require_whole("seed", seed, 0)
+    if isinstance(at, Fit):
+        model = at.model
+    level = _level(of, chosen, model, at)
+    if level == "globals":
+        require_proper(model)
+    prepared = None if like is None else model.prepare(like, dtype=torch.float64)
+    for name, value in (("num_simulations", num_simulations), ("num_draws", num_draws), ("processes", processes)):
+        if value is not None:
+            require_whole(name, value)
+    if not 0 < significance < 1:
+        raise MethodError(f"significance = {significance!r}, expected a number between 0 and 1")
+    problem = Problem(
+        model=model,
+        method=chosen,
+        of=level,
+        num_rows=rows_of(model, num_rows, prepared),
+        num_draws=num_draws or _DRAWS[level],
+        seed=seed,
+        at=_params(model, at),
+        like=prepared,
+        quantities=_checked(model, quantities),
+    )
+    done, interrupted = _run(problem, num_simulations, processes, progress)
+    status = f"{len(done)} simulations"
+    if interrupted:
+        status = f"interrupted after {len(done)} of {num_simulations} simulations"
+    return Calibration(_ranks(problem, done, status), significance)
+
+
+def _method(method: Any, settings: dict[str, Any]) -> Any:
+    if isinstance(method, str) or settings:
+        return named_method(method, **settings)
+    if isinstance(method, type) or not (hasattr(method, "fit") or hasattr(method, "local_posterior")):
+        raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
+    return method
+
+
+def _level(of: str, method: Any, model: Model, at: Any) -> str:
+    if of not in ("auto", "locals", "globals"):
+        raise MethodError(unknown_name("level", of, ("auto", "locals", "globals")))
+    level = of
+    if of == "auto":
+        level = "globals" if at is None and has_global_posterior(method, model) else "locals"
+    if level == "globals" and at is not None:
+        raise MethodError('at= gives the globals, of which whole fits are a check; use of="locals"')
+    needed = {"locals": "local_posterior", "globals": "fit"}[level]
+    if not hasattr(method, needed):
+        raise MethodError(f'{_name(method)} has no {needed}, which of="{level}" needs')
+    return level
+
+
+def _name(method: Any) -> str:
+    name = getattr(method, "name", None)
+    return name if isinstance(name, str) else type(method).__name__
+
+
+def _params(model: Model, at: Any) -> dict[str, Tensor] | None:
+    if at is None:
+        return None
+    return {s: v.double() for s, v in model.check_params(at.params if isinstance(at, Fit) else at).items()}
+
+
+def _checked(model: Model, quantities: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
+    taken = {*model.dims, "log_likelihood", "log_joint"}
+    for name in quantities or {}:
+        if name in taken:
+            raise MethodError(f"quantity '{name}' has a name that is taken; these are: {', '.join(sorted(taken))}")
+    return dict(quantities or {})
+
+
+# ----- running --------------------------------------------------------------------------------------------
+
+
+def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple[dict[int, Simulated], bool]:
+    """Number -> simulation, and whether Ctrl-C ended them."""
+    done: dict[int, Simulated] = {}
+    label = f"calibration of {_name(problem.method)}"
+    with Progress(number, label, enabled=progress) as bar:
+        source = _in_turn if processes == 1 else partial(_at_once, processes=processes)
+        try:
+            for index, found in source(problem, number, done):
+                done[index] = found
+                bar.advance()
+        except KeyboardInterrupt:
+            if not done:
+                raise
+            return dict(sorted(done.items())), True
+    return dict(sorted(done.items())), False
+
+
+def _numbered(problem: Problem, index: int) -> Simulated:
+    try:
+        return simulate(problem, index)
+    except Exception as error:
+        error.add_note(f"in simulation {index} of simulation_based_calibration(..., seed={problem.seed})")
+        raise
+
+
+def _in_turn(problem: Problem, number: int, done: dict[int, Simulated]) -> Iterator[tuple[int, Simulated]]:
+    del done
+    for index in range(number):
+        yield index, _numbered(problem, index)
+
+
+def _at_once(
+    problem: Problem, number: int, done: dict[int, Simulated], *, processes: int
+) -> Iterator[tuple[int, Simulated]]:
+    check_startable()
+    content = packed(problem)
+    arguments: Any = {"initializer": begun, "initargs": (dict(os.environ), 1)}  # one thread each
+    with ProcessPoolExecutor(processes, mp_context=context(), **arguments) as pool:
+        running: dict[Future[Simulated], int] = {pool.submit(_handed, content, i): i for i in range(number)}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BrokenProcessPool as error:
+            raise MethodError(
+                "a process that simulates died: of too little memory, or because a script starts processes at its top "
+                'level, which every one of them runs again; put the call under\n    if __name__ == "__main__":'
+            ) from error
+        except BaseException:
+            for future in running:
+                future.cancel()
+            pool.shutdown(wait=True)  # those that have begun end, and count
+            for future, index in running.items():
+                if not future.cancelled() and future.exception() is None:
+                    done[index] = future.result()
+            raise
+
+
+def _handed(content: bytes, index: int) -> Simulated:
+    return _numbered(unpacked(content), index)
+
+
+# ----- ranks ----------------------------------------------------------------------------------------------
+
+
+def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Dataset:
+    model, first = problem.model, next(iter(done.values()))
+    by_row = problem.of == "locals" and not model.is_graph
+    variables = {}
+    for name in first.ranks:
+        axes, kind = _axes(problem, name)
+        attrs = {
+            "kind": kind,
+            "independent": f"simulation {model.row_axis}" if by_row and model.row_axis in axes else "simulation",
+            "lines": "component" if problem.of == "locals" and name == model.local_site else "",
+        }
+        variables[name] = (("simulation", *axes), np.stack([one.ranks[name] for one in done.values()]), attrs)
+    each = {"num_draws": [one.num_draws for one in done.values()], "refused": [one.refused for one in done.values()]}
+    coords: dict[str, Any] = {"simulation": list(done), **{name: ("simulation", v) for name, v in each.items()}}
+    labels = {} if problem.like is None else {model.row_axis: problem.like.coords.get("row")}
+    for axes, values, _ in variables.values():
+        for axis, size in zip(axes, values.shape, strict=True):
+            coords.setdefault(axis, labels.get(axis) or list(range(size)))
+    about = {"model": type(model).__name__, "method": _name(problem.method), "of": problem.of, "seed": problem.seed}
+    return xr.Dataset(variables, coords, attrs={**about, "status": status})
+
+
+def _axes(problem: Problem, name: str) -> tuple[tuple[str, ...], str]:
+    model = problem.model
+    if name == model.local_site:
+        return (model.row_axis, "component"), "site"
+    if name in model.shapes:
+        return model.dims[name], "site"
+    if name in problem.quantities:
+        return (), "quantity"
+    return ((model.row_axis,) if problem.of == "locals" and not model.is_graph else ()), "density"

@@ -1,0 +1,242 @@
+"""Copies of the data that a model makes at a draw of its latents, and what it expects there of every entry."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from custom_inference.core.predictive import observed_law
+from ppl_models import CapacityError, Data, GraphData, GraphModel, Model
+from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.tokens import draw_counts
+
+Params = Mapping[str, Tensor]
+
+#: Entries of a block of rows, and dyads of a block, that are worked on at a time.
+_ENTRIES, _DYADS = 2**22, 2**20
+#: The numbers of the dyads are kept from one copy to the next where there are at most so many blocks of them.
+_KEPT_BLOCKS = 8
+
+
+@dataclass(frozen=True)
+class Law:
+    """p(x | locals, globals) of some entries, which are independent: of their values x, all (B, D) or (E,).
+
+    observed: False where an entry is missing; None where none is.
+    """
+
+    distribution: Any
+    observed: Tensor | None = None
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over the observed entries."""
+        return values.sum() if self.observed is None else torch.where(self.observed, values, 0.0).sum()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.distribution.mean
+
+    @property
+    def variance(self) -> Tensor:
+        return self.distribution.variance
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        return self.total(self.distribution.log_prob(x))
+
+    def sample(self) -> Tensor:
+        x = self.distribution.sample()
+        return x if self.observed is None else torch.where(self.observed, x, torch.zeros_like(x))
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Word counts of documents of given lengths: what :class:`Law` needs of it."""
+
+    probs: Tensor
+    lengths: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.lengths.unsqueeze(-1) * self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        """The denominator of Pearson's chi-square, which counts that add up have: their mean."""
+        return self.mean
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        return torch.xlogy(x, self.probs)
+
+    def sample(self) -> Tensor:
+        return draw_counts(self.probs, self.lengths.long())
+
+
+class Replicate(NamedTuple):
+    """x: the copy, in the form that statistics read. sums: name -> (of the data, of the copy)."""
+
+    x: Any
+    sums: dict[str, tuple[float, float]]
+
+
+class Source(abc.ABC):
+    """Data in the form that statistics read, and copies of them in the same form."""
+
+    #: The data.
+    x: Any
+
+    @abc.abstractmethod
+    def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
+        """The law of a block of entries, their values in the data, and what :meth:`gather` needs to know of them."""
+
+    @abc.abstractmethod
+    def gather(self, drawn: list[tuple[Any, Tensor]]) -> Any:
+        """The copy from those of its blocks."""
+
+    def replicate(
+        self, params: Params, local: Tensor, sums: Mapping[str, Callable[[Tensor, Law], Tensor]], seed: int
+    ) -> Replicate:
+        """A copy at these latents; sums: discrepancies that add up over the entries, of the data and of the copy.
+
+        Leaves torch's random state changed: callers isolate all copies at once.
+        """
+        totals = {name: [0.0, 0.0] for name in sums}
+        drawn = []
+        _reseed(seed)
+        with torch.no_grad():
+            for law, x, place in self.blocks(params, local):
+                copy = law.sample()
+                drawn.append((place, copy))
+                for name, function in sums.items():
+                    for side, value in enumerate((x, copy)):
+                        totals[name][side] += float(function(value, law))
+        return Replicate(self.gather(drawn), {name: (one, other) for name, (one, other) in totals.items()})
+
+
+class Rows(Source):
+    """Dense rows (N, D): an ndarray, or a masked array where entries are missing."""
+
+    def __init__(self, model: Model, data: Data):
+        needed = 4.0 * 8 * len(data) * data.num_features
+        _check_room(needed, f"a copy of {len(data)} rows of {data.num_features} features")
+        self.model, self.data = model, data.dense()
+        self.x = self._as_read(self.data.x)
+
+    def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
+        for part in _parts(self.data):
+            rows = self.data.rows(part)
+            values = {**params, self.model.local_site: local[part]}
+            # Without the mask: missing entries are left out of sums, not of the law.
+            found = observed_law(self.model, values, replace(rows, mask=None))
+            yield Law(self._entries(found, rows), rows.mask), rows.x, part
+
+    def _entries(self, distribution: Any, rows: Data) -> Any:
+        """The distribution with one entry of the batch for each of x."""
+        del rows
+        return getattr(distribution, "base_dist", distribution)
+
+    def gather(self, drawn: list[tuple[Any, Tensor]]) -> Any:
+        return self._as_read(torch.cat([copy for _, copy in drawn]))
+
+    def _as_read(self, x: Tensor) -> Any:
+        values = x.detach().cpu().numpy()
+        if self.data.mask is None:
+            return values
+        return np.ma.MaskedArray(values, mask=~self.data.mask.cpu().numpy())
+
+
+class Documents(Rows):
+    """Word counts as a sparse array (N, V); what is missing is left out of its document, as the models do."""
+
+    def __init__(self, model: Model, data: Data):
+        self.model = model
+        observed = data if data.mask is None else replace(data, x=torch.where(data.mask, data.x, 0.0))
+        self.data = observed
+        self.x = scipy.sparse.csr_array(_sparse.to_scipy(observed.x) if data.is_sparse else observed.x.cpu().numpy())
+
+    def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
+        for law, x, part in super().blocks(params, local):
+            yield law, _sparse.dense(x), part
+
+    def _entries(self, distribution: Any, rows: Data) -> Any:
+        probs, lengths = distribution.probs, self.model.given(rows)["num_tokens"].to(distribution.probs)
+        if rows.mask is not None:
+            # Of a word that was not looked at nothing is known: the tokens are those of the others.
+            probs = torch.where(rows.mask, probs, 0.0)
+        probs = probs.clamp_min(torch.finfo(probs.dtype).tiny)
+        return _Words(probs / probs.sum(-1, keepdim=True), lengths)
+
+    def gather(self, drawn: list[tuple[Any, Tensor]]) -> Any:
+        return scipy.sparse.vstack([scipy.sparse.csr_array(copy.cpu().numpy()) for _, copy in drawn], format="csr")
+
+
+class Graph(Source):
+    """The adjacency matrix as a sparse array (N, N); hidden dyads are without edges in the copies too."""
+
+    def __init__(self, model: GraphModel, data: GraphData):
+        self.model, self.data = model, data
+        self.x = scipy.sparse.csr_array(_sparse.to_scipy(data.x))
+
+    def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
+        for i, j, observed, x in self._kept or map(self._dyads, self._starts):
+            yield Law(self.model.edge_distribution(params, local, i, j), observed), x, (i, j)
+
+    @property
+    def _starts(self) -> range:
+        return range(0, self.model.num_dyads(len(self.data)), _DYADS)
+
+    def _dyads(self, start: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        stop = min(start + _DYADS, self.model.num_dyads(len(self.data)))
+        i, j = self.model.dyads(torch.arange(start, stop, device=self.data.x.device), len(self.data))
+        observed = None if self.data.hidden is None else self.data.is_observed(i, j)
+        return i, j, observed, self.data.observed_value(i, j)
+
+    @cached_property
+    def _kept(self) -> list[tuple[Tensor, Tensor, Tensor | None, Tensor]]:
+        return [self._dyads(start) for start in self._starts] if len(self._starts) <= _KEPT_BLOCKS else []
+
+    def gather(self, drawn: list[tuple[Any, Tensor]]) -> Any:
+        parts = [(i[copy != 0], j[copy != 0], copy[copy != 0]) for (i, j), copy in drawn]
+        i, j, value = (torch.cat(one).cpu().numpy() for one in zip(*parts, strict=True))
+        if not self.data.directed:
+            off = i != j
+            i, j, value = np.r_[i, j[off]], np.r_[j, i[off]], np.r_[value, value[off]]
+        return scipy.sparse.coo_array((value, (i, j)), shape=(len(self.data),) * 2).tocsr()
+
+
+def source_of(model: Model, data: Data) -> Source:
+    """The copies of the model's kind of data."""
+    if isinstance(model, GraphModel):
+        assert isinstance(data, GraphData)
+        return Graph(model, data)
+    return Documents(model, data) if model.data_kind == "documents" else Rows(model, data)
+
+
+def _parts(data: Data) -> list[slice]:
+    size = max(1, _ENTRIES // data.num_features)
+    return [slice(start, min(start + size, len(data))) for start in range(0, len(data), size)]
+
+
+def _reseed(seed: int) -> None:
+    """As ``torch.manual_seed``, which takes milliseconds for the devices that there are none of."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+def _check_room(needed: float, what: str) -> None:
+    allowed = 0.5 * psutil.virtual_memory().available
+    if needed > allowed:
+        message = (
+            f"{what} needs about {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; check the fit on "
+            "some of the rows, or some of the features"
+        )
+        raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)

@@ -1,0 +1,246 @@
+"""Leave-one-out cross-validation by importance sampling, through ArviZ."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from custom_inference.checks.pointwise import FEWEST, Pointwise, pointwise
+from custom_inference.core.draws import require_fit
+from custom_inference.core.settings import require_whole
+from ppl_models import MethodError
+
+if TYPE_CHECKING:
+    from custom_inference.core.fit import Fit
+
+Array = NDArray[Any]
+
+#: Above this Pareto k an approximate posterior is not to be relied on (Yao, Vehtari, Simpson & Gelman 2018).
+_POOR = 0.7
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Leave-one-out predictive accuracy of a fit; see :func:`custom_inference.loo`.
+
+    elpd: sum_n log p(x_n | x_-n), se its standard error, p_loo the effective number of parameters.
+    pointwise, pareto_k: (N,), of every observation; labels name them, unit says what they are ("row", "dyad", ...).
+    good_k: above this Pareto k an estimate is not to be relied on: min(1 - 1 / log10(draws), 0.7).
+    approximation_k: Pareto k of the weights p / q of an approximate posterior; None of draws by a Markov chain.
+    bound: "exact", or the lower bound that stands in for log p(x_n | globals).
+    source: where the draws came from. arviz: the ``ELPDData`` that ArviZ's functions take.
+    """
+
+    elpd: float
+    se: float
+    p_loo: float
+    pointwise: Array = field(repr=False)
+    pareto_k: Array = field(repr=False)
+    good_k: float
+    approximation_k: float | None
+    num_draws: int
+    bound: str
+    unit: str
+    labels: list[str] = field(repr=False)
+    source: str
+    arviz: Any = field(repr=False)
+
+    def __repr__(self) -> str:
+        bad = int((self.pareto_k > self.good_k).sum())
+        lines = [
+            f"elpd_loo {self.elpd:.2f} ± {self.se:.2f}, p_loo {self.p_loo:.2f}; {len(self.pointwise)} x {self.unit}",
+            f"Pareto k above {self.good_k:.2f}: {bad} of {len(self.pareto_k)} (largest {self.pareto_k.max():.2f})",
+            f"{self.num_draws} draws; {self.source}",
+        ]
+        if self.approximation_k is not None:
+            lines.append(f"Pareto k of the approximate posterior itself: {self.approximation_k:.2f}")
+        if self.bound != "exact":
+            lines.append(f"log p(x_n | globals) replaced by its lower bound '{self.bound}'")
+        return "\n".join(lines)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """elpd and pareto_k of every observation, by its label."""
+        index = pd.Index(self.labels, name=self.unit)
+        return pd.DataFrame({"elpd": self.pointwise, "pareto_k": self.pareto_k}, index=index)
+
+    def plot(self, **settings: Any) -> Any:
+        """Pareto k of every observation."""
+        from custom_inference.checks.plots import plot_khat
+
+        return plot_khat(self, **settings)
+
+
+def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True) -> LeaveOneOut:
+    """Leave-one-out cross-validation without refits: sum_n log p(x_n | x_-n), by Pareto-smoothed importance sampling.
+
+    With draws theta_s of the globals, the locals of each row summed out of p(x_n | theta),
+
+        p(x_n | x_-n) = sum_s w_sn p(x_n | theta_s),    w_sn prop. to r_s / p(x_n | theta_s), smoothed,
+
+    where r_s = 1 for draws from the posterior (Vehtari, Gelman & Gabry, *Practical Bayesian model evaluation using
+    leave-one-out cross-validation and WAIC*, Statistics and Computing 27, 2017: ``arviz.loo``), and
+    r_s = p(theta_s, x) / q(theta_s) for draws from an approximate posterior q with a density: variational Bayes, or a
+    guide of the globals (Magnusson, Andersen, Jonasson & Vehtari, *Bayesian leave-one-out cross-validation for large
+    data*, ICML 2019, eq. 7). Smoothing is ArviZ's ``psislw``. Pareto k of the weights r_s alone says how far q is from
+    the posterior (Yao, Vehtari, Simpson & Gelman, *Yes, but did it work? Evaluating variational inference*, ICML 2018):
+    ``LeaveOneOut.approximation_k``.
+
+    p(x_n | theta) is exact where that is feasible, else the bound that ``LeaveOneOut.bound`` names. Sites of an
+    approximation that are points stay fixed, as if they were known. A graph is one observation: there each observed
+    dyad is left out in turn, and what it is predicted by are draws of globals AND nodes' latents given all dyads, which
+    are reweighted together. Nodes are not left out.
+
+    num_draws: draws to take from an approximation; of a chain's at most so many, evenly.
+
+    Warns (UserWarning, as ``arviz.loo`` does) of Pareto k above min(1 - 1 / log10(num_draws), 0.7).
+
+    Raises MethodError where the globals are points, saying what to use instead, or a chain has fewer than 25 draws;
+    CapacityError where it would take long.
+    """
+    require_fit(fit)
+    require_whole("num_draws", num_draws, FEWEST, why=", to fit a tail to")
+    az = _arviz()
+    scores = pointwise(fit, num_draws, seed, progress)
+    found = _of_chain(az, scores) if scores.log_ratio is None else _of_approximation(az, scores)
+    elpd, approximation_k = found
+    return LeaveOneOut(
+        elpd=float(elpd["elpd_loo"]),
+        se=float(elpd["se"]),
+        p_loo=float(elpd["p_loo"]),
+        pointwise=np.asarray(elpd["loo_i"]),
+        pareto_k=np.asarray(elpd["pareto_k"]),
+        good_k=float(elpd["good_k"]),
+        approximation_k=approximation_k,
+        num_draws=int(elpd["n_samples"]),
+        bound=scores.bound,
+        unit=scores.unit,
+        labels=scores.labels,
+        source=scores.source,
+        arviz=elpd,
+    )
+
+
+def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.DataFrame:
+    """Models by their leave-one-out predictive accuracy, the best first: ``arviz.compare``, weights by stacking.
+
+    fits: name -> a fit, or what :func:`loo` found of it. settings: of :func:`loo`. Columns of ArviZ and: ``bad_k``, how
+    many Pareto k are above the limit; ``approximation_k``; ``bound``. A difference in which one side is a lower bound
+    is one of bounds.
+
+    Raises MethodError for fewer than two, and where they are not of the same observations.
+    """
+    if len(fits) < 2:
+        raise MethodError(f"{len(fits)} fits to compare, expected at least 2, by name")
+    az = _arviz()
+    found = {name: one if isinstance(one, LeaveOneOut) else loo(one, **settings) for name, one in fits.items()}
+    first_name, first = next(iter(found.items()))
+    for name, one in found.items():
+        if (one.unit, one.labels) != (first.unit, first.labels):
+            raise MethodError(
+                f"'{name}' is of {len(one.labels)} x {one.unit}, '{first_name}' of {len(first.labels)} x {first.unit}: "
+                "expected the same observations, with the same labels"
+            )
+    with warnings.catch_warnings():
+        # What ArviZ 0.23 uses of pandas is deprecated there; that is not the caller's concern.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        table = az.compare({name: one.arviz for name, one in found.items()})
+    beside = {
+        "bad_k": [int((found[name].pareto_k > found[name].good_k).sum()) for name in table.index],
+        "approximation_k": [found[name].approximation_k for name in table.index],
+        "bound": [found[name].bound for name in table.index],
+    }
+    return table.assign(**beside)
+
+
+def _arviz() -> Any:
+    version = metadata.version("arviz")
+    if int(version.split(".")[0]) >= 1:
+        raise MethodError(f"leave-one-out is written for ArviZ 0.23, found {version}; pip install 'arviz<1'")
+    with warnings.catch_warnings():
+        # ArviZ 0.23 announces 1.0 on import; that is not the caller's concern.
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+def _of_chain(az: Any, scores: Pointwise) -> tuple[Any, None]:
+    values = xr.Dataset({"x": (("chain", "draw", scores.unit), scores.log_likelihood)})
+    # How many independent draws the likelihoods are worth, of which the weights are reciprocals.
+    shifted = scores.log_likelihood - scores.log_likelihood.max((0, 1))
+    size = az.ess(xr.Dataset({"x": (("chain", "draw", scores.unit), np.exp(shifted))}), method="mean")["x"].values
+    total = scores.log_likelihood.shape[0] * scores.log_likelihood.shape[1]
+    finite = size[np.isfinite(size)]
+    share = float(np.clip(finite.mean() / total, 0.01, 1.0)) if finite.size else 1.0
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = az.loo(_container(az, values), pointwise=True, reff=share, scale="log")
+    # Observations of one and the same likelihood at every draw, such as rows all of which is missing, say nothing of
+    # the parameters: nothing is reweighted. ArviZ fits a tail to equal weights, finds k = inf and warns.
+    constant = np.ptp(scores.log_likelihood, axis=(0, 1)) == 0
+    found["pareto_k"].values[constant] = -np.inf
+    found["warning"] = bool((np.asarray(found["pareto_k"]) > found["good_k"]).any())
+    for one in heard:
+        if found["warning"] or not constant.any():
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return found, None
+
+
+def _container(az: Any, log_likelihood: xr.Dataset) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a group of likelihoods alone is all that is needed
+        return az.InferenceData(log_likelihood=log_likelihood)
+
+
+def _of_approximation(az: Any, scores: Pointwise) -> tuple[Any, float]:
+    assert scores.log_ratio is not None
+    each, ratio = scores.log_likelihood[0], scores.log_ratio
+    draws = len(ratio)
+    if not np.isfinite(ratio).all():
+        raise MethodError(f"log p - log q is {ratio[~np.isfinite(ratio)][0]} at a draw; the prior has no mass there")
+    weight, own_k = az.psislw(ratio.copy())
+    left_out, pareto_k = az.psislw(ratio - each.T)
+    pointwise_ = np.asarray(logsumexp(left_out + each.T, axis=1))
+    lppd = float(np.asarray(logsumexp(weight + each.T, axis=1)).sum())
+    good_k = min(1 - 1 / np.log10(draws), _POOR)
+    bad = int((pareto_k > good_k).sum())
+    if bad or float(own_k) > _POOR:
+        _warn(bad, len(pareto_k), good_k, float(own_k))
+    content = {
+        "elpd_loo": float(pointwise_.sum()),
+        "se": float(np.sqrt(len(pointwise_) * pointwise_.var())),
+        "p_loo": lppd - float(pointwise_.sum()),
+        "n_samples": draws,
+        "n_data_points": len(pointwise_),
+        "warning": bool(bad),
+        "loo_i": xr.DataArray(pointwise_, dims=(scores.unit,), name="loo_i"),
+        "pareto_k": xr.DataArray(pareto_k, dims=(scores.unit,), name="pareto_shape"),
+        "scale": "log",
+        "good_k": good_k,
+    }
+    kind = az.stats.stats_utils.ELPDData
+    return kind(data=list(content.values()), index=list(content)), float(own_k)
+
+
+def _warn(bad: int, total: int, good_k: float, own_k: float) -> None:
+    parts = []
+    if bad:
+        parts.append(
+            f"Estimated shape parameter of Pareto distribution is greater than {good_k:.2f} for {bad} of {total} "
+            "observations: their estimates, and elpd_loo, are not to be relied on"
+        )
+    if own_k > _POOR:
+        parts.append(
+            f"Pareto k of the approximate posterior itself is {own_k:.2f}, above {_POOR}: it is too far from the "
+            "posterior to be corrected by importance weights; use NUTS or CollapsedGibbs"
+        )
+    warnings.warn("; ".join(parts), UserWarning, stacklevel=4)

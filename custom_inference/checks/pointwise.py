@@ -1,0 +1,231 @@
+"""log p(x_n | draw) of every observation and draw, and log p(draw, x) - log q(draw) of approximate posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyro
+import torch
+from numpy.typing import NDArray
+from pyro import poutine
+from pyro.infer.autoguide import AutoNormal
+from torch import Tensor
+
+from custom_inference.core.draws import PosteriorDraws
+from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.local_inference import solve_local
+from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.progress import Progress
+from custom_inference.core.score import score
+from custom_inference.svi.guides.globals import DirichletGlobals
+from custom_inference.svi.guides.protocol import LocalGuide
+from ppl_models import CapacityError, GraphData, MethodError
+
+if TYPE_CHECKING:
+    from custom_inference.core.fit import Fit
+
+Array = NDArray[Any]
+Params = dict[str, Tensor]
+
+#: Scores of all draws together take at most about so many products of entries and components where locals are
+#: continuous, each a fit of these; and at most so many terms (draw, dyad) of a graph.
+_PRODUCTS, _TERMS = 1e9, 1e9
+#: Draws that the tail of the weights is fitted to: at least so many.
+FEWEST = 25
+#: Draws of a guide at a time.
+_TOGETHER = 50
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """log_likelihood (chain, draw, n); log_ratio (draw,), log p(draw, x) - log q(draw), or None of draws of a chain.
+
+    bound: "exact", or the name of the lower bound that stands in for log p(x_n | globals). unit: what n counts.
+    """
+
+    log_likelihood: Array
+    log_ratio: Array | None
+    bound: str
+    source: str
+    unit: str
+    labels: list[str]
+
+
+def pointwise(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
+    """Scores of every observation at draws from the fit's posterior of the globals (of graphs of the locals too).
+
+    Raises MethodError where the globals are points, or their approximate posterior has no density at hand;
+    CapacityError where it would take too long.
+    """
+    draws = PosteriorDraws(fit, num_draws, seed)
+    if draws.markov:
+        return _of_chains(fit, num_draws, seed, progress)
+    pairs, source = _weighted(fit, draws)
+    _check_size(fit, num_draws)
+    scored, ratios, bound = [], [], "exact"
+    with Progress(num_draws, "leave-one-out", enabled=progress) as bar:
+        for params, local, log_q in pairs:
+            each, bound, log_joint = _scored(fit, params, local)
+            scored.append(each)
+            ratios.append(log_joint - log_q)
+            bar.advance()
+    values, unit, labels = _observations(fit, scored)
+    return Pointwise(values[None], np.array(ratios), bound, source, unit, labels)
+
+
+def _of_chains(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
+    assert fit.draws is not None
+    chains, length = fit.draws[fit.model.global_sites[0]].shape[:2]
+    each = max(1, min(int(length), num_draws // int(chains)))
+    draws = PosteriorDraws(fit, int(chains) * each, seed)
+    if len(draws) < FEWEST:
+        raise MethodError(f"{len(draws)} draws by {fit.method}, expected at least {FEWEST}, to fit a tail to")
+    _check_size(fit, len(draws))
+    found, bound = [], "exact"
+    with Progress(len(draws), "leave-one-out", enabled=progress) as bar:
+        for params, local in _pairs(fit, draws):
+            one, bound, _ = _scored(fit, params, local)
+            found.append(one)
+            bar.advance()
+    source = draws.source if fit.model.is_graph else draws.source.split(";")[0]
+    values, unit, labels = _observations(fit, found)
+    return Pointwise(values.reshape(int(chains), each, -1), None, bound, source, unit, labels)
+
+
+def _pairs(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None]]:
+    """Globals, and of graphs the nodes' latents; of rows these are summed out."""
+    if fit.model.is_graph:
+        yield from draws
+        return
+    for params in draws.globals_alone():
+        yield params, None
+
+
+def _scored(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, str, float]:
+    """log p of every observation, what stands in for it, and log p(draw, x) up to constants of flat priors."""
+    prior = float(fit.model.log_prior(params))
+    if local is None:
+        each, bound = score(fit, params)
+        return each.cpu().numpy(), bound, prior + float(each.sum())
+    model, data = fit.model, fit.model.as_read(fit.data)
+    with pyro.get_param_store().scope():
+        program = pyro.condition(model, data={**params, model.local_site: local})
+        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+        trace.compute_log_prob()
+    nodes: Any = trace.nodes
+    each = nodes[model.observed_site]["log_prob"]  # of every dyad, 0 of a hidden one
+    total = each.sum() + nodes[model.local_site]["log_prob"].sum()
+    return each.cpu().numpy(), "exact", prior + float(total)
+
+
+def _observations(fit: Fit, values: list[Array]) -> tuple[Array, str, list[str]]:
+    """(draw, n) values of what was observed; what an observation is, and the labels of all of them."""
+    table = np.stack(values)
+    if not isinstance(fit.data, GraphData):
+        axis = fit.model.row_axis
+        return table, axis, [str(name) for name in fit.coords.get(axis, range(len(fit.data)))]
+    model: Any = fit.model
+    i, j = model.dyads(torch.arange(model.num_dyads(len(fit.data)), device=fit.data.x.device), len(fit.data))
+    seen, names = fit.data.is_observed(i, j), fit.data.names
+    arrow = "->" if fit.data.directed else "--"
+    ends = zip(i[seen].tolist(), j[seen].tolist(), strict=True)
+    return table[:, seen.cpu().numpy()], "dyad", [f"{names[a]} {arrow} {names[b]}" for a, b in ends]
+
+
+# ----- approximations with a density ----------------------------------------------------------------------
+
+
+def _weighted(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params, Tensor | None, float]], str]:
+    """(globals, locals of a graph or None, log q of both), and where they come from."""
+    if fit.guide is not None:
+        inner: Any = fit.guide.globals_guide if isinstance(fit.guide, LocalGuide) else fit.guide
+        if isinstance(inner, AutoNormal | DirichletGlobals):
+            return _of_guide(fit, inner, draws), f"globals: {draws.num_samples} draws of the guide of {fit.method}"
+    if not fit.global_posterior:
+        raise MethodError(_instead(fit))
+    if fit.model.is_graph and isinstance(fit.posterior, PointPosterior):
+        raise MethodError(f"{fit.method} estimated the locals as points, which have no density. {_methods(fit)}")
+    return _of_posterior(fit, draws), draws.source if fit.model.is_graph else draws.source.split(";")[0]
+
+
+def _instead(fit: Fit) -> str:
+    if fit.draws is not None:
+        return (
+            f"{fit.method}: the density of the guide that its draws come from is not known (custom guides do not tell "
+            f"it, and it is not saved with a fit). {_methods(fit)}"
+        )
+    return f"{fit.method} estimated the globals as a point; leave-one-out needs their posterior. {_methods(fit)}"
+
+
+def _methods(fit: Fit) -> str:
+    """What to use in place of a point estimate."""
+    from custom_inference.methods import methods_for
+
+    able = {"vb": 'VariationalEM(guide="vb")', "gibbs": "CollapsedGibbs()", "nuts": "NUTS()"}
+    able |= {"svi_normal": 'SVI(guide="normal")'}
+    names = set(methods_for(fit.model))
+    return f"Use {', '.join(text for name, text in able.items() if name in names)}; or score rows that were held out"
+
+
+def _of_posterior(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
+    for params, local in _pairs(fit, draws):
+        log_q = sum(float(q.log_prob(params[site]).sum()) for site, q in fit.global_posterior.items())
+        yield params, local, log_q + (0.0 if local is None else _log_prob_of_nodes(fit, local))
+
+
+def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
+    """Draws of a Pyro guide; its other sites (locals drawn beside the globals) are independent of these."""
+    summed = not isinstance(fit.guide, LocalGuide)
+    for number, (params, log_q) in enumerate(_guide_draws(fit, inner, draws)):
+        local = None
+        if fit.model.is_graph:
+            posterior = solve_local(fit.model, params, fit.data, seed=fit.seed).posterior if summed else fit.posterior
+            one = posterior.sample(1, seed=draws.seed_of(fit.model.local_site, number))[0]
+            local, log_q = fit.model.local_value(one), log_q + float(posterior.log_prob(one).sum())
+        yield params, local, log_q
+
+
+def _guide_draws(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Params, float]]:
+    """(globals, log q), some at a time: to isolate each by itself takes longer than to draw it."""
+    for start in range(0, draws.num_samples, _TOGETHER):
+        found = []
+        with torch.no_grad(), isolated(draws.seed_of("guide of the globals", start)), default_dtype(fit.data.x.dtype):
+            for _ in range(min(_TOGETHER, draws.num_samples - start)):
+                trace = poutine.trace(inner).get_trace(fit.data.x, mask=fit.data.mask)
+                trace.compute_log_prob()
+                found.append(_read(fit, trace.nodes))
+        yield from found
+
+
+def _read(fit: Fit, nodes: Any) -> tuple[Params, float]:
+    params = {site: nodes[site]["value"].detach() for site in fit.model.global_sites}
+    # An automatic guide samples a site's unconstrained value, and adds the volume of the transformation to the site.
+    own = [f"{site}{part}" for site in params for part in ("", "_unconstrained") if f"{site}{part}" in nodes]
+    return params, sum(float(nodes[name]["log_prob"].sum()) for name in own)
+
+
+def _log_prob_of_nodes(fit: Fit, local: Tensor) -> float:
+    """log q of the locals of all nodes of a graph."""
+    one_hot = local.is_floating_point()
+    values = local if one_hot else torch.nn.functional.one_hot(local, fit.model.local_shape[0]).to(fit.data.x.dtype)
+    return float(fit.posterior.log_prob(values).sum())
+
+
+def _check_size(fit: Fit, num_draws: int) -> None:
+    entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
+    model: Any = fit.model
+    work, most, what = 0.0, 1.0, ""
+    if model.is_graph:
+        work, most, what = 1.0 * num_draws * model.num_dyads(len(fit.data)), _TERMS, "dyads"
+    elif model.has_continuous_locals:
+        work, most, what = 1.0 * num_draws * entries * model.local_shape[0], _PRODUCTS, "entries and components"
+    if work > most:
+        raise CapacityError(
+            f"leave-one-out at {num_draws} draws takes {work:.2g} products of draws, {what}; about {most:.0g} are "
+            f"allowed: lower num_draws to {max(1, int(num_draws * most / work))}, or hold out rows or dyads",
+            needed_bytes=8 * work,
+            allowed_bytes=8 * most,
+        )

@@ -1,0 +1,243 @@
+"""What a posterior predictive check found."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from custom_inference.core.diagnostics import effective_size
+from ppl_models import MethodError
+from ppl_models.core.errors import unknown_name
+
+Array = NDArray[Any]
+
+#: A verdict calls statistics extreme at this level, shared among all that were looked at (Bonferroni).
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class PredictiveCheck:
+    """Statistics of the data beside those of copies; see :func:`custom_inference.posterior_predictive_check`.
+
+    table: one line a statistic: ``observed`` (of a realised discrepancy its mean over the draws; of an array the
+        largest deviation from the copies, in standard deviations), ``mean`` and ``sd`` over the copies, ``p_value``,
+        ``error`` (its Monte Carlo standard error), ``tail`` ("two-sided"; "upper" of largest deviations) and ``worst``
+        (of an array the entry that deviates most).
+    source: where globals and locals came from, in words.
+    observed: statistic -> its value in the data, (...); of realised discrepancies at every draw, (S,).
+    predicted: statistic -> its values in the copies, (S, ...).
+    entries: statistic -> labels of the entries of an array, or None.
+    data, copies: the data as statistics read them, and the copies that were kept.
+    """
+
+    table: pd.DataFrame
+    source: str
+    model: str
+    kind: str
+    observed: dict[str, Array]
+    predicted: dict[str, Array]
+    entries: dict[str, list[str] | None]
+    data: Any
+    copies: list[Any]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        observed: dict[str, Array],
+        predicted: dict[str, Array],
+        entries: Mapping[str, list[str] | None],
+        markov: bool,
+        **settings: Any,
+    ) -> PredictiveCheck:
+        lines = {name: _line(observed[name], predicted[name], entries[name], markov) for name in observed}
+        table = pd.DataFrame.from_dict(lines, orient="index").rename_axis("statistic")
+        return cls(table=table, observed=observed, predicted=predicted, entries=dict(entries), **settings)
+
+    def __repr__(self) -> str:
+        lines = self.table.to_string(float_format=lambda value: f"{value:.4g}", na_rep="")
+        return f"{lines}\n{self.source}\n{self.verdict}"
+
+    @property
+    def num_samples(self) -> int:
+        return len(next(iter(self.predicted.values())))
+
+    @property
+    def extreme(self) -> list[str]:
+        """The statistics in which the data are unlike the copies, the worst first.
+
+        Those with p below .05 / (number of statistics); where S copies cannot tell so small a p from 0, they have to
+        be further from the mean of the copies than a normal variable is with that probability too.
+        """
+        level = LEVEL / len(self.table)
+        resolved, found = level > 2 / self.num_samples, []
+        for name in self.observed:
+            line: Any = self.table.loc[name]
+            off = abs(line["observed"] - line["mean"])
+            # Of a statistic that is the same in all copies any other value is infinitely far away.
+            distance = off / line["sd"] if line["sd"] > 0 else np.inf if off > 0 else 0.0
+            limit = -ndtri(level / 2 if line["tail"] == "two-sided" else level)
+            if line["p_value"] < level and (resolved or distance > limit):
+                found.append((-distance, name))
+        return [name for _, name in sorted(found)]
+
+    @property
+    def verdict(self) -> str:
+        """A sentence."""
+        total, found = len(self.table), self.extreme
+        plural = "statistic" if total == 1 else "statistics"
+        if not found:
+            least = str(self.table["p_value"].idxmin())
+            told = f"None of {total} {plural} tells the data from copies by {self.model}"
+            return f"{told} at the level {LEVEL} / {total} (smallest p-value: {self.p_value(least)}, of {least})."
+        parts = [self._unlike(name) for name in found]
+        return f"The data are unlike copies by {self.model} in {len(found)} of {total} {plural}: {'; '.join(parts)}."
+
+    def p_value(self, name: str) -> str:
+        """The p-value in print: not 0, but below what so many copies can tell from it."""
+        value, finest = self.table.loc[name, "p_value"], 2 / self.num_samples
+        return f"< {finest:.2g}" if value < finest else f"{value:.2g}"
+
+    def _unlike(self, name: str) -> str:
+        line = self.table.loc[name]
+        if line["tail"] == "upper":
+            value, mean, sd = self._worst(name)
+            return f"{name} of {line['worst']} ({value:.4g}, copies {mean:.4g} ± {sd:.2g})"
+        return f"{name} ({line['observed']:.4g}, copies {line['mean']:.4g} ± {line['sd']:.2g})"
+
+    def _worst(self, name: str) -> tuple[float, float, float]:
+        place = _largest(self.observed[name], self.predicted[name])[0]
+        made = self.predicted[name].reshape(self.num_samples, -1)[:, place]
+        return float(self.observed[name].flat[place]), float(made.mean()), float(made.std(ddof=1))
+
+    def _summary(self, name: str) -> tuple[float, Array]:
+        """The number that stands for a statistic that is none: its largest deviation, in the data and the copies."""
+        observed, predicted = self.observed[name], self.predicted[name]
+        if predicted.ndim == 1:
+            return float(observed.mean()), predicted
+        return _largest(observed, predicted)[1:]
+
+    def deviations(self, name: str) -> pd.DataFrame:
+        """Of a statistic that is an array every entry: observed, mean and sd of the copies, z; the largest |z| first.
+
+        Raises MethodError where the statistic is a number, or unknown.
+        """
+        if name not in self.observed:
+            raise MethodError(unknown_name("statistic of this check", name, self.observed))
+        if self.table.loc[name, "tail"] != "upper":
+            raise MethodError(f"statistic '{name}' is a number; its line of the table is all there is")
+        made = self.predicted[name].reshape(self.num_samples, -1)
+        z, _ = _standardised(self.observed[name], self.predicted[name])
+        frame = pd.DataFrame(
+            {"observed": self.observed[name].ravel(), "mean": made.mean(0), "sd": made.std(0, ddof=1), "z": z},
+            index=pd.Index(self.entries[name] or range(made.shape[1]), name="entry"),
+        )
+        return frame.iloc[np.argsort(-np.abs(z), kind="stable")]
+
+    def plot(self, kind: str = "histograms", **settings: Any) -> Any:
+        """A figure. kind: "histograms" (the copies' statistics with a line at the data's; of realised discrepancies
+        points, copy against data, above the diagonal where the copy's is larger), or of counts "rootogram"."""
+        from custom_inference.checks.plots import plot_check
+
+        return plot_check(self, kind, **settings)
+
+    def to_arviz(self) -> Any:
+        """InferenceData (ArviZ 0.x) or DataTree (1.x).
+
+        posterior_predictive: the statistics of the copies (chain, draw, ...), one chain; ``x`` of the copies kept.
+        observed_data: those of the data, and ``x``; of realised discrepancies the mean over the draws.
+        posterior: realised discrepancies of the data at every draw.
+        """
+        from custom_inference.faces.arviz import _container
+
+        made = {name: _variable(value[None], 2) for name, value in self.predicted.items()}
+        real, drawn = {}, {}
+        for name, value in self.observed.items():
+            realised = self._is_realised(name)
+            real[name] = _variable(value.mean() if realised else value, 0)
+            drawn |= {name: _variable(value[None], 2)} if realised else {}
+        groups = {"posterior_predictive": xr.Dataset(made), "observed_data": xr.Dataset(real)}
+        if drawn:
+            groups["posterior"] = xr.Dataset(drawn)
+        if self.copies:
+            kept = np.stack([_dense(copy) for copy in self.copies])[None]
+            groups["posterior_predictive"]["x"] = (("chain", "copy", "row", "feature"), kept)
+            groups["observed_data"]["x"] = (("row", "feature"), _dense(self.data))
+        attributes = {"model": self.model, "source": self.source, "inference_library": "ppl-models"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a posterior of discrepancies alone is meant
+            return _container(groups, attributes)
+
+    def _is_realised(self, name: str) -> bool:
+        return self.observed[name].shape == (self.num_samples,) and self.predicted[name].ndim == 1
+
+
+def _line(observed: Array, predicted: Array, labels: list[str] | None, markov: bool) -> dict[str, Any]:
+    worst, vector = "", predicted.ndim > 1
+    if vector:
+        place, largest, predicted = _largest(observed, predicted)
+        observed, worst = np.asarray(largest), labels[place] if labels else str(place)
+    difference = np.sign(predicted - observed)
+    upper = float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+    number = _independent(difference) if markov else float(len(difference))
+    # Off 0 and 1, where the plain standard error would be 0 whatever the number of copies.
+    inside = (number * upper + 0.5) / (number + 1)
+    error = float(np.sqrt(inside * (1 - inside) / number))
+    return {
+        "observed": float(observed.mean()),
+        "mean": float(predicted.mean()),
+        "sd": float(predicted.std(ddof=1)),
+        "p_value": upper if vector else 2 * min(upper, 1 - upper),
+        "error": error if vector else 2 * error,
+        "tail": "upper" if vector else "two-sided",
+        "worst": worst,
+    }
+
+
+def _standardised(observed: Array, predicted: Array) -> tuple[Array, Array]:
+    """Deviations (E,) of the data and (S, E) of the copies from the mean m of all of them, in standard deviations:
+
+        (T_e - m_e) / sqrt(s_e^2 + mean_e(s_e^2) / 100).
+
+    The data are among what m and s are of: where they are one more copy, they are exchangeable with the others. Without
+    the small addition an entry that but one of them has at all (a rare value) would outweigh everything.
+    """
+    every = np.concatenate([observed.reshape(1, -1), predicted.reshape(len(predicted), -1)])
+    spread = every.var(0)
+    # What is constant but for rounding does not deviate.
+    spread[spread <= (1e-12 * np.abs(every).max(0)) ** 2] = 0.0
+    scale = np.sqrt(spread + spread.mean() / 100)
+    z = np.where(spread > 0, (every - every.mean(0)) / np.where(scale > 0, scale, 1.0), 0.0)
+    return z[0], z[1:]
+
+
+def _largest(observed: Array, predicted: Array) -> tuple[int, float, Array]:
+    """The entry of the data's largest deviation, that deviation, and the largest of each copy, (S,)."""
+    z, copies = (np.abs(side) for side in _standardised(observed, predicted))
+    return int(z.argmax()), float(z.max()), copies.max(1)
+
+
+def _independent(series: Array) -> float:
+    """How many independent draws a chain's are worth."""
+    found = float(effective_size(series[None])) if np.ptp(series) > 0 else np.nan
+    return min(found, float(len(series))) if np.isfinite(found) else float(len(series))
+
+
+def _variable(value: Any, leading: int) -> Any:
+    array = np.asarray(value)
+    names = ("chain", "draw")[:leading]
+    if array.ndim <= leading:
+        return (names, array)
+    return ((*names, "entry_" + str(array[(0,) * leading].size)), array.reshape(*array.shape[:leading], -1))
+
+
+def _dense(x: Any) -> Array:
+    return x.toarray() if hasattr(x, "toarray") else np.ma.filled(np.ma.asarray(x, dtype=float), np.nan)

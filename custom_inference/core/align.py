@@ -1,0 +1,197 @@
+"""Labels of components are arbitrary: match them before comparing fits, chains, or a fit with the truth."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from custom_inference.core.result import Result
+from ppl_models import MODELS, ModelError
+
+#: What is known of single nodes, and sites over pairs of blocks, by which mappings without a model are told.
+_NODE_SITES, _PAIR_SITES = ("membership", "block"), ("edge_probability", "edge_rate")
+#: Blocks whose permutations are all tried; beyond, random starts.
+_EXHAUSTIVE, _RANDOM_STARTS = 7, 20
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """order[i] is the component of ``found`` that matches component i of ``reference``; similarity (K,) cosines.
+
+    Where ``found`` has more components than the reference, the unmatched ones follow at the end of ``order``;
+    where it has fewer, the reference's left-over components have similarity 0 and no entry in ``order``.
+    """
+
+    order: list[int]
+    similarity: Tensor
+
+    def apply(self, params: dict[str, Tensor], dims: dict[str, tuple[str, ...]]) -> dict[str, Tensor]:
+        """The globals (or locals) with their component axes reordered; whole numbers are those of components."""
+        index = torch.tensor(self.order)
+        moved = {}
+        for site, value in params.items():
+            axes = dims.get(site, ())
+            if value.dtype == torch.int64:
+                value = torch.argsort(index).to(value.device)[value]
+            for axis, name in enumerate(axes):
+                if name in ("component", "to_component"):
+                    # Draws carry (chain, draw) in front: count axes from the right.
+                    value = value.index_select(value.ndim - len(axes) + axis, index.to(value.device))
+            moved[site] = value
+        return moved
+
+
+def match_components(reference: Any, found: Any) -> Alignment:
+    """Hungarian matching of rows by cosine similarity: the maximum-weight one-to-one matching (000, 5.4.2).
+
+    Components that are matrices, as in (K, R, C), are taken entry by entry.
+    """
+    left, right = torch.as_tensor(reference), torch.as_tensor(found)
+    if left.ndim < 2 or left.shape[1:] != right.shape[1:]:
+        raise ModelError(f"cannot match components of shapes {tuple(left.shape)} and {tuple(right.shape)}")
+    left, right = (side.to(torch.float64).cpu().flatten(1) for side in (left, right))
+    unit = torch.nn.functional.normalize
+    cosine = unit(left, dim=-1) @ unit(right, dim=-1).T
+    chosen, partner = linear_sum_assignment(-cosine.numpy())
+    similarity = torch.zeros(len(left), dtype=torch.float64)
+    similarity[chosen] = cosine[chosen, partner]
+    matched = np.asarray(partner).tolist()
+    rest = [i for i in range(len(right)) if i not in set(matched)]
+    return Alignment(order=matched + rest, similarity=similarity)
+
+
+def match_blocks(reference: Any, found: Any) -> Alignment:
+    """The permutation of blocks, of rows and columns at once, that brings two matrices over pairs of blocks closest.
+
+    reference, found: (K, K) or (K, K, F). Least squares: exhaustive up to 7 blocks; beyond, the best of some local
+    optima of this quadratic assignment problem (Vogelstein et al., *Fast approximate quadratic programming for graph
+    matching*, PLoS ONE 10, 2015, with whole steps). similarity: cosines of what each block sends and receives.
+    """
+    left, right = (torch.as_tensor(side).to(torch.float64).cpu() for side in (reference, found))
+    if left.ndim < 2 or left.shape != right.shape or left.shape[0] != left.shape[1]:
+        raise ModelError(f"cannot match blocks of shapes {tuple(left.shape)} and {tuple(right.shape)}")
+    first, second = (side.reshape(*side.shape[:2], -1).numpy() for side in (left, right))
+    size = len(first)
+    if size <= _EXHAUSTIVE:
+        orders = np.array(list(itertools.permutations(range(size))))
+    else:
+        orders = np.array([_climbed(first, second, start) for start in _starts(first, second)])
+    order = max(orders.tolist(), key=lambda one: _agreement(first, second, np.array(one)))
+    moved = second[np.ix_(order, order)]
+    both = [torch.as_tensor(np.concatenate([m, m.swapaxes(0, 1)], 1)).flatten(1) for m in (first, moved)]
+    return Alignment(order=order, similarity=torch.cosine_similarity(*both, dim=-1))
+
+
+def _agreement(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> float:
+    """Inner product after the permutation: all of the squared distance that depends on it."""
+    return float((first * second[np.ix_(order, order)]).sum())
+
+
+def _starts(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
+    """Blocks matched by what does not depend on names, and at random."""
+
+    def features(matrix: np.ndarray) -> np.ndarray:
+        own = np.einsum("iif->if", matrix)
+        return np.concatenate([own, *(np.sort(m, 1).reshape(len(m), -1) for m in (matrix, matrix.swapaxes(0, 1)))], 1)
+
+    apart = ((features(first)[:, None] - features(second)[None]) ** 2).sum(-1)
+    generator = np.random.default_rng(0)
+    return [linear_sum_assignment(apart)[1], *(generator.permutation(len(first)) for _ in range(_RANDOM_STARTS))]
+
+
+def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> list[int]:
+    """Assignments at the gradient of the agreement while that rises, then exchanges of two."""
+    best = _agreement(first, second, order)
+    while True:
+        moved = second[:, order]
+        gradient = np.einsum("ijf,kjf->ik", first, moved) + np.einsum("jif,jkf->ik", first, second[order])
+        following = linear_sum_assignment(-gradient)[1]
+        value = _agreement(first, second, following)
+        if value <= best + 1e-12:
+            break
+        best, order = value, following
+    improved = True
+    while improved:
+        improved = False
+        for a, b in itertools.combinations(range(len(order)), 2):
+            swapped = order.copy()
+            swapped[[a, b]] = order[[b, a]]
+            value = _agreement(first, second, swapped)
+            if value > best + 1e-12:
+                best, order, improved = value, swapped, True
+    return order.tolist()
+
+
+def align(
+    found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, site: str | None = None
+) -> Alignment:
+    """Match the components of one fit (or mapping of parameters) to those of another.
+
+    site: the site (K, D) or (K, R, C) to match by; by default the component site of whichever of the two is a fit,
+        or else the first site of that kind that both mappings have. Blocks of the same graph's nodes are matched by
+        these nodes: by ``block`` or ``membership`` where both have it; otherwise by their rates of edges
+        (:func:`match_blocks`).
+    """
+    first, second = (of if isinstance(of, dict) else of.params for of in (to, found))
+    for nodes in _NODE_SITES if site is None else ():
+        if nodes in first and nodes in second and len(first[nodes]) == len(second[nodes]):
+            size = max(_num_blocks(first), _num_blocks(second))
+            return match_components(*(_of_nodes(side[nodes], size) for side in (first, second)))
+    name = site or _component_site(found, to)
+    for params in (second, first):
+        if name not in params:
+            raise ModelError(f"no site '{name}' to align by; there are: {', '.join(params)}")
+    blocks = any(not isinstance(side, dict) and side.model.is_graph for side in (found, to)) or name in _PAIR_SITES
+    return (match_blocks if blocks else match_components)(first[name], second[name])
+
+
+def _num_blocks(params: dict[str, Tensor]) -> int:
+    """Of the sites of a graph's fit: those that have an axis of components, or else the largest number of a block."""
+    known = [len(params[site]) for site in (*_PAIR_SITES, "block_proportion") if site in params]
+    return known[0] if known else int(params["block"].max()) + 1 if "block" in params else 0
+
+
+def _of_nodes(value: Tensor, num_blocks: int) -> Tensor:
+    """The share of every node in every block, (K, N); of each a little, so that blocks without nodes agree."""
+    share = torch.nn.functional.one_hot(value, num_blocks) if value.dtype == torch.int64 else value
+    return share.T.double() + 1e-3
+
+
+def _component_site(*sides: Result | dict[str, Tensor]) -> str:
+    for side in sides:
+        if not isinstance(side, dict):
+            return side.model.component_site
+    known = [kind.component_site for kind in MODELS.values()]
+    first, second = sides
+    return next((name for name in known if name in first and name in second), known[0])  # pyright: ignore[reportOperatorIssue]
+
+
+def align_draws(
+    draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str
+) -> dict[str, Tensor]:
+    """Reorder the components of every (chain, draw) to match the mean of the first chain's last draws.
+
+    Removes label switching within and between chains; draws (chain, draw, ...). Those of block models are matched by
+    the nodes' memberships where these are among the draws, else by :func:`match_blocks`.
+    """
+    if site not in draws or "component" not in dims.get(site, ()):
+        return draws
+    chains, length = draws[site].shape[:2]
+    by, match = draws[site], match_blocks if "to_component" in dims[site] else match_components
+    if "membership" in draws and "to_component" in dims[site]:
+        by, match = draws["membership"].transpose(-1, -2), match_components
+    reference = by[0, -max(1, length // 4) :].mean(0)
+    aligned = {name: value.clone() for name, value in draws.items()}
+    for chain in range(chains):
+        for draw in range(length):
+            alignment = match(reference, by[chain, draw])
+            moved = alignment.apply({name: value[chain, draw] for name, value in draws.items()}, dims)
+            for name, value in moved.items():
+                aligned[name][chain, draw] = value
+    return aligned

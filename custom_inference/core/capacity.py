@@ -1,0 +1,61 @@
+"""How much memory an exact computation may take, and what to say when it would take more."""
+
+from __future__ import annotations
+
+import psutil
+
+from ppl_models import CapacityError, GraphModel
+from ppl_models.distributions.labellings import MAX_LABELINGS
+
+
+def allowed_bytes(limit: float | None = None) -> float:
+    """Half of the memory that is free now, or the caller's own limit."""
+    return float(limit) if limit is not None else 0.5 * psutil.virtual_memory().available
+
+
+def code_table_bytes(num_bits: int, num_features: int, block_rows: int, itemsize: int = 8) -> float:
+    """The codes, two (2^K, D) tables of log-likelihoods and one block of the (N, 2^K) joint with its softmax."""
+    return 2.0**num_bits * itemsize * (num_bits + 2 * num_features + 2 * block_rows)
+
+
+def require(what: str, needed: float, *, allowed: float, fits: str) -> None:
+    """Raise :class:`CapacityError` if ``needed`` bytes are more than ``allowed``."""
+    if needed > allowed:
+        raise CapacityError(
+            f"{what} needs about {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {fits}",
+            needed_bytes=needed,
+            allowed_bytes=allowed,
+        )
+
+
+def largest_enumerable(num_features: int, *, allowed: float, block_rows: int = 64) -> int:
+    """The largest K whose code table fits."""
+    bits = 1
+    while bits < 22 and code_table_bytes(bits + 1, num_features, block_rows) <= allowed:
+        bits += 1
+    return bits
+
+
+def labelling_bytes(num_labelings: float, num_nodes: int, num_dyads: int) -> float:
+    """All labelings, and for every one of them four numbers a dyad: blocks of both ends, mean and log-probability."""
+    return 8.0 * num_labelings * (num_nodes + 4 * num_dyads)
+
+
+def require_labelings(model: GraphModel, num_nodes: int, *, instead: str, limit: float | None = None) -> None:
+    """Raise :class:`CapacityError` where a sum over all K^N labelings of the nodes does not fit into memory."""
+    blocks, allowed = model.num_blocks, allowed_bytes(limit)
+
+    def needed(size: int) -> float:
+        return labelling_bytes(float(blocks) ** size, size, model.num_dyads(size))
+
+    most = num_nodes
+    while most > 1 and (needed(most) > allowed or float(blocks) ** most > MAX_LABELINGS):
+        most -= 1
+    if most < num_nodes:
+        fits = f"with {blocks} blocks at most {most} nodes are enumerated; use {instead}"
+        what = f"the sum over {blocks}^{num_nodes} labelings of the nodes"
+        raise CapacityError(
+            f"{what} needs about {needed(num_nodes) / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {fits}",
+            needed_bytes=needed(num_nodes),
+            allowed_bytes=allowed,
+        )

@@ -1,0 +1,261 @@
+"""Draws of a fit's globals and locals, jointly where it has a joint posterior: all that draws from a fit does it here.
+
+Every site, and every draw of the locals, has a random stream of its own; the same seed gives the same draws.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.diagnostics import effective_size
+from custom_inference.core.engine import EXACT_UP_TO
+from custom_inference.core.isolation import seed_of
+from custom_inference.core.local_inference import is_feasible, solve_local
+from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.result import Result
+from custom_inference.core.settings import require_whole
+from ppl_models import Data, MethodError, Model
+
+Params = dict[str, Tensor]
+
+#: Draws are made so many entries at a time.
+_ENTRIES = 2**24
+#: Locals are inferred anew at every draw of the globals where that takes at most so many products.
+_CHEAP = 2e10
+#: What to use where the globals are points.
+_USE = 'NUTS(), CollapsedGibbs(), VariationalEM(guide="vb"), SVI(guide="normal") or SVI(globals_="normal")'
+
+
+def posterior_draws(
+    fit: Result, num_draws: int = 100, *, seed: int = 0, locals_: bool = True, independent: bool = True
+) -> dict[str, Tensor]:
+    """Draws from the posterior of a fit: site -> (S, ...), of the globals and, with ``locals_``, of the local site.
+
+    From ``Fit.draws`` (samplers, and guides with normals), evenly spaced over all chains: ``num_draws`` of them, or
+    with ``independent`` no more than the smallest effective sample size over all entries of the globals and the log
+    joint, so that those that are left are nearly independent. Otherwise from ``Fit.global_posterior`` (variational
+    Bayes, Dirichlet guides), always ``num_draws``.
+
+    The locals, as the program holds them: those of the same draws, where the fit has them; else one draw from their
+    exact posterior given each draw of the globals, where that is feasible; else, and beside ``Fit.global_posterior``,
+    from the fit's posterior of them, independent of the globals.
+
+    Raises
+    ------
+    MethodError: the fit gives points of some of the globals; which methods give more.
+    """
+    require_fit(fit)
+    require_whole("num_draws", num_draws)
+    number, from_chains = num_draws, has_draws(fit)
+    points = [] if from_chains else [site for site in fit.model.global_sites if site not in fit.global_posterior]
+    if points:
+        raise MethodError(
+            f"{fit.method} gives points of {', '.join(points)}, not a posterior to draw from; methods that give one, "
+            f"each for some of the models: {_USE}"
+        )
+    if from_chains:
+        number = min(number, _number_of_draws(fit, independent))
+    source = PosteriorDraws(fit, number, seed)
+    if not locals_:
+        return _stacked(list(source.globals_alone()))
+    pairs = list(source)
+    return {**_stacked([params for params, _ in pairs]), fit.model.local_site: torch.stack([one for _, one in pairs])}
+
+
+def has_global_posterior(method: Any, model: Model) -> bool:
+    """Whether a method's fits of a model hold draws, or a posterior, of its globals: as its hook of this name says."""
+    said = getattr(method, "has_global_posterior", None)
+    return bool(said(model)) if said is not None else not hasattr(method, "local_posterior")
+
+
+def _stacked(each: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {site: torch.stack([one[site] for one in each]) for site in each[0]}
+
+
+def _number_of_draws(fit: Result, independent: bool) -> int:
+    """All, or the smallest effective sample size of the globals' entries and log p; of short chains one draw each."""
+    assert fit.draws is not None
+    chains, length = chains_and_draws(fit)
+    if not independent:
+        return chains * length
+    watched = [fit.draws[site].detach().double().cpu().reshape(chains, length, -1) for site in fit.model.global_sites]
+    lp = fit.sample_stats.get("lp")
+    if lp is not None and tuple(lp.shape) == (chains, length):
+        watched.append(lp.double().cpu().unsqueeze(-1))
+    sizes = np.concatenate([np.atleast_1d(effective_size(one.numpy())) for one in watched])
+    sizes = sizes[np.isfinite(sizes)]
+    return min(chains * length, max(1, int(sizes.min()))) if len(sizes) else chains
+
+
+def require_fit(given: Any) -> None:
+    """Raises MethodError for what is no fit."""
+
+    if not isinstance(given, Result):
+        raise MethodError(f"{given!r} is no fit; expected what a method's fit() gives")
+
+
+@dataclass(frozen=True)
+class PosteriorDraws:
+    """Pairs (globals, local value) from a fit, made as they are iterated over; the same seed gives the same ones.
+
+    num_rows: of the locals only those of so many rows, the first; None for all.
+    source: in words, where the two come from. markov: whether the globals are states of a chain, in their order.
+    ``local`` is the value that the program's local site takes: one-hot rows, codes, memberships; of block models (N,).
+    """
+
+    fit: Result
+    num_samples: int
+    seed: int = 0
+    num_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        require_fit(self.fit)
+        require_whole("num_samples", self.num_samples)
+
+    @property
+    def markov(self) -> bool:
+        return has_draws(self.fit) and bool(self.fit.sample_stats)
+
+    @property
+    def source(self) -> str:
+        fit = self.fit
+        if has_draws(fit):
+            total = math.prod(chains_and_draws(fit))
+            how = f"{min(self.num_samples, total)} of {total} draws by {fit.method}"
+            return f"globals: {how}; locals: {self._locals_source}"
+        points = isinstance(fit.posterior, PointPosterior)
+        family = "point estimates" if points else "their posterior at these globals"
+        if not fit.global_posterior:
+            return f"globals: plugged in, a point estimate by {fit.method}; locals: {family}"
+        fixed = [site for site in fit.globals if site not in fit.global_posterior]
+        beside = f" ({', '.join(fixed)}: a point estimate)" if fixed else ""
+        family = "point estimates" if points else "their approximate posterior"
+        return f"globals: the approximate posterior by {fit.method}{beside}; locals: {family}"
+
+    @property
+    def _locals_source(self) -> str:
+        if self._joint:
+            return "drawn with the globals"
+        return "from their posterior given each draw" if self.infers_locals else "drawn apart from the globals"
+
+    @property
+    def _joint(self) -> bool:
+        return self.fit.draws is not None and self.fit.model.local_site in self.fit.draws
+
+    @property
+    def infers_locals(self) -> bool:
+        """Whether the exact posterior of the locals at every draw of the globals is at hand and cheap."""
+        fit = self.fit
+        if not is_feasible(fit.model):
+            return False
+        entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
+        share = 1.0 if self._rows is None else min(1.0, self._rows / max(1, len(fit.data)))
+        return self.num_samples * entries * share * _num_values(fit.model) <= _CHEAP
+
+    @property
+    def _rows(self) -> int | None:
+        """How many rows the locals are inferred of: a graph's nodes depend on each other."""
+        return None if self.fit.model.is_graph else self.num_rows
+
+    def __iter__(self) -> Iterator[tuple[Params, Tensor]]:
+        with torch.no_grad():
+            apart = zip(self._of_globals(), self.locals_apart(), strict=True)  # nothing is drawn before it is asked for
+            yield from self._of_draws() if has_draws(self.fit) else apart
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def globals_alone(self) -> Iterator[Params]:
+        """The same draws of the globals, without locals."""
+        with torch.no_grad():
+            yield from self._of_chain() if has_draws(self.fit) else self._of_globals()
+
+    def of_site(self, site: str) -> Iterator[Tensor]:
+        """Draws of a global from its approximate posterior; its point estimate where it has none."""
+        posterior = self.fit.global_posterior.get(site)
+        if posterior is None:
+            yield from itertools.repeat(self.fit.globals[site], self.num_samples)
+            return
+        for start, count in self._chunks(self.fit.globals[site].numel()):
+            yield from posterior.sample(count, seed=self.seed_of(site, start))
+
+    def locals_apart(self) -> Iterator[Tensor]:
+        """Draws of the locals from the fit's posterior of them, whatever the globals."""
+        posterior = self.fit.posterior
+        if self.num_rows is not None:
+            posterior = posterior.rows(slice(0, self.num_rows))
+        for start, count in self._chunks(posterior.mean.numel()):
+            drawn = posterior.sample(count, seed=self.seed_of(self.fit.model.local_site, start))
+            yield from self.fit.model.local_value(drawn)
+
+    def seed_of(self, name: str, number: int = 0) -> int:
+        """A seed for one of the things that are drawn."""
+        return seed_of(self.seed, name, number)
+
+    def _of_chain(self) -> Iterator[Params]:
+        assert self.fit.draws is not None
+        for number in range(self.num_samples):
+            chain, draw = self._place(number)
+            yield {name: self.fit.draws[name][chain, draw] for name in self.fit.model.global_sites}
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """The chain and the draw: evenly over all chains, in order; again and again where there are too few."""
+        chains, length = chains_and_draws(self.fit)
+        return divmod(number * chains * length // self.num_samples, length)
+
+    def _of_globals(self) -> Iterator[Params]:
+        sites = list(self.fit.globals)
+        for values in zip(*(self.of_site(site) for site in sites), strict=True):
+            yield dict(zip(sites, values, strict=True))
+
+    def _of_draws(self) -> Iterator[tuple[Params, Tensor]]:
+        fit, site = self.fit, self.fit.model.local_site
+        assert fit.draws is not None
+        data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
+        apart = None if self._joint or self.infers_locals else self.locals_apart()
+        for number, params in enumerate(self._of_chain()):
+            if self._joint:
+                local = fit.draws[site][self._place(number)][: self.num_rows]
+            elif apart is None:
+                local = self._given(params, data, number)[: self.num_rows]
+            else:
+                local = next(apart)
+            yield params, local
+
+    def _given(self, params: Params, data: Data, number: int) -> Tensor:
+        """A draw of the locals from their exact posterior given the globals."""
+        posterior = solve_local(self.fit.model, params, data, seed=self.fit.seed).posterior
+        return self.fit.model.local_value(posterior.sample(1, seed=self.seed_of(self.fit.model.local_site, number))[0])
+
+    def _chunks(self, entries: int) -> Iterator[tuple[int, int]]:
+        """(first draw, number of draws) of what is drawn at once, of so many entries a draw."""
+        size = max(1, min(self.num_samples, _ENTRIES // max(1, entries)))
+        for start in range(0, self.num_samples, size):
+            yield start, min(size, self.num_samples - start)
+
+
+def has_draws(fit: Result) -> bool:
+    """Whether the fit holds draws of all its globals."""
+    return fit.draws is not None and all(site in fit.draws for site in fit.model.global_sites)
+
+
+def chains_and_draws(fit: Result) -> tuple[int, int]:
+    """How many chains there are, and how many draws of each."""
+    assert fit.draws is not None
+    chains, length = next(iter(fit.draws.values())).shape[:2]
+    return int(chains), int(length)
+
+
+def _num_values(model: Model) -> float:
+    """How many values the exact posterior of a local is a sum over, about: of graphs and densities a large number."""
+    if model.code_bits is not None:
+        return 2.0**model.code_bits
+    return 2.0**EXACT_UP_TO if model.is_graph or model.has_continuous_locals else model.local_shape[0]

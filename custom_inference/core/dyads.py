@@ -1,0 +1,190 @@
+"""Minibatches of a graph's dyads: those with edges and those without, drawn apart and weighted to be unbiased.
+
+Graphs are sparse: dyads drawn uniformly would hold few edges, and the noise of their number would hide all else. Every
+step takes edges and other dyads about equally (stratified sampling; Gopalan & Blei, PNAS 110, 2013, likewise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from custom_inference.core.isolation import torch_seeded
+from ppl_models import Data, GraphData, GraphModel
+from ppl_models.data import sparse as _sparse
+from ppl_models.distributions import EndBlocks, Labelling
+
+#: The program's plate of dyads.
+_PLATE = "data"
+
+
+def dyad_number(model: GraphModel, i: Tensor, j: Tensor, num_nodes: int) -> Tensor:
+    """The numbers of dyads (i, j), of undirected graphs i < j: the inverse of ``GraphModel.dyads``."""
+    if model.directed:
+        return i * num_nodes + j if model.self_loops else i * (num_nodes - 1) + j - (j > i).long()
+    shift = 0 if model.self_loops else 1
+    width = num_nodes - shift
+    return i * width - i * (i - 1) // 2 + j - i - shift
+
+
+def _numbers(model: GraphModel, i: Tensor, j: Tensor, num_nodes: int) -> Tensor:
+    """Sorted numbers of those places (i, j) of a matrix that are dyads."""
+    keep = i == i if model.directed else i <= j
+    if not model.self_loops:
+        keep &= i != j
+    return dyad_number(model, i[keep], j[keep], num_nodes).unique()
+
+
+class DyadSample(Messenger):
+    """Wraps a graph's program so that each run with ``batch_size`` sees a stratified sample of the observed dyads.
+
+    Half of them are edges, or all edges where these are fewer, with weight (edges) / (edges drawn); the others have
+    none, with weight (observed dyads without edge) / (their number drawn). The sum of weighted terms is an unbiased
+    estimate of that over all observed dyads. Drawn with replacement unless a whole stratum is taken.
+
+    generator: of the CPU, whose dyads are the same whatever device the graph is on; by default that device's own.
+    A run's ``batch_size`` must be that of this object; hidden dyads are never drawn, so that x may stay sparse.
+    """
+
+    def __init__(
+        self, model: GraphModel, data: Data, batch_size: int, *, generator: torch.Generator | None = None
+    ):
+        super().__init__()
+        self.generator = generator
+        self.site, self.size = model.observed_site, len(data)
+        if _sparse.is_sparse(data.x):
+            row, column, _ = _sparse.triplets(data.x)
+        else:
+            row, column = data.x.nonzero().T
+        self.edges = _numbers(model, row, column, self.size)
+        hidden = _hidden(model, data)
+        if hidden is not None:
+            hidden = _numbers(model, hidden[0], hidden[1], self.size)
+            self.edges = self.edges[~torch.isin(self.edges, hidden)]
+        excluded = self.edges if hidden is None else torch.cat([self.edges, hidden]).sort().values
+        # The r-th number that is not among the sorted e_0 < e_1 < ... is r + #{k: e_k - k <= r}.
+        self.skipped = excluded - torch.arange(len(excluded), device=excluded.device)
+        self.others = model.num_dyads(self.size) - len(excluded)
+        self.edges_drawn, self.others_drawn = self._shares(batch_size)
+        self.batch_size = self.edges_drawn + self.others_drawn
+        self.weight: Tensor | None = None
+
+    def _shares(self, batch_size: int) -> tuple[int, int]:
+        edges = min(len(self.edges), max(batch_size // 2, batch_size - self.others))
+        return edges, min(batch_size - edges, self.others)
+
+    def draw(self) -> tuple[Tensor, Tensor]:
+        """Numbers of dyads and their weights, (batch_size,) each."""
+        device = self.edges.device
+        edges, rank = self.edges, torch.arange(self.others, device=device) if self._takes_all else None
+        if self.edges_drawn < len(edges):
+            edges = edges[self._integers(len(edges), self.edges_drawn)]
+        if rank is None:
+            rank = self._integers(self.others, self.others_drawn)
+        others = rank + torch.searchsorted(self.skipped, rank, right=True)
+        shares = ((len(self.edges), self.edges_drawn), (self.others, self.others_drawn))
+        weight = [torch.full((drawn,), total / max(drawn, 1), device=device) for total, drawn in shares]
+        return torch.cat([edges, others]), torch.cat(weight)
+
+    def _integers(self, high: int, number: int) -> Tensor:
+        """Whole numbers below ``high``, with replacement."""
+        device = self.edges.device
+        if self.generator is None:
+            return torch.randint(high, (number,), device=device)
+        return torch.randint(high, (number,), generator=self.generator).to(device)
+
+    @property
+    def _takes_all(self) -> bool:
+        return self.others_drawn == self.others
+
+    def _process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample":
+            return
+        if msg["name"] == _PLATE and msg["fn"].__class__.__name__ == "_Subsample":
+            msg["value"], self.weight = self.draw()
+            msg["done"] = True
+        elif msg["name"] == self.site:
+            assert self.weight is not None
+            msg["scale"] = self.weight  # in place of the plate's, which is that of uniform draws
+
+
+class EveryPair(Messenger):
+    """Gives the blocks of the ends of all dyads every pair of values, whatever a guide drew."""
+
+    def __init__(self, site: str, pairs: EndBlocks):
+        super().__init__()
+        self.site, self.pairs = site, pairs
+
+    def _process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and msg["name"] == self.site:
+            msg["value"], msg["done"] = self.pairs, True
+
+    @classmethod
+    def of(cls, site: str, q: Labelling) -> EveryPair:
+        return cls(site, EndBlocks.every(q.probs.shape[-1], device=q.probs.device))
+
+
+def expected_log_likelihood(model: GraphModel, trace: Any, probs: Tensor) -> Tensor:
+    """sum_dyads sum_ab phi_ia phi_jb log p(x_ij | a, b) (), of a program that ran under :class:`EveryPair`.
+
+    The trace's scales apply: of minibatches it is an unbiased estimate.
+    """
+    i, j = model.dyads(trace.nodes[_PLATE]["value"], len(probs))
+    log_p = trace.nodes[model.observed_site]["log_prob"]
+    # Dyad by dyad, the K^2 terms are weighted by the one end and then by the other.
+    each = (torch.einsum("abe,ea->eb", log_p, probs[i]) * probs[j]).sum(-1)
+    if model.self_loops:  # both ends are one node: the K terms of equal blocks
+        each = torch.where(i == j, (log_p.diagonal(dim1=0, dim2=1) * probs[i]).sum(-1), each)
+    return each.sum()
+
+
+def _hidden(model: GraphModel, data: Data) -> Tensor | None:
+    """(2, M) places that were not observed, whether as a list or as a mask."""
+    if isinstance(data, GraphData) and data.hidden is not None:
+        return data.hidden
+    return None if data.mask is None else (~data.mask).nonzero().T
+
+
+def sampled_log_joint(
+    model: GraphModel, params: Mapping[str, Tensor], data: Data, local: Tensor, *, batch_size: int
+) -> Tensor:
+    """log p(x, local | params), (); of more than ``batch_size`` dyads an unbiased estimate by so many of them.
+
+    The dyads are the same in every call: differences between locals are not those of two draws.
+    """
+    program: Any = pyro.condition(model.summed_out, data={**params, model.local_site: local})
+    sites = (model.local_site, model.observed_site)
+    with torch.no_grad():
+        return _run(model, data, program, batch_size).log_prob_sum(lambda name, _: name in sites)
+
+
+def sampled_bound(
+    model: GraphModel, params: Mapping[str, Tensor], data: Data, probs: Tensor, *, batch_size: int
+) -> Tensor:
+    """The ELBO of independent blocks phi (N, K) at given globals, (1,): sum_q phi(q) (log p(x, q) - log phi(q)).
+
+    Of more than ``batch_size`` dyads an unbiased estimate by so many of them.
+    """
+    q = Labelling(probs, validate_args=False)
+    program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
+    trace = _run(model, data, program, batch_size)
+    trace.compute_log_prob(site_filter=lambda name, _: name == model.observed_site)
+    expected = expected_log_likelihood(model, trace, probs)
+    return (expected - kl_divergence(q, trace.nodes[model.local_site]["fn"])).unsqueeze(0)
+
+
+def _run(model: GraphModel, data: Data, program: Any, batch_size: int) -> Any:
+    """The trace of a program on all dyads, or on a sample of them that is the same in every call."""
+    with torch_seeded(0), pyro.get_param_store().scope():
+        if batch_size >= model.num_dyads(len(data)):
+            data = model.as_read(data)
+            return poutine.trace(program).get_trace(data.x, mask=data.mask)
+        sample = DyadSample(model, data, batch_size, generator=torch.Generator().manual_seed(0))
+        return poutine.trace(sample(program)).get_trace(data.x, batch_size=sample.batch_size)

@@ -1,0 +1,116 @@
+"""Summing out finite local latents of any Pyro program, with the traps refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.infer import config_enumerate
+from torch import Tensor
+
+from custom_inference.core.capacity import allowed_bytes, require
+from ppl_models import Data, MethodError, Model, ModelError
+
+ROW_PLATE = "data"
+
+
+def _sample_sites(trace: Any) -> dict[str, dict[str, Any]]:
+    return {
+        name: site
+        for name, site in trace.nodes.items()
+        if site["type"] == "sample" and type(site["fn"]).__name__ != "_Subsample"
+    }
+
+
+def _plates(site: dict[str, Any]) -> list[Any]:
+    return [frame for frame in site["cond_indep_stack"] if frame.vectorized]
+
+
+def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
+    """How many batch dimensions the program's plates take; refuses programs whose enumeration would be wrong.
+
+    A latent that is enumerated inside a plate other than the rows' is treated by Pyro as independent of its
+    siblings. Where siblings meet again in one likelihood (a code whose bits are a plate) the evidence comes out
+    wrong, and no error is raised. Such a program is refused here.
+    """
+    conditioned = pyro.condition(model, data=dict(params))
+    with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
+        sites = _sample_sites(poutine.trace(conditioned).get_trace(data.x, mask=data.mask))
+    depth = 1
+    for name, site in sites.items():
+        plates = _plates(site)
+        depth = max([depth] + [-frame.dim for frame in plates])
+        if site["is_observed"]:
+            continue
+        if not getattr(site["fn"], "has_enumerate_support", False):
+            raise MethodError(
+                f"site '{name}' ({type(site['fn']).__name__}) has no finite support: exact enumeration does not apply"
+            )
+        others = [frame.name for frame in plates if frame.name != ROW_PLATE]
+        if others:
+            raise ModelError(
+                f"site '{name}' would be enumerated inside plate '{others[0]}'; Pyro then treats its members as "
+                "independent and returns a wrong evidence where they meet in one likelihood. Use one event vector "
+                "(ppl_models.distributions.BernoulliVector) or one site per component"
+            )
+    return depth
+
+
+def _require_labelings(model: Any, num_nodes: int) -> None:
+    """Refuse a table of labelings by dyads that does not fit: at its peak 4 numbers an entry, 2 more a weight of it."""
+    blocks, weights = model.local_shape[0], math.prod(model.shapes[model.component_site][2:])
+    entry = 8.0 * model.num_dyads(num_nodes) * (4 + 2 * weights)
+    log_labelings = num_nodes * math.log(blocks)
+    needed, allowed = entry * math.exp(min(log_labelings, 600.0)), allowed_bytes()  # e^700 is no float
+    most = int(math.log(max(allowed / entry, 1.0), max(blocks, 2)))
+    what = f"enumerating the {blocks}^{num_nodes} labelings of the nodes"
+    require(what, needed, allowed=allowed, fits=f"with {blocks} blocks about {most} nodes would fit")
+
+
+def enumerated_log_joint(
+    model: Model | Any, params: Mapping[str, Tensor], data: Data
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Values of the local sites per configuration c, and log p(x_n, c | params), (N, C).
+
+    Works on any program with one row plate called "data" whose unobserved sites have finite support, by Pyro's
+    own parallel enumeration; costs C times one evaluation of the program. Latents outside that plate (the blocks of a
+    graph's nodes) meet in all of its members, which are then one observation: N = 1.
+    """
+    depth = plate_nesting(model, params, data)
+    if getattr(model, "is_graph", False):
+        _require_labelings(model, len(data))
+    conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
+    enumerated = poutine.enum(conditioned, first_available_dim=-1 - depth)
+    with pyro.get_param_store().scope():
+        trace = poutine.trace(enumerated).get_trace(data.x, mask=data.mask)
+        trace.compute_log_prob(site_filter=lambda name, site: name not in params)
+    total = torch.zeros((), dtype=data.x.dtype, device=data.x.device)
+    values: dict[str, Tensor] = {}
+    sites = {name: site for name, site in _sample_sites(trace).items() if name not in params}
+    joint = any(not site["is_observed"] and not _plates(site) for site in sites.values())
+    for name, site in sites.items():
+        term = site["log_prob"]
+        inner = [f.dim for f in _plates(site) if joint or f.name != ROW_PLATE]
+        if inner:  # observations inside further plates are independent given the codes: add them up
+            term = term.sum(inner, keepdim=True)
+        total = total + term
+        if not site["is_observed"]:
+            values[name] = site["value"]
+    batch = total.shape[:-1]
+    rows = max(f.size for site in sites.values() for f in _plates(site) if f.name == ROW_PLATE) if not joint else 1
+    table = total.expand(*batch, rows).reshape(-1, rows).T
+    return {name: _per_configuration(value, batch) for name, value in values.items()}, table
+
+
+def _per_configuration(value: Tensor, batch: torch.Size) -> Tensor:
+    """The value of a site in every joint configuration (C, *event): drop the row axis, broadcast the others."""
+    event = value.dim() - len(batch) - 1
+    if event < 0:  # fewer enumeration dims than others have: pad on the left
+        value = value.reshape((1,) * -event + value.shape)
+        event = 0
+    event_shape = value.shape[len(batch) + 1 :]
+    return value.select(len(batch), 0).expand(*batch, *event_shape).reshape(-1, *event_shape)

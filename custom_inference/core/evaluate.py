@@ -1,0 +1,66 @@
+"""Scores of fits: held-out log-likelihood, BIC, recovery of known components."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import torch
+
+from custom_inference.core.align import match_components
+from custom_inference.core.engine import POINT
+from custom_inference.core.predictive import plugin_log_likelihood
+from custom_inference.core.result import Result
+from ppl_models import MethodError
+from ppl_models.core.errors import unknown_name
+
+
+def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: str) -> float:
+    """-L + psi / 2 log N ("bic": 000, section 4.2) or -L + psi ("aic": 001, eq. 27); the best model minimises it."""
+    if kind not in ("aic", "bic"):
+        raise MethodError(unknown_name("information criterion", kind, ("aic", "bic")))
+    return -log_likelihood + num_parameters * (0.5 * math.log(num_rows) if kind == "bic" else 1.0)
+
+
+def information_criterion(fit: Result, kind: str, *, bound: str | None = None) -> float:
+    """AIC or BIC of a fit.
+
+    L is the exact log-likelihood (or the named bound); for fits that estimate the locals as points it is the
+    likelihood at these, and their coordinates count as parameters, as in 001, eq. 27: psi = TK + (K - 1) N.
+    """
+    if fit.bound_name == POINT and bound is None:
+        total = float(plugin_log_likelihood(fit).sum())
+    else:
+        total = float(fit.log_likelihood(bound=bound).sum())
+    return criterion(total, num_parameters(fit), len(fit.data), kind)
+
+
+def num_parameters(fit: Result) -> int:
+    """Free parameters of a fit: of the globals, and of the rows' locals where these were estimated as points."""
+    return fit.model.num_parameters(len(fit.data) if fit.bound_name == POINT else 0)
+
+
+def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.DataFrame:
+    """One line a component: what the model says of it, its strongest features, shut off or not."""
+    model, params = fit.model, fit.globals
+    values = model.component_matrix(params)
+    names = model.component_labels(fit.coords[model.feature_axis])
+    off, columns = model.shut_off(params, **thresholds), model.report_columns(fit.params)
+    lines = []
+    for i in torch.argsort(model.prominence(fit.params), descending=True).tolist():
+        strongest = torch.argsort(values[i].abs(), descending=True)[:top].tolist()
+        lines.append(
+            {
+                "component": i,
+                **{name: round(float(column[i]), 4) for name, column in columns.items()},
+                "strongest": ", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest),
+                "shut off": bool(off[i]),
+            }
+        )
+    return pd.DataFrame(lines).set_index("component")
+
+
+def recovered(found: Any, truth: Any, *, threshold: float = 0.95) -> int:
+    """How many rows of ``truth`` (K, D) are matched one-to-one by rows of ``found`` with cosine above ``threshold``."""
+    return int((match_components(truth, found).similarity > threshold).sum())

@@ -1,0 +1,95 @@
+"""The result that every inference method returns, with all that is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core import evaluate, predictive, store
+from custom_inference.core.result import Result
+from ppl_models import Model
+
+
+@dataclass(kw_only=True, repr=False)
+class Fit(Result):
+    """What was learned, and how it went: the fields of :class:`Result`, scores, samples, figures, files."""
+
+    # ----- scores -----------------------------------------------------------------------------------------
+
+    def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
+        """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
+
+        For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
+        """
+        return predictive.plugin_log_likelihood(self, x, mask=mask)
+
+    def bic(self) -> float:
+        """BIC = -L + psi / 2 log N, minimised over K (000, section 4.2); see :func:`evaluate.information_criterion`."""
+        return evaluate.information_criterion(self, "bic")
+
+    def aic(self) -> float:
+        """AIC = -L + psi, half of the usual one, minimised over K (001, eq. 27)."""
+        return evaluate.information_criterion(self, "aic")
+
+    def report(self, **settings: Any) -> Any:
+        """One line a component: prior, strongest features, and whether it is shut off."""
+        return evaluate.component_report(self, **settings)
+
+    # ----- generation -------------------------------------------------------------------------------------
+
+    def sample(self, num_rows: int = 1, *, seed: int = 0) -> dict[str, Tensor]:
+        """New rows from the fitted model: local and observed site -> (num_rows, ...)."""
+        return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed)
+
+    def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
+        """Posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
+        return predictive.posterior_predictive(self, num_samples, seed=seed)
+
+    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
+        """P(x_nj = 1 | code) at the most probable code of each row (000, section 4.4), or averaged over the posterior.
+
+        how: "mode" or "mean".
+        """
+        return predictive.reconstruct(self, x, mask=mask, how=how)
+
+    # ----- faces ------------------------------------------------------------------------------------------
+
+    def to_arviz(self, **settings: Any) -> Any:
+        """ArviZ InferenceData (0.23) or DataTree (1.x) with named dims and coords."""
+        from custom_inference.faces.arviz import to_arviz
+
+        return to_arviz(self, **settings)
+
+    def plot(self, kind: str = "components", **settings: Any) -> Any:
+        """A figure: "components", "loading", "elbo", "source", "topics", "documents"; see ``plots.plot``."""
+        from custom_inference.faces import plots
+
+        return plots.plot(self, kind, **settings)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one safetensors file (tensors, with the settings as JSON in its header); atomic, no pickle."""
+        return store.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> Fit:
+        """Read what :meth:`save` wrote, onto a device, wherever it was fitted; executes no code from the file."""
+        return cls(**store.load(Path(path))).to(device)
+
+
+def completed(fit: Fit) -> Fit:
+    """The fit. Raises KeyboardInterrupt if it was interrupted, where it is one step of many: all of them end."""
+    if fit.interrupted:
+        raise KeyboardInterrupt
+    return fit
+
+
+def check_init(model: Model, init: Fit | Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+    """Starting values for the globals from another fit or from a mapping."""
+    if init is None:
+        return None
+    return model.check_params(init.params if isinstance(init, Fit) else init)

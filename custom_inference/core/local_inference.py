@@ -1,0 +1,219 @@
+"""Local inference at given globals: the posterior of the local latents and a bound on (or the exact) evidence.
+
+``Fit.transform``, ``Fit.log_likelihood`` and ``compare`` go through this module: by the model's closed-form engines,
+where the registry has some, else by enumeration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyro
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from custom_inference.core.dyads import sampled_bound, sampled_log_joint
+from custom_inference.core.engine import POINT, Engine, EStep
+from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.posteriors import (
+    CodePosterior,
+    ContinuousPosterior,
+    LabellingPosterior,
+    LocalPosterior,
+    PointPosterior,
+)
+from custom_inference.core.registry import engine_for, engines_of
+from ppl_models import CapacityError, Data, GraphModel, MethodError, Model
+
+#: Draws that the ELBO of a continuous posterior is estimated by: of sparse data so many that they take at most about
+#: _ELBO_PRODUCTS products of entries and components, but no fewer than the second number.
+_ELBO_DRAWS = (200, 10)
+_ELBO_PRODUCTS = 2**27
+#: Terms (dyad, values of its ends) that the bound of a graph is evaluated by.
+_GRAPH_TERMS = 2**23
+#: The same for posteriors whose bound is the mean over draws anyway.
+_DRAWN_TERMS = 2**20
+
+
+class Local(NamedTuple):
+    """A posterior over the locals of some rows, and its bound (N,) on log p(x_n | params); NaN where it has none."""
+
+    posterior: LocalPosterior
+    bound: Tensor
+
+    def to(self, device: torch.device | str) -> Local:
+        """The same on another device."""
+        return Local(self.posterior.to(device), self.bound.to(device))
+
+
+def local_of(steps: Engine, params: dict[str, Tensor], rows: Any, step: EStep) -> Local:
+    """What an E step arrived at; points have no bound, nor has an objective that is none."""
+    none = steps.name == POINT or not steps.is_bound
+    bound = torch.full_like(step.bound, torch.nan) if none else step.bound
+    return Local(steps.posterior(params, rows, step), bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSolver:
+    """Repeats a family's E step at fixed globals until its bound settles."""
+
+    steps: Engine
+    max_iterations: int = 200
+    tolerance: float = 1e-8
+
+    def solve(self, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        steps = self.steps.local()
+        rows = steps.rows(data)
+        # Engine that go node by node read the data on the CPU; the answer is where the question was.
+        params = {site: value.to(rows.like.device) for site, value in params.items()}
+        generator = torch.Generator().manual_seed(seed)
+        step = steps.e_step(params, rows, generator=generator)
+        still = steps.patience if steps.name == "exact" else 0
+        for _ in range(self.max_iterations):
+            if still >= steps.patience:
+                break
+            before = step.bound
+            step = steps.e_step(params, rows, step.locals, generator=generator)
+            still = still + 1 if float((step.bound - before).abs().max()) < self.tolerance else 0
+        return local_of(steps, params, rows, step).to(data.x.device)
+
+
+def is_feasible(model: Model) -> bool:
+    """Whether exact local posteriors are the default: codes of few bits, locals of a few values, cheap integrals."""
+    engines = engines_of(model)
+    if engines:
+        return "exact" in engines and engines["exact"]().feasible(model)
+    return not model.has_continuous_locals
+
+
+def bounds_of(model: Model) -> list[str]:
+    """The names of the bounds on (or the exact) log p(x_n | params) that the model's engines give."""
+    return [name for name, make in engines_of(model).items() if name != POINT and not _integrates_globals(make)]
+
+
+def _integrates_globals(make: Callable[[], Engine]) -> bool:
+    return getattr(make, "integrates_globals", False)
+
+
+def scalable_bound(model: Model) -> str:
+    """The family that is used by default where the exact sum is not feasible: the first that is registered for it."""
+    return next((name for name in bounds_of(model) if name != "exact"), "truncated")
+
+
+def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:
+    """The exact local posterior of any program with finite locals, by Pyro's parallel enumeration.
+
+    Raises MethodError where a local has no finite support.
+    """
+    values, table = enumerated_log_joint(model, params, data.dense())
+    codes = torch.cat([value.reshape(len(value), -1) for value in values.values()], -1)
+    if model.is_graph:
+        log_weight, blocks = torch.log_softmax(table[0], -1), torch.tensor(model.local_shape[0], device=table.device)
+        return Local(LabellingPosterior(codes.long(), log_weight, blocks), table.logsumexp(-1))
+    return Local(CodePosterior(codes.to(table), torch.log_softmax(table, -1)), table.logsumexp(-1))
+
+
+def solve_local(
+    model: Model,
+    params: dict[str, Tensor],
+    data: Data,
+    *,
+    bound: str | None = None,
+    fallback: LocalSolver | None = None,
+    seed: int = 0,
+) -> Local:
+    """The local posterior under the named family; by default exact where feasible, else the fallback's family.
+
+    A fallback that estimates the locals as points is the default wherever it is given: the globals were fitted with
+    those estimates.
+    """
+    engines = engines_of(model)
+    if not engines and bound in (None, "exact"):
+        return enumerate_local(model, params, data)
+    points = fallback is not None and fallback.steps.name == POINT
+    if bound is None and fallback is not None and (points or not is_feasible(model)):
+        return fallback.solve(params, data, seed=seed)
+    name = bound or ("exact" if is_feasible(model) else scalable_bound(model))
+    return LocalSolver(steps=engine_for(model, name)).solve(params, data, seed=seed)
+
+
+def log_likelihood(
+    model: Model, params: dict[str, Tensor], data: Data, *, bound: str | None = None, seed: int = 0
+) -> Tensor:
+    """log p(x_n | params), (N,): exact (``bound`` None or "exact"), or the named lower bound."""
+    if bound == POINT:
+        raise MethodError(
+            f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}. The likelihood at point "
+            "estimates of the locals is plugin_log_likelihood"
+        )
+    if bound not in (None, "exact"):
+        return solve_local(model, params, data, bound=bound, seed=seed).bound
+    if not engines_of(model):
+        return solve_local(model, params, data, seed=seed).bound
+    steps = engine_for(model, "exact")
+    try:
+        return steps.log_evidence(params, steps.rows(data))
+    except CapacityError as error:
+        others = [repr(name) for name in bounds_of(model) if name != "exact"]
+        raise CapacityError(
+            f"{error}. Lower bounds available: bound={' or bound='.join(others)}",
+            needed_bytes=error.needed_bytes,
+            allowed_bytes=error.allowed_bytes,
+        ) from None
+
+
+def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
+    """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; of a graph (1,)."""
+    with pyro.get_param_store().scope():
+        program = pyro.condition(model.summed_out, data={**params, model.local_site: local})
+        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+        trace.compute_log_prob()
+    nodes: Any = trace.nodes
+    parts = [nodes[site]["log_prob"] for site in (model.local_site, model.observed_site)]
+    if model.is_graph:
+        return sum((part.sum() for part in parts), torch.zeros(())).unsqueeze(0)
+    return parts[0] + parts[1]
+
+
+def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
+    """The ELBO of a given posterior over the locals, per row (N,): a lower bound on the evidence.
+
+    Of a continuous posterior an unbiased estimate by at most 200 draws; NaN for a point, which has no ELBO.
+    """
+    with torch.no_grad():
+        if isinstance(posterior, PointPosterior):
+            return torch.full_like(posterior.value[: 1 if model.is_graph else None, 0], torch.nan)
+        if isinstance(model, GraphModel):
+            return _graph_bound(model, params, data, posterior)
+        if isinstance(posterior, ContinuousPosterior):
+            draws = posterior.sample(_elbo_draws(data, posterior))
+            gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
+            return torch.stack(gains).mean(0)
+        if "mean_field" in engines_of(model):
+            steps = engine_for(model, "mean_field")
+            return steps.bound(params, steps.rows(data), posterior.mean)  # pyright: ignore[reportAttributeAccessIssue]
+        (_, log_q), exact = posterior.table(), enumerate_local(model, params, data)
+        log_p = exact.posterior.table()[1] + exact.bound[:, None]
+        return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
+
+
+def _graph_bound(model: GraphModel, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
+    """(1,). Of large graphs an estimate too: by ``_GRAPH_TERMS`` terms of dyads, edges and others drawn apart."""
+    blocks = model.num_blocks
+    if not isinstance(posterior, ContinuousPosterior):
+        return sampled_bound(model, params, data, posterior.mean, batch_size=max(1, _GRAPH_TERMS // blocks**2))
+    dyads = min(_DRAWN_TERMS // blocks, model.num_dyads(len(data)))
+    draws = posterior.sample(min(_ELBO_DRAWS[0], max(_ELBO_DRAWS[1], _ELBO_PRODUCTS // (4 * dyads * blocks))))
+    joint = [sampled_log_joint(model, params, data, one, batch_size=dyads) for one in draws]
+    return torch.stack([p - posterior.log_prob(one).sum() for p, one in zip(joint, draws, strict=True)]).mean()[None]
+
+
+def _elbo_draws(data: Data, posterior: LocalPosterior) -> int:
+    most, fewest = _ELBO_DRAWS
+    if not data.is_sparse:
+        return most
+    products = data.x.values().numel() * posterior.mean.shape[-1]
+    return min(most, max(fewest, _ELBO_PRODUCTS // max(products, 1)))

@@ -1,0 +1,104 @@
+"""What every inference method is: settings, whose ``fit`` turns a model and data into a :class:`Fit`."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.fit import Fit, check_init
+from custom_inference.core.isolation import keeps_modes
+from custom_inference.core.local_inference import Local
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.model import require_model
+from ppl_models.data.row_blocks import RowBlocks
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a call of ``fit`` says beside the model and the data; ``init`` as it was given."""
+
+    seed: int
+    init: Fit | Mapping[str, Tensor] | None
+    progress: bool
+    dtype: torch.dtype
+    device: Any
+
+    def start(self, model: Model) -> dict[str, Tensor] | None:
+        """Starting values of the globals, checked."""
+        return check_init(model, self.init)
+
+
+class Method(abc.ABC):
+    """An inference method. Subclasses are frozen dataclasses of settings that implement ``_fit``.
+
+    ``local_posterior(model, params, data)``, where a method has one, gives its posterior of the locals at given
+    globals.
+    """
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """What fits and tables call the method."""
+
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        del model
+        return False
+
+    @keeps_modes
+    def fit(
+        self,
+        model: Model,
+        data: Any,
+        *,
+        mask: Any = None,
+        seed: int = 0,
+        device: Any = None,
+        dtype: torch.dtype = torch.float64,
+        init: Fit | Mapping[str, Tensor] | None = None,
+        progress: bool = True,
+        **others: Any,
+    ) -> Fit:
+        """Fit the model to data in any of the forms that its ``prepare`` takes.
+
+        mask: True = observed. init: values of the globals to start from, a fit or a mapping. others: what the model
+        observes or conditions on beside x, by the names of its sites. Ctrl-C ends the fit with the best state so far.
+
+        Raises
+        ------
+        ModelError, DataError: no model, data that do not suit it. MethodError: a model that the method does not take.
+        """
+        require_model(model)
+        call, begin = Call(seed, init, progress, dtype, device), time.perf_counter()
+        self.check(model)
+        if isinstance(data, RowBlocks):
+            fit = self._fit_blocks(model, data, mask, call)
+        else:
+            checked = model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
+            model.check_for_fitting(checked)
+            fit = self._fit(model, checked, call)
+        fit.details["seconds"] = round(time.perf_counter() - begin, 3)
+        return fit
+
+    def check(self, model: Model) -> None:
+        """Refuse a model before anything is computed; by default every model is taken."""
+        del model
+
+    @abc.abstractmethod
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        """The fit to validated data."""
+
+    def _fit_blocks(self, model: Model, source: RowBlocks, mask: Any, call: Call) -> Fit:
+        """The fit to rows that are read from a source block by block."""
+        model.prepare(source, mask=mask)  # says what takes such rows
+        raise MethodError(f"{self.name} does not read rows block by block; use VariationalEM")
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """The method's posterior of the locals at given globals, and its bound on log p(x_n | params)."""
+        raise MethodError(f"{self.name} has no posterior of the locals at given globals")

@@ -1,0 +1,101 @@
+"""What the suite knows of each model beside its program: one record a model, looked up by type.
+
+A subclass has the record of its nearest ancestor exactly when it overrides nothing that the program, its sites or its
+data come from; otherwise an engine derived for another program would be run, and the generic methods serve instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from custom_inference.core.engine import Engine
+from custom_inference.families import ROOMS
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
+
+#: Exact EM is the default of models of binary codes up to so many bits.
+EXACT_EM_UP_TO = 10
+#: What a subclass may override and keep its ancestor's record: how it is described, its default values, its examples.
+_HARMLESS = {"default_priors", "example", "for_data", "summary", "check_for_fitting", "num_parameters", "_abc_impl"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """The record of one model.
+
+    engines: name -> closed-form engine; "exact" where its bound is the evidence. The first after "exact" serves where
+        the exact sum is not feasible.
+    default: the engine that ``fit(model, x)`` uses: its name, or a rule that gives it from the model and its data
+        (None: unknown so far).
+    sampler: makes the sampler of ``CollapsedGibbs``.
+    guides: name -> Pyro guide (settings) of this model alone, for ``SVI(guide=name)``.
+    methods: name -> method of this model alone, for ``fit(method=name)``.
+    """
+
+    model: type[Model]
+    engines: Mapping[str, Callable[..., Engine]] = field(default_factory=dict)
+    default: str | Callable[[Any, Data | None], str] | None = None
+    sampler: Callable[[], Any] | None = None
+    guides: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+_REGISTERED: dict[type[Model], Family] = {}
+
+
+def register(family: Family) -> None:
+    """Make the record of a model of one's own known."""
+    _REGISTERED[family.model] = family
+
+
+def family_of(model: Model) -> Family:
+    """The record of a model: an empty one where there is none."""
+    return _family(type(model.summed_out))
+
+
+def _family(kind: type[Model]) -> Family:
+    for place, ancestor in enumerate(kind.__mro__):
+        found = _record(ancestor)
+        if found is not None:
+            below = kind.__mro__[:place]
+            return found if not any(_overrides(one, ancestor) for one in below) else Family(model=kind)
+    return Family(model=kind)
+
+
+def _record(kind: type) -> Family | None:
+    if kind in _REGISTERED:
+        return _REGISTERED[kind]
+    if kind.__module__.partition(".")[0] != "ppl_models" or kind.__name__ not in ROOMS:
+        return None
+    return _room(ROOMS[kind.__name__]).get(kind)
+
+
+@functools.cache
+def _room(name: str) -> dict[type[Model], Family]:
+    """The records of a room. Loaded by name: rooms import this module, and loading one takes time."""
+    return {one.model: one for one in importlib.import_module(f"custom_inference.families.{name}").FAMILIES}
+
+
+def _overrides(kind: type, ancestor: type) -> bool:
+    """Whether a class redefines what it inherits, beside what is harmless."""
+    inherited = {name for name in vars(kind) if any(name in vars(base) for base in ancestor.__mro__[:-1])}
+    return any(name == "__call__" or not name.startswith("__") for name in inherited - _HARMLESS)
+
+
+def engines_of(model: Model) -> Mapping[str, Callable[..., Engine]]:
+    """Name -> closed-form engine, for the models that have such."""
+    return family_of(model).engines
+
+
+def engine_for(model: Model, name: str, **settings: Any) -> Engine:
+    """The engine of a model, by its name."""
+    engines = engines_of(model)
+    if not engines:
+        raise MethodError(f"{type(model).__name__} has no closed-form engine; use Exact, SVI or NUTS")
+    if name not in engines:
+        raise MethodError(unknown_name(f"engine of {type(model).__name__}", name, engines))
+    return engines[name](**settings).for_model(model)

@@ -1,0 +1,158 @@
+"""What every inference method returns, without its faces: parameters, posteriors, scores of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.local_inference import Local, LocalSolver, bounds_of, log_likelihood, solve_local
+from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
+from ppl_models import Data, Model
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What was learned, and how it went.
+
+    model: the model that was fitted (its number of components may be smaller than a start's: see ``details``).
+    params: global site -> tensor: the point estimate, or the posterior mean where ``draws`` holds a posterior.
+        Methods that estimate the locals as points (an aspect model's memberships) report these here too, (N, ...);
+        fits of graphs always: the most probable ``block`` of each node (N,), the mean ``membership`` (N, K).
+    elbo: (T,) objective per iteration: the bound summed over the rows plus the log prior of the globals.
+    bound_name: what the objective bounds with: "exact" (exact), "factorized", "mean_field", "truncated", ...;
+        "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
+    status: in plain language, how the fit ended and how many restarts agreed.
+    global_posterior: global site -> its approximate posterior, from methods that have one (variational Bayes);
+        ``params`` holds its mean.
+    draws: global site -> (chain, draw, ...) posterior draws, from methods that have them.
+    details: what else the method has to report (JSON-able).
+    """
+
+    model: Model
+    params: dict[str, Tensor]
+    elbo: Tensor
+    bound_name: str
+    status: str
+    method: str
+    data: Data
+    seed: int
+    local: Local | None = None
+    solver: LocalSolver | None = None
+    global_posterior: dict[str, ContinuousPosterior] = field(default_factory=dict)
+    draws: dict[str, Tensor] | None = None
+    sample_stats: dict[str, Tensor] = field(default_factory=dict)
+    guide: Any = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shape = ", ".join(f"{k} = {v}" for k, v in self.model.settings().items())
+        last = f"{float(self.elbo[-1]):.2f}" if len(self.elbo) else "none"
+        unit = "nodes" if self.model.is_graph else "rows"
+        return (
+            f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method}\n"
+            f"  objective ({self.bound_name}): {last}\n  status: {self.status}"
+        )
+
+    def __post_init__(self) -> None:
+        self.model = self.model.summed_out
+        self._gather()
+        site = self.model.local_site
+        if self.model.is_graph and site not in self.params:
+            self.params[site] = self.model.local_value(self.posterior.mean)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the fit before it was done: it is the best state until then."""
+        return "interrupted" in self.status
+
+    def _gather(self) -> None:
+        """A fit is where its data are: what samplers and node sweeps computed on the CPU moves there."""
+        device = self.data.x.device
+        self.params = {site: value.to(device) for site, value in self.params.items()}
+        self.global_posterior = {site: posterior.to(device) for site, posterior in self.global_posterior.items()}
+        if self.draws is not None:
+            self.draws = {site: value.to(device) for site, value in self.draws.items()}
+        if self.local is not None:
+            self.local = self.local.to(device)
+
+    # ----- local latents ----------------------------------------------------------------------------------
+
+    @property
+    def posterior(self) -> LocalPosterior:
+        """The method's own posterior over the local latents of the training rows."""
+        if self.local is None:
+            self.local = self._solve(self.data, None)
+        return self.local.posterior
+
+    @property
+    def globals(self) -> dict[str, Tensor]:
+        """The global sites among ``params``."""
+        return {site: self.params[site] for site in self.model.global_sites}
+
+    @property
+    def coords(self) -> dict[str, list[Any]]:
+        """Labels of the axes: those of the data, and numbers for the components."""
+        names = {axis: size for site, axes in self.model.dims.items() for axis, size in self._axis_sizes(site, axes)}
+        labels = {self.model.row_axis: "row", self.model.feature_axis: "feature"}
+        return {axis: self.data.coords.get(labels.get(axis, axis), list(range(size))) for axis, size in names.items()}
+
+    def _axis_sizes(self, site: str, axes: tuple[str, ...]) -> list[tuple[str, int]]:
+        shape = self.model.shapes.get(site)
+        if shape is None:
+            sizes = {self.model.row_axis: len(self.data), self.model.feature_axis: self.data.num_features}
+            return [(axis, sizes[axis]) for axis in axes if axis in sizes]
+        return list(zip(axes, shape, strict=True))
+
+    def as_data(self, x: Any, mask: Any = None) -> Data:
+        """Further data for the fitted model, validated."""
+        like = next(iter(self.globals.values()))
+        return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device)
+
+    def _solve(self, data: Data, bound: str | None) -> Local:
+        return solve_local(self.model, self.globals, data, bound=bound, fallback=self.solver, seed=self.seed)
+
+    def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None) -> Local:
+        """Posterior of the local latents of ``x`` (the training rows by default) and its bound on log p(x_n).
+
+        bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own,
+            and the fit's own too where that estimates the locals as points ("map").
+        """
+        data = self.data if x is None else self.as_data(x, mask)
+        return self._solve(data, bound)
+
+    def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None) -> Tensor:
+        """Posterior means of the local latents, (N, K); see :meth:`local_posterior`."""
+        return self.local_posterior(x, mask=mask, bound=bound).posterior.mean
+
+    # ----- scores -----------------------------------------------------------------------------------------
+
+    def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None) -> Tensor:
+        """log p(x_n | params), (N,): exact by default, or the named lower bound.
+
+        Raises :class:`ppl_models.CapacityError` where the exact sum is not feasible, with an estimate of the
+        memory and the list of bounds; ``MethodError`` for an unknown bound.
+        """
+        data = self.data if x is None else self.as_data(x, mask)
+        return log_likelihood(self.model, self.globals, data, bound=bound, seed=self.seed)
+
+    @cached_property
+    def evidence(self) -> Tensor:
+        """Exact log p(x_n | params) of the training rows, (N,)."""
+        return self.log_likelihood()
+
+    @property
+    def bounds(self) -> list[str]:
+        """The names that ``bound=`` takes."""
+        return bounds_of(self.model)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same fit on another device, for what is computed from it; itself where it is there already.
+
+        A Pyro guide (``guide``) stays where it is: it belongs to the optimisation, which is over.
+        """
+        moved = self.data.to(device=device)
+        return self if moved.x.device == self.data.x.device else replace(self, data=moved)

@@ -1,0 +1,268 @@
+"""What a saved fit must hold to be read as one: every part is checked against the model before it is used."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from custom_inference.core.local_inference import Local, LocalSolver
+from custom_inference.core.posteriors import POSTERIORS, LocalPosterior
+from custom_inference.core.registry import engine_for
+from custom_inference.core.store_priors import prior_from_json
+from ppl_models import MODELS, Data, FileFormatError, GraphData, Model
+from ppl_models.data import sparse as _sparse
+
+_Tensors = Mapping[str, Tensor]
+#: Rounding may take a probability this far out of its bounds, and a sum of such from 1.
+_SLACK = 1e-3
+
+
+def rebuilt(meta: Any, tensors: _Tensors) -> dict[str, Any]:
+    """The arguments of a fit, from the header and the tensors of a file.
+
+    Raises FileFormatError for parts that are missing or do not belong together; other errors of the suite, KeyError,
+    ValueError or RuntimeError for what the model and its data refuse.
+    """
+    _refuse(not isinstance(meta, dict), f"a header that is a {type(meta).__name__}")
+    for key, kind in _KINDS.items():
+        found = meta[key] if key not in _LATER else meta.get(key, _LATER[key])
+        _refuse(not isinstance(found, kind) or isinstance(found, bool), f"{key} = {_shown(found)}")
+    params = _group(tensors, "params/")
+    model = _model(meta, params, tensors)
+    data = _data(model, meta, tensors)
+    _check_params(model, params, len(data))
+    _check_draws(model, tensors, len(data))
+    elbo = tensors["elbo"]
+    _refuse(elbo.ndim != 1 or not elbo.is_floating_point(), f"an objective of shape {tuple(elbo.shape)}")
+    return {
+        "model": model,
+        "params": params,
+        "elbo": elbo,
+        "data": data,
+        "local": _local(model, meta["local"], tensors, len(data)),
+        "solver": _solver(model, meta),
+        "global_posterior": {
+            site: _posterior(kind, _group(tensors, f"global/{site}/"), _shape(model, site))
+            for site, kind in meta.get("global", {}).items()
+        },
+        "draws": _group(tensors, "draws/") or None,
+        "sample_stats": _group(tensors, "stats/"),
+        **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},
+    }
+
+
+_KINDS: dict[str, Any] = {
+    "model": str, "settings": dict, "priors": dict, "coords": dict, "graph": dict | None, "local": str | None,
+    "global": dict, "solver": str | None, "solver_settings": dict, "bound_name": str, "status": str, "method": str,
+    "seed": int, "details": dict,
+}  # fmt: skip
+#: What files of earlier versions do not have.
+_LATER: dict[str, Any] = {"graph": None, "global": {}, "solver_settings": {}}
+
+
+def _refuse(wrong: bool, problem: str) -> None:
+    if wrong:
+        raise FileFormatError(problem)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _group(tensors: _Tensors, prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+# ----- model ----------------------------------------------------------------------------------------------
+
+
+def _model(meta: dict[str, Any], params: _Tensors, tensors: _Tensors) -> Model:
+    name, settings = meta["model"], meta["settings"]
+    if name not in MODELS:
+        raise FileFormatError(f"model {name!r} is not known here; known: {', '.join(MODELS)}")
+    kind = MODELS[name]
+    known = [f.name for f in fields(kind) if f.name != "priors"]
+    wrong = [one for one in settings if one not in known]
+    _refuse(bool(wrong), f"{name} has no setting {_shown(wrong[0]) if wrong else ''}; it has {', '.join(known)}")
+    for f in fields(kind):
+        plain = {"bool": bool, "int": int, "str": str}.get(str(f.type))
+        found = settings.get(f.name, f.default)
+        _refuse(plain is not None and f.name in settings and type(found) is not plain, f"{f.name} = {_shown(found)}")
+    sizes = {size for value in tensors.values() for size in value.shape}
+    sizes |= {len(tensors["data/crow"]) - 1} if "data/crow" in tensors else set()
+    for one, value in settings.items():
+        # Before the model is made: its default priors take as much memory as its sizes ask for.
+        is_size = one.startswith("num_") or one.endswith("_size")
+        _refuse(is_size and (type(value) is not int or value not in sizes), f"{one} = {_shown(value)} of no tensor")
+    dtypes = {value.dtype for value in params.values() if value.is_floating_point()}
+    _refuse(len(dtypes) != 1, "parameters of no type of number, or of several")
+    most = max(1, sum(value.numel() for value in tensors.values()))
+    dtype = dtypes.pop()
+    priors = {site: prior_from_json(entry, dtype, most=most) for site, entry in meta["priors"].items()}
+    try:
+        return kind(**settings, priors=priors)
+    except TypeError as error:
+        raise FileFormatError(f"settings of {name}: {error}") from None
+
+
+def _shape(model: Model, site: str) -> tuple[int, ...]:
+    if site not in model.shapes:
+        raise FileFormatError(f"a posterior of the site {_shown(site)}; the model has {', '.join(model.shapes)}")
+    return model.shapes[site]
+
+
+def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
+    """Names, shapes, kinds of numbers, and that they lie where the priors have their mass."""
+    unknown = [site for site in params if site not in model.dims or site == model.observed_site]
+    _refuse(bool(unknown), f"parameters of the site {_shown(unknown[:1])}; the model has {', '.join(model.dims)}")
+    model.check_params(params)
+    for site, value in params.items():
+        if site in model.shapes:
+            _refuse(not value.is_floating_point(), f"'{site}' of {value.dtype}")
+            _refuse(not _inside(model, site, value), f"'{site}' has values that no prior allows")
+        elif value.is_floating_point():
+            _refuse(value.shape != (rows, *model.local_shape), f"'{site}' of shape {tuple(value.shape)}")
+            _refuse(not bool(torch.isfinite(value).all()), f"'{site}' has values that are not finite")
+        else:
+            blocks = model.local_shape[0]
+            _refuse(value.shape != (rows,) or bool(((value < 0) | (value >= blocks)).any()), f"'{site}' of no blocks")
+    _refuse(model.is_graph and model.local_site not in params, f"no '{model.local_site}' of the nodes")
+
+
+def _inside(model: Model, site: str, value: Tensor) -> bool:
+    """Whether values are finite and, but for rounding, in the support of the site's prior."""
+    if not bool(torch.isfinite(value).all()):
+        return False
+    support: Any = getattr(model.priors[site], "support", None)
+    if support is constraints.simplex:
+        return bool((value >= -_SLACK).all() and ((value.sum(-1) - 1).abs() <= _SLACK).all())
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    lower, upper = (getattr(support, f"{end}_bound", sign * math.inf) for end, sign in (("lower", -1), ("upper", 1)))
+    return bool((value >= torch.as_tensor(lower) - _SLACK).all() and (value <= torch.as_tensor(upper) + _SLACK).all())
+
+
+def _check_draws(model: Model, tensors: _Tensors, rows: int) -> None:
+    """(chain, draw, ...) of the model's sites."""
+    local = {model.local_site: [(rows, *model.local_shape), (rows,)]}
+    for site, value in _group(tensors, "draws/").items():
+        shapes = [model.shapes[site]] if site in model.shapes else local.get(site)
+        _refuse(shapes is None and site != "indicator", f"draws of the unknown site {_shown(site)}")
+        _refuse(shapes is not None and value.shape[2:] not in shapes, f"draws of '{site}' of shape {_shape_of(value)}")
+        _refuse(value.ndim < 2 or bool(torch.isnan(value).any()), f"draws of '{site}' that are not numbers")
+
+
+def _shape_of(value: Tensor) -> tuple[int, ...]:
+    return tuple(value.shape)
+
+
+# ----- data -----------------------------------------------------------------------------------------------
+
+
+def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
+    """The data, as the model's own door lets them in."""
+    x, graph = _x(tensors), meta.get("graph")
+    _refuse(x.ndim != 2 or not x.is_floating_point(), f"data of shape {_shape_of(x)} and {x.dtype}")
+    sizes = {"row": x.shape[0], "feature": x.shape[1]}
+    coords = {axis: [_tuple(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
+    for axis, labels in coords.items():
+        _refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")
+    _refuse((graph is not None) != model.is_graph, "a graph without its settings, or settings of a graph without one")
+    if graph is None:
+        mask = tensors.get("data/mask")
+        _refuse(mask is not None and mask.dtype != torch.bool, "a mask that is not of yes and no")
+        return model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype)
+    flags = {name: graph.get(name) for name in ("directed", "self_loops")}
+    _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {_shown(graph)}")
+    _refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")
+    hidden = tensors.get("data/hidden")
+    if hidden is not None:
+        _check_hidden(hidden, x, **flags)
+    return model.prepare(GraphData(x=x, hidden=hidden, coords=coords, **flags), dtype=x.dtype)
+
+
+def _x(tensors: _Tensors) -> Tensor:
+    if "data/x" in tensors:
+        return tensors["data/x"]
+    crow, column, values, size = (tensors[f"data/{part}"] for part in ("crow", "column", "values", "size"))
+    _refuse(size.shape != (2,) or size.is_floating_point(), f"a size of shape {_shape_of(size)}")
+    return _sparse.tensor(crow, column, values, size=(int(size[0]), int(size[1])), check=True)
+
+
+def _check_hidden(hidden: Tensor, x: Tensor, *, directed: bool, self_loops: bool) -> None:
+    """Hidden dyads in their order, none of them with an edge."""
+    size = x.shape[0]
+    fits = hidden.ndim == 2 and len(hidden) == 2 and hidden.dtype == torch.int64
+    _refuse(not fits or bool(((hidden < 0) | (hidden >= size)).any()), "hidden dyads of other nodes")
+    low, high = hidden
+    key = low * size + high
+    ordered = bool((key.diff() > 0).all()) and (directed or bool((low <= high).all()))
+    _refuse(not ordered or (not self_loops and bool((low == high).any())), "hidden dyads out of order")
+    edges = bool(_sparse.entries(x, low, high).any() or (not directed and _sparse.entries(x, high, low).any()))
+    _refuse(edges, "an edge at a hidden dyad")
+
+
+def _tuple(value: Any) -> Any:
+    """What JSON made a list of, as it was."""
+    return tuple(_tuple(one) for one in value) if isinstance(value, list) else value
+
+
+# ----- posteriors -----------------------------------------------------------------------------------------
+
+
+def _local(model: Model, kind: str | None, tensors: _Tensors, rows: int) -> Local | None:
+    if kind is None:
+        return None
+    parts = _group(tensors, "local/")
+    bound = parts.pop("bound")
+    _refuse(bound.shape not in ((rows,), (1,)) or not bound.is_floating_point(), f"bounds of shape {_shape_of(bound)}")
+    return Local(_posterior(kind, parts, (rows, *model.local_shape)), bound)
+
+
+def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> Any:
+    """A posterior of this kind, whose mean has this shape."""
+    if not isinstance(kind, str) or kind not in POSTERIORS:
+        raise FileFormatError(f"a posterior of the unknown kind {_shown(kind)}; known: {', '.join(POSTERIORS)}")
+    layout = POSTERIORS[kind].layout
+    _refuse(set(parts) != set(layout), f"a {kind} of {sorted(parts)}, expected {sorted(layout)}")
+    shapes = {name: _shape_of(value) for name, value in parts.items()}
+    choices = itertools.product(*(layout[name].split("|") for name in parts))
+    fits = any(_fits(dict(zip(parts, choice, strict=True)), shapes, shape) for choice in choices)
+    _refuse(not fits, f"a {kind} of the shapes {shapes} for means of shape {shape}")
+    if "num_blocks" in parts:  # it says how much memory the means take
+        _refuse(int(parts["num_blocks"]) != shape[-1], f"{int(parts['num_blocks'])} blocks, expected {shape[-1]}")
+    made: LocalPosterior = POSTERIORS[kind](**parts)
+    _refuse(not bool(torch.isfinite(made.mean).all()), f"a {kind} whose means are not finite")
+    return made
+
+
+def _fits(layout: dict[str, str], shapes: dict[str, tuple[int, ...]], mean: tuple[int, ...]) -> bool:
+    """Whether the shapes are those of a layout (see ``LocalPosterior.layout``)."""
+    sizes = {"n": mean[0], "k": mean[-1]} if mean else {}
+    for name, letters in layout.items():
+        before, star, after = letters.partition("*")
+        expected = [*before, *mean, *after] if star else list(before)
+        if len(expected) != len(shapes[name]):
+            return False
+        for axis, size in zip(expected, shapes[name], strict=True):
+            if (sizes.setdefault(axis, size) if isinstance(axis, str) else axis) != size:
+                return False
+    return True
+
+
+def _solver(model: Model, meta: dict[str, Any]) -> LocalSolver | None:
+    if meta["solver"] is None:
+        return None
+    settings = {key: _tuple(value) for key, value in meta.get("solver_settings", {}).items()}
+    try:
+        return LocalSolver(steps=engine_for(model, meta["solver"], **settings))
+    except TypeError as error:
+        raise FileFormatError(f"settings of the bound {_shown(meta['solver'])}: {error}") from None

@@ -1,0 +1,169 @@
+"""Estimates of the evidence log p(w | topics) of documents, unbiased for p(w | topics).
+
+Wallach, Murray, Salakhutdinov & Mimno, *Evaluation methods for topic models*, ICML 2009. With topics b and the prior
+Dirichlet(alpha) of the proportions pi, p(w) = int prod_v (sum_k pi_k b_kv)^n_v Dir(pi; alpha) d pi.
+
+Importance sampling. p(w) = E_q[p(w | pi) Dir(pi; alpha) / q(pi)]. With q = Dir(alpha): the prior as proposal. With
+Dir(alpha + c), c the expected numbers of tokens from each topic, draws lie where the document puts them, but the ratio
+grows like pi_k^(-c_k) as pi_k -> 0, and has no variance where other topics explain the tokens too. Hence the mixture
+
+    q = (1 - e) Dir(alpha + c) + e Dir(alpha),        weights p(w | pi) / [(1 - e) r(pi) + e] <= p(w | pi) / e,
+
+r(pi) = Dir(pi; alpha + c) / Dir(pi; alpha), a share e of the draws from the prior.
+
+Left to right. p(w) = prod_l p(w_l | w_<l) (their section 3.6). Each particle holds topics z_<l; for the next token they
+are (1) resampled by Gibbs sweeps, which leave p(z_<l | w_<l) as it is; (2) weighted by p(w_l | z_<l) = sum_k b_{k,w_l}
+(alpha_k + n_k) / (sum alpha + l - 1); (3) continued by z_l ~ p(z_l | z_<l, w_l). If weights are proper for
+p(z_<l | w_<l), they are so for p(z_<=l | w_<=l) afterwards, with normaliser p(w_<=l). Averaging over particles in each
+factor, as printed there, is unbiased only where particles are also drawn anew by their weights; so they are
+(systematically, when fewer than half of them count), and the product of the factors' weighted means is the estimate.
+
+Annealed importance sampling (Neal, *Statistics and Computing* 11, 2001; their section 3.3). From z ~ p(z) through
+p_s(z) ~ p(w | z)^t_s p(z), t_0 = 0 .. t_S = 1, by Gibbs sweeps; the weight prod_s p(w | z_{s-1})^(t_s - t_{s-1}) has
+mean p(w). Topics that exclude a word are left out of the first draw, token by token, and its weight is their share:
+otherwise a single such token would make the weight 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_inference.families.common.documents import DocumentRows
+from ppl_models.data import sparse as _sparse
+
+Array = NDArray[np.float64]
+
+#: Documents in one call of the compiled samplers: between calls there is time for an interrupt.
+_BATCH = 64
+
+
+class Estimate(NamedTuple):
+    """log of the estimate of p(w), (N,), and its standard error (N,), NaN where it is not known."""
+
+    log_mean: Tensor
+    standard_error: Tensor
+
+    @classmethod
+    def of(cls, log_weight: Array) -> Estimate:
+        """From log weights (N, R): log of their mean, with the error sd(w) / (sqrt(R) mean(w))."""
+        top = log_weight.max(1, keepdims=True)
+        top = np.where(np.isfinite(top), top, 0.0)
+        weight = np.exp(log_weight - top)
+        mean, count = weight.mean(1), log_weight.shape[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread = weight.std(1, ddof=1) / (mean * count**0.5) if count > 1 else np.full(len(mean), np.nan)
+            return cls(torch.as_tensor(np.log(mean) + top[:, 0]), torch.as_tensor(spread))
+
+
+# ----- importance sampling --------------------------------------------------------------------------------
+
+
+def importance(
+    topic: Tensor, alpha: Tensor, rows: DocumentRows, expected: Tensor, *, samples: int, from_prior: float, seed: int
+) -> Estimate:
+    """expected: c (N, K). from_prior: e, the share of the draws that come from the prior."""
+    rng, found = np.random.default_rng(seed), np.zeros((len(rows), samples))
+    split = samples if from_prior >= 1 else min(max(1, round(from_prior * samples)), samples - 1)
+    counts, words, prior = _sparse.to_scipy(rows.counts), _words_first(topic), alpha.cpu().double().numpy()
+    # One document at a time: its draws by its words are a matrix product large enough.
+    for i, c in enumerate(expected.cpu().double().numpy()):
+        stored = slice(counts.indptr[i], counts.indptr[i + 1])
+        seen, count = words[counts.indices[stored]].T, counts.data[stored].astype(float)
+        found[i] = _weights(seen, count, prior, c, samples, split, rng)
+    return Estimate.of(found)
+
+
+def _weights(
+    seen: Array, count: Array, prior: Array, expected: Array, samples: int, split: int, rng: np.random.Generator
+) -> Array:
+    """log weights (samples,) of one document: seen (K, M) are its words' probabilities, count (M,) their counts."""
+    proposal = prior + expected
+    concentration = np.concatenate([np.tile(prior, (split, 1)), np.tile(proposal, (samples - split, 1))])
+    log_pi = _log_dirichlet(concentration, rng)
+    with np.errstate(divide="ignore"):
+        likelihood = np.log(np.exp(log_pi) @ seen) @ count
+    if split == samples:
+        return likelihood
+    share = split / samples
+    ratio = _log_norm(prior) - _log_norm(proposal) + log_pi @ expected
+    return likelihood - np.logaddexp(np.log1p(-share) + ratio, np.log(share))
+
+
+def _log_dirichlet(concentration: Array, rng: np.random.Generator) -> Array:
+    """log of draws of Dirichlet(concentration): in logs, as small concentrations give shares below 1e-300.
+
+    Gamma(a) = Gamma(a + 1) U^(1 / a).
+    """
+    log_uniform = np.log1p(-rng.random(concentration.shape))
+    log_gamma = np.log(rng.standard_gamma(concentration + 1)) + log_uniform / concentration
+    return log_gamma - np.logaddexp.reduce(log_gamma, axis=1, keepdims=True)
+
+
+def _log_norm(concentration: Array) -> float:
+    from scipy.special import gammaln
+
+    return float(gammaln(concentration).sum() - gammaln(concentration.sum()))
+
+
+# ----- Gibbs ----------------------------------------------------------------------------------------------
+
+
+def left_to_right(
+    topic: Tensor, alpha: Tensor, rows: DocumentRows, *, particles: int, sweeps: int, runs: int, seed: int
+) -> Estimate:
+    """Mean over ``runs`` particle filters, whose spread is the standard error. Tokens come in a random order."""
+    from custom_inference.documents.kernels import filter_documents
+
+    words, prior = _words_first(topic), alpha.cpu().double().numpy()
+    found = []
+    for run_seed, rng in _streams(seed, runs):
+        word, start = shuffled_tokens(rows, rng)
+        seeds = run_seed.integers(0, 2**63, len(rows)).astype(np.uint64)
+        parts = [
+            filter_documents(word, start[i : i + _BATCH + 1], words, prior, particles, sweeps, seeds[i : i + _BATCH])
+            for i in range(0, len(rows), _BATCH)
+        ]
+        found.append(np.concatenate(parts))
+    return Estimate.of(np.stack(found, 1))
+
+
+def annealed(
+    topic: Tensor, alpha: Tensor, rows: DocumentRows, *, temperatures: int, chains: int, seed: int
+) -> Estimate:
+    """``temperatures`` steps from the prior to the posterior, evenly spaced."""
+    from custom_inference.documents.kernels import anneal_documents
+
+    words, prior = _words_first(topic), alpha.cpu().double().numpy()
+    ((run_seed, rng),) = _streams(seed, 1)
+    word, start = shuffled_tokens(rows, rng)
+    seeds = run_seed.integers(0, 2**63, len(rows)).astype(np.uint64)
+    powers = np.linspace(0, 1, temperatures + 1)
+    parts = [
+        anneal_documents(word, start[i : i + _BATCH + 1], words, prior, powers, chains, seeds[i : i + _BATCH])
+        for i in range(0, len(rows), _BATCH)
+    ]
+    return Estimate.of(np.concatenate(parts))
+
+
+def _words_first(topic: Tensor) -> Array:
+    return np.ascontiguousarray(topic.T.cpu().double().numpy())
+
+
+def _streams(seed: int, runs: int) -> list[tuple[np.random.Generator, np.random.Generator]]:
+    """For each run random numbers for the seeds of the documents, and others for the order of their tokens."""
+    sequences = np.random.SeedSequence(seed).spawn(2 * runs)
+    made = [np.random.default_rng(sequence) for sequence in sequences]
+    return list(zip(made[::2], made[1::2], strict=True))
+
+
+def shuffled_tokens(rows: DocumentRows, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The words (T,) of the tokens, document by document, in a random order in each; where each begins, (N + 1,)."""
+    row, word = (part.cpu().numpy() for part in rows.tokens())
+    word = word[np.lexsort((rng.random(len(word)), row))]
+    start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
+    return word.astype(np.int64), start.astype(np.int64)

@@ -1,0 +1,220 @@
+"""Accelerations of any EM-like map F: extrapolations that the driver takes back where they lower the objective.
+
+SQUAREM (Varadhan & Roland, Scandinavian J. of Statistics 35, 2008): with theta_1 = F(theta_0), theta_2 = F(theta_1),
+r = theta_1 - theta_0 and v = (theta_2 - theta_1) - r, scheme S3 leaps after every second step to
+
+    theta' = theta_0 + 2 t r + t^2 v,      t = |r| / |v|         (alpha = -t in the R package SQUAREM; t = 1 is theta_2)
+
+Anderson (J. ACM 12, 1965; as a quasi-Newton method in Zhou, Alexander & Lange, Statistics and Computing 21, 2011): from
+the last few steps f_i = F(theta_i) - theta_i leaps after every step to F(theta) - dF gamma, where gamma is the least
+squares solution of df gamma = f, and df and dF hold the differences of successive f_i and F(theta_i).
+
+The driver takes a leap only where the objective there is no lower than at the point before, and else goes on from the
+plain step, so that the objective never falls. An accepted leap costs no evaluation of its own.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections import deque
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from custom_inference.core.engine import Engine, Params
+from custom_inference.families.common.beta import FLOOR
+from ppl_models import MethodError, Model
+from ppl_models.core.errors import unknown_name
+from ppl_models.core.priors import support_of
+
+#: What one iteration maps: parameters, and the locals that warm-start the next E step.
+State = tuple[Params, dict[str, Tensor]]
+
+
+class Accelerator(abc.ABC):
+    """Leaps for one run. Locals other than ``Engine.extrapolated`` are carried over from the plain step as they are."""
+
+    def __init__(self, steps: Engine, model: Model):
+        self.steps, self.model = steps, model
+        self._common = 0
+
+    @abc.abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """What was learned of the run so far, for :meth:`restore` to go on from."""
+
+    @abc.abstractmethod
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what :meth:`state` gave."""
+
+    def leap(self, current: tuple[Params, dict[str, Tensor] | None], following: State) -> State | None:
+        """Where to go instead of ``following``, the map's value at ``current``; None while too little is known."""
+        params, locals_ = current
+        if locals_ is None and self.steps.extrapolated:
+            return None  # the very first E step had no locals to start from
+        self._common = sum(value.numel() for value in params.values())
+        moved = self._extrapolated(self._flat((params, locals_ or {})), self._flat(following))
+        if moved is None or self.steps.pool.count(float((~torch.isfinite(moved)).sum())):
+            return None
+        params, locals_ = self._shaped(moved, following)
+        if not self.steps.integrates_globals:  # else the parameters are those of posteriors, no values of the sites
+            params = into_support(self.model, params, following[0])
+        return self.steps.project(params, locals_)
+
+    @abc.abstractmethod
+    def judge(self, accepted: bool) -> None:
+        """Tell how the last leap went."""
+
+    @abc.abstractmethod
+    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+        """The leap from flat states."""
+
+    def _products(self, left: Tensor, right: Tensor) -> Tensor:
+        """left' right of flat states: every process has all of the parameters, and its own rows' locals."""
+        if self.steps.pool.size == 1:
+            return _product(left, right)
+        own = _product(left[self._common :], right[self._common :])
+        return _product(left[: self._common], right[: self._common]) + self.steps.pool.total(own)[0]
+
+    def _norm(self, flat: Tensor) -> float:
+        return float(flat.norm() if self.steps.pool.size == 1 else self._products(flat, flat).sqrt())
+
+    def _names(self, state: State) -> tuple[list[str], list[str]]:
+        return list(state[0]), [name for name in self.steps.extrapolated if name in state[1]]
+
+    def _flat(self, state: State) -> Tensor:
+        parts = [part[name].flatten() for part, names in zip(state, self._names(state), strict=True) for name in names]
+        return torch.cat(parts)
+
+    def _shaped(self, flat: Tensor, like: State) -> State:
+        filled, start = ({**like[0]}, {**like[1]}), 0
+        for part, names in zip(filled, self._names(like), strict=True):
+            for name in names:
+                size = part[name].numel()
+                part[name] = flat[start : start + size].view_as(part[name])
+                start += size
+        return filled
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    return left @ right if left.ndim == 1 else left.T @ right
+
+
+class Squarem(Accelerator):
+    """``longest`` bounds t; it grows by a factor where a leap of that length succeeds, and shrinks where it fails."""
+
+    _FACTOR = 4.0
+
+    def __init__(self, steps: Engine, model: Model):
+        super().__init__(steps, model)
+        self.longest, self._reached = self._FACTOR, False
+        self._points: list[Tensor] = []
+
+    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+        self._points.append(current)
+        if len(self._points) < 2:
+            return None
+        (first, second), self._points = self._points, []
+        r = second - first
+        v = following - second - r
+        bend = self._norm(v)
+        length = self._norm(r) / bend if bend > 0 else 0.0
+        if not length > 1:
+            return None
+        self._reached = length >= self.longest
+        length = min(length, self.longest)
+        return first + 2 * length * r + length**2 * v
+
+    def state(self) -> dict[str, Tensor]:
+        settings = torch.tensor([self.longest, float(self._reached)], dtype=torch.float64)
+        return {"settings": settings, **({"point": self._points[0]} if self._points else {})}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.longest, self._reached = float(state["settings"][0]), bool(state["settings"][1])
+        self._points = [state["point"]] if "point" in state else []
+
+    def judge(self, accepted: bool) -> None:
+        if accepted and self._reached:
+            self.longest *= self._FACTOR
+        if not accepted:
+            self.longest = max(self._FACTOR, self.longest / self._FACTOR)
+
+
+class Anderson(Accelerator):
+    """Keeps the last ``_WINDOW`` differences, fewer where they would take more than ``_MAX_BYTES``."""
+
+    _WINDOW = 6
+    _MAX_BYTES = 2**30
+
+    def __init__(self, steps: Engine, model: Model):
+        super().__init__(steps, model)
+        self._values: deque[Tensor] = deque()
+        self._changes: deque[Tensor] = deque()
+
+    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+        self._values.append(following)
+        self._changes.append(following - current)
+        rows = self.steps.pool.count(following.numel() - self._common)
+        bytes_a_step = int(4 * (self._common + rows) * following.element_size())
+        window = max(1, min(self._WINDOW, self._MAX_BYTES // bytes_a_step))
+        while len(self._values) > window + 1:
+            self._values.popleft()
+            self._changes.popleft()
+        if len(self._values) < 2:
+            return None
+        changes = torch.stack(list(self._changes), 1).diff(dim=1)
+        values = torch.stack(list(self._values), 1).diff(dim=1)
+        # Differences that have become alike are dropped by the ridge, at rounding's scale.
+        gram = self._products(changes, changes).double()
+        gram.diagonal().add_(torch.finfo(changes.dtype).eps * gram.diagonal().max() + 1e-300)
+        gamma = torch.linalg.solve_ex(gram, self._products(changes, self._changes[-1]).double())[0]
+        return following - values @ gamma.to(values)
+
+    def state(self) -> dict[str, Tensor]:
+        if not self._values:
+            return {}
+        return {"values": torch.stack(list(self._values)), "changes": torch.stack(list(self._changes))}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self._values, self._changes = (deque(state.get(name, ())) for name in ("values", "changes"))
+
+    def judge(self, accepted: bool) -> None:
+        if not accepted:
+            self._values.clear()
+            self._changes.clear()
+
+
+#: What ``accelerate`` takes, beside None.
+ACCELERATIONS: dict[str, type[Accelerator]] = {"squarem": Squarem, "anderson": Anderson}
+
+
+def accelerator(name: str | None, steps: Engine, model: Model) -> Accelerator | None:
+    """The named acceleration of one run; None for None."""
+    if name is None:
+        return None
+    if name not in ACCELERATIONS:
+        raise MethodError(unknown_name("acceleration", name, ACCELERATIONS))
+    return ACCELERATIONS[name](steps, model)
+
+
+def into_support(model: Model, params: Params, reached: Params) -> Params:
+    """Globals back inside the support of their priors: clamped into intervals, renormalised onto simplices.
+
+    No closer to the edge than steps with closed forms keep their probabilities, ``FLOOR``, or than the map itself came
+    in ``reached``.
+    """
+    return {site: _inside(model.priors[site], value, reached[site]) for site, value in params.items()}
+
+
+def _inside(prior: Any, value: Tensor, reached: Tensor) -> Tensor:
+    support = support_of(prior)
+    if support is constraints.simplex:
+        inside = torch.maximum(value, reached.clamp(max=FLOOR))
+        return inside / inside.sum(-1, keepdim=True)
+    lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if lower is not None:
+        value = torch.maximum(value, reached.clamp(max=torch.as_tensor(lower).to(value) + FLOOR))
+    if upper is not None:
+        value = torch.minimum(value, reached.clamp(min=torch.as_tensor(upper).to(value) - FLOOR))
+    return value

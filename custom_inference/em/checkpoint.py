@@ -1,0 +1,250 @@
+"""Checkpoints: where a run is, on disk, so that the same call goes on from there and ends where it would have ended.
+
+One safetensors file with JSON in its header, replaced at once, so that a crash while it is written leaves the old one.
+Several processes write one file each for what is of their own rows, named by the iteration, and then the first of them
+writes the main file, which names that iteration: until then the old ones count.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from torch.distributions import Distribution, Transform
+
+from custom_inference.core.process_group import ALONE, Pool
+from custom_inference.core.settings import require_whole
+from custom_inference.core.tensor_files import digest, write_tensors
+from custom_inference.em.loop import Position
+from ppl_models import Data, FileFormatError, MethodError, Model
+
+FORMAT = "ppl-models checkpoint 1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """Where a fit keeps its state, and how often.
+
+    path: a file; where it holds a checkpoint of the very same problem (model, priors, method, seed, data), the fit goes
+        on from it; another problem's is refused. every: iterations (or passes of minibatches) between two writings.
+    """
+
+    path: str | Path
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        require_whole("every", self.every)
+        if not isinstance(self.path, str | PathLike):
+            raise MethodError(f"checkpoint = {self.path!r}, expected the path of a file, or a Checkpoint")
+        if Path(self.path).is_dir():
+            raise MethodError(f"checkpoint = {str(self.path)!r} is a folder, expected the path of a file")
+
+    @classmethod
+    def of(cls, given: str | Path | Checkpoint | None) -> Checkpoint | None:
+        return given if given is None or isinstance(given, Checkpoint) else cls(path=given)
+
+
+@dataclass
+class Keeper:
+    """Writes and reads the checkpoints of one fit.
+
+    problem: what the fit is of, JSON-able; data: the checksum of its rows. generator: whose state is kept too.
+    details: what the search found, kept from the first checkpoint on. kept: is told of every position that was written.
+    """
+
+    settings: Checkpoint
+    problem: dict[str, Any]
+    data: Tensor
+    generator: torch.Generator
+    pool: Pool = ALONE
+    details: dict[str, Any] = field(default_factory=dict)
+    kept: Callable[[Position], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.path = Path(self.settings.path)
+        [total] = self.pool.total(self.data)
+        # The number of processes first: the places of rows, by which data are told, are those in a process's part.
+        self.problem = {**self.problem, "processes": self.pool.size, "data": [int(part) for part in total]}
+
+    # ----- writing ------------------------------------------------------------------------------------------------
+
+    def watch(self, at: Position) -> None:
+        """Keeps every ``settings.every``-th position; what ``run_em`` calls."""
+        if len(at.trace) % self.settings.every == 0:
+            self.keep(at)
+
+    def keep(self, at: Position) -> None:
+        """Write the position, and in the main file how to find it."""
+        tensors = {f"state/{name}": value for name, value in _flat("state", at.state).items()}
+        tensors |= {f"fallback/{name}": value for name, value in _flat("fallback", at.fallback).items()}
+        tensors |= {f"leaper/{name}": value for name, value in at.leaper.items()}
+        tensors["generator"] = self.generator.get_state()
+        about = {"trace": at.trace, "still": at.still, "evaluations": at.evaluations, "details": self.details}
+        has_locals = [at.state[1] is not None, at.fallback is not None and at.fallback[1] is not None]
+        about |= {"problem": self.problem, "has_locals": has_locals, "sites": list(at.state[0])}
+        if self.pool.size > 1:
+            write_tensors(self._own(len(at.trace)), tensors, _header("{}", tensors))
+            self.pool.wait()  # all have written theirs before the main file says so
+            tensors = {}
+        if self.pool.rank == 0:
+            write_tensors(self.path, tensors, _header(json.dumps(about), tensors))
+        self.pool.wait()  # and the main file says so before the old ones go
+        if self.kept is not None:
+            self.kept(at)
+        if self.pool.size > 1:
+            for old in self.path.parent.glob(f"{self.path.name}.*.{self.pool.rank}-of-{self.pool.size}"):
+                if old != self._own(len(at.trace)):
+                    old.unlink(missing_ok=True)
+
+    def _own(self, iteration: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{iteration}.{self.pool.rank}-of-{self.pool.size}")
+
+    # ----- reading ------------------------------------------------------------------------------------------------
+
+    def resumed(self, like: Tensor) -> Position | None:
+        """The position that the file holds, and the generator set to where it was; None where there is no file.
+
+        Raises
+        ------
+        FileFormatError: a file that is no checkpoint. MethodError: one of another problem.
+        """
+        found = self.pool.from_first(lambda: _read(self.path) if self.path.exists() else None)
+        if found is None:
+            return None
+        tensors, about = found
+        for name, value in self.problem.items():
+            if about["problem"].get(name) != value:
+                raise MethodError(
+                    f"{self.path} is a checkpoint of another problem: {name} was {about['problem'].get(name)!r}, now "
+                    f"{value!r}; give another path, or remove the file"
+                )
+        if self.pool.size > 1:
+            own = self._own(len(about["trace"]))
+            if self.pool.count(float(not own.exists())):
+                raise FileFormatError(
+                    f"{self.path}: the part of some process is not there ({own.name}, or that of another one); it is "
+                    "written beside the file, in a folder that every machine has to see"
+                )
+            tensors, _ = _read(own)
+        self.generator.set_state(tensors.pop("generator"))
+        self.details.update(about["details"])
+        has_locals = about["has_locals"]
+        parts = {name: _group(tensors, name, like) for name in ("state", "fallback", "leaper")}
+        # In the order that they had: accelerations know them side by side.
+        state = _state(parts["state"], has_locals[0], about["sites"])
+        fallback = _state(parts["fallback"], has_locals[1], about["sites"]) if parts["fallback"] else None
+        return Position(state, fallback, about["trace"], about["still"], about["evaluations"], parts["leaper"])
+
+
+def _flat(kind: str, state: Any) -> dict[str, Tensor]:
+    if state is None:
+        return {}
+    params, locals_ = state
+    return {f"params/{k}": v for k, v in params.items()} | {f"locals/{k}": v for k, v in (locals_ or {}).items()}
+
+
+def _group(tensors: dict[str, Tensor], prefix: str, like: Tensor) -> dict[str, Tensor]:
+    found = {k.removeprefix(f"{prefix}/"): v for k, v in tensors.items() if k.startswith(f"{prefix}/")}
+    return {k: v.to(like.device) for k, v in found.items()}
+
+
+def _state(parts: dict[str, Tensor], has_locals: bool, sites: list[str]) -> Any:
+    locals_ = {k.removeprefix("locals/"): v for k, v in parts.items() if k.startswith("locals/")}
+    return {site: parts[f"params/{site}"] for site in sites}, (locals_ if has_locals else None)
+
+
+def _header(about: str, tensors: dict[str, Tensor]) -> dict[str, str]:
+    return {"format": FORMAT, "about": about, "digest": digest(about, tensors)}
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as archive:
+            header = archive.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise FileFormatError(f"{path}: not a checkpoint (format {header.get('format')!r})")
+            tensors = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118
+        if header.get("digest") != digest(header["about"], tensors):
+            raise FileFormatError(f"{path}: damaged: its contents are not those that were written")
+        return tensors, json.loads(header["about"])
+    except FileFormatError:
+        raise
+    except (SafetensorError, KeyError, OSError, ValueError, RuntimeError) as error:
+        raise FileFormatError(f"{path}: not readable as a checkpoint: {error}") from None
+
+
+def checksum(data: Data, first: int = 0) -> Tensor:
+    """Whole numbers that rows of data give, which add up over parts: (rows, sum of a number for each row).
+
+    A row's number depends on its values, their columns, what is missing, and its place (``first`` is that of the first
+    row), so that rows or entries which change places show. Of graphs the hidden dyads count too.
+    """
+    from ppl_models import GraphData
+    from ppl_models.data import sparse as _sparse
+
+    x = data.x
+    if _sparse.is_sparse(x):
+        values, column = x.values(), x.col_indices()
+        row = torch.repeat_interleave(torch.arange(len(x), device=x.device), x.crow_indices().diff())
+    else:
+        if data.mask is not None:
+            x = torch.where(data.mask, x, x.new_tensor(-1.0 / 3))
+        values, places = x.flatten(), torch.arange(x.numel(), device=x.device)
+        row, column = places // x.shape[1], places % x.shape[1]
+    weighted = (values.double() * 2.0**20).round().long() * (_mixed(column + 1) | 1)
+    each = torch.zeros(len(x), dtype=torch.int64, device=x.device).index_add_(0, row, weighted)
+    total = _mixed(each + _mixed(torch.arange(len(x), device=x.device) + (first + 1))).sum()
+    if isinstance(data, GraphData) and data.hidden is not None:
+        total = total + _mixed(_mixed(data.hidden[0] + 1) + data.hidden[1]).sum()
+    return torch.stack([torch.tensor(len(x)), total.cpu()])
+
+
+def checksum_of(blocks: Iterable[Data], first: int = 0) -> Tensor:
+    """That of all rows of blocks, which are read one after the other."""
+    total = torch.zeros(2, dtype=torch.int64)
+    for data in blocks:
+        total = total + checksum(data, first + int(total[0]))
+    return total
+
+
+def _mixed(whole: Tensor) -> Tensor:
+    """Whole numbers of 64 bits whose every bit depends on all bits of those given (splitmix64's finaliser)."""
+    for factor in (-4658895280553007687, -7723592293110705685):
+        whole = (whole ^ (whole >> 29)) * factor
+    return whole ^ (whole >> 32)
+
+
+def described(value: Any) -> str | None:
+    """A model, or values of its globals, in a few letters."""
+    if value is None:
+        return None
+    if isinstance(value, Model):
+        priors = {site: _numbers(prior) for site, prior in value.priors.items()}
+        return f"{type(value).__name__} {fingerprint(repr((value.settings(), priors)))}"
+    return str(fingerprint(repr({site: one.flatten().tolist() for site, one in value.items()})))
+
+
+def _numbers(prior: Any) -> list[Any]:
+    """The kind of a distribution, its numbers, and those of what it is made of: its base, transforms, a mixture's."""
+    names = [n for n in getattr(prior, "arg_constraints", {}) if n in vars(prior) or hasattr(type(prior), n)]
+    found = {n: torch.as_tensor(getattr(prior, n)).flatten().tolist() for n in names}
+    for name, part in vars(prior).items():
+        parts = part if isinstance(part, list | tuple) else [part]
+        if parts and all(isinstance(one, Distribution | Transform) for one in parts):
+            found[name] = [_numbers(one) for one in parts]
+        elif isinstance(prior, Transform) and isinstance(part, int | float | Tensor):
+            found[name] = torch.as_tensor(part).flatten().tolist()
+    return [type(prior).__name__, found]
+
+
+def fingerprint(text: str) -> int:
+    """A short number for a long description."""
+    return zlib.crc32(text.encode())

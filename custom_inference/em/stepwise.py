@@ -1,0 +1,175 @@
+"""Stepwise (online) EM: minibatches, with running averages of the expected statistics (Cappe & Moulines 2009).
+
+For LDA under variational Bayes it is online VB (002, algorithm 27.2; Hoffman, Blei & Bach, NIPS 2010): its b~ is the
+prior plus the statistics, so that averages of the statistics are averages of b~.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.progress import Progress
+from custom_inference.em.loop import Position, Run, Watcher, run_em
+from ppl_models import MethodError, Model
+
+#: One pass: the minibatches, as the steps read rows.
+Pass = Callable[[], Iterator[Any]]
+
+
+def require_additive(steps: Engine) -> None:
+    """Raises MethodError for steps whose statistics do not determine the M step."""
+    if not steps.additive:
+        raise MethodError(f"the {steps.name} M step needs every row at once; use batch_size=None")
+
+
+def require_blocks(steps: Engine) -> None:
+    """Raises MethodError for steps that cannot take rows block by block."""
+    if not (steps.additive or steps.by_pieces):
+        raise MethodError(f"the {steps.name} M step needs every row at once, in memory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """rho_t = (t + delay)^-forgetting, at most 1, at the t-th minibatch, t = 0, 1, ... (tau_0 and kappa in 27.2)."""
+
+    delay: float = 2.0
+    forgetting: float = 0.6
+
+    def __post_init__(self) -> None:
+        if not self.delay > 0:
+            raise MethodError(f"delay = {self.delay}, expected a positive number")
+        if not 0 <= self.forgetting <= 1:
+            raise MethodError(f"forgetting = {self.forgetting}, expected in [0, 1]; above 0.5 the averages converge")
+
+    def at(self, count: int) -> float:
+        return min(1.0, (count + self.delay) ** -self.forgetting)
+
+
+@dataclass
+class Stepwise:
+    """Passes over minibatches: s <- (1 - rho_t) s + rho_t (N / B) s_batch.
+
+    num_rows: N. statistics: s to begin with, of N rows; where there is none, the first minibatch gives it, as rho = 1
+    would. Afterwards ``params`` are the latest, ``trace`` the objectives of the passes by the sum of their minibatch
+    bounds, ``seen`` the number of rows seen after each minibatch, and ``bounds`` each minibatch's mean bound a row
+    before it was learned from.
+    """
+
+    steps: Engine
+    model: Model
+    num_rows: int
+    params: Params
+    rates: Rates
+    generator: torch.Generator
+    statistics: dict[str, Tensor] = field(default_factory=dict)
+    progress: Progress | None = None
+    trace: list[float] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+    bounds: list[float] = field(default_factory=list)
+    interrupted: bool = False
+
+    @classmethod
+    def at(
+        cls, steps: Engine, model: Model, num_rows: int, position: Position, rates: Rates, generator: torch.Generator,
+        progress: Progress | None,
+    ) -> Stepwise:  # fmt: skip
+        """From a start, or from the position of an earlier run (:attr:`position`)."""
+        params, statistics = position.state
+        online = cls(steps, model, num_rows, params, rates, generator, dict(statistics or {}), progress)
+        online.trace = list(position.trace)
+        online.seen = position.leaper["seen"].tolist() if position.leaper else []
+        online.bounds = position.leaper["bounds"].tolist() if position.leaper else []
+        return online
+
+    @property
+    def position(self) -> Position:
+        """Where the passes are: its state is parameters and statistics; what was seen is where leaps have theirs."""
+        bounds = torch.tensor(self.bounds, dtype=torch.float64)
+        learned = {"seen": torch.tensor(self.seen), "bounds": bounds}
+        return Position((self.params, self.statistics), trace=list(self.trace), leaper=learned)
+
+    def climb(
+        self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None
+    ) -> None:
+        """Passes until one gains less than ``tolerance`` per row, or ``max_iterations`` of them; Ctrl-C ends them."""
+        try:
+            while len(self.trace) < max_iterations:
+                total = torch.stack([self._learn(batch) for batch in one_pass()])
+                self.trace.append(self.steps.objective(self.model, self.params, total))
+                if self.progress is not None:
+                    self.progress.advance(self.trace[-1] / self.num_rows)
+                if len(self.trace) > 1 and abs(self.trace[-1] - self.trace[-2]) <= tolerance * self.num_rows:
+                    break
+                if watcher is not None:
+                    watcher(self.position)
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+    def _learn(self, batch: Any) -> Tensor:
+        """One minibatch; the sum of its bounds before it, in double precision."""
+        step = self.steps.e_step(self.params, batch, generator=self.generator)
+        rate = self.rates.at(len(self.seen)) if self.statistics else 1.0
+        scaled = {k: v * (self.num_rows / len(batch)) for k, v in step.statistics.items()}
+        self.statistics = {k: (1 - rate) * self.statistics.get(k, v) + rate * v for k, v in scaled.items()}
+        self.params = self.steps.m_step(self.model, self.params, EStep(self.statistics, {}, step.bound), batch)
+        total = step.bound.double().sum()
+        self.seen.append(len(batch) + (self.seen[-1] if self.seen else 0))
+        self.bounds.append(float(total) / len(batch))
+        return total
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What a fit reports of it."""
+        return {"rows_seen": self.seen, "minibatch_bounds": self.bounds}
+
+
+def run_stepwise(
+    steps: Engine,
+    model: Model,
+    rows: Any,
+    params: Params,
+    *,
+    batch_size: int,
+    max_iterations: int,
+    tolerance: float,
+    generator: torch.Generator,
+    progress: Progress | None = None,
+    rates: Rates | None = None,
+    shuffle: bool = True,
+    position: Position | None = None,
+    watcher: Watcher | None = None,
+) -> Run:
+    """Stepwise EM on minibatches of rows in memory, from ``params`` or ``position``; see :class:`Stepwise`.
+
+    Then two full iterations give bound, locals and parameters that belong together.
+    """
+    require_additive(steps)
+
+    def one_pass() -> Iterator[Any]:
+        order = torch.randperm(len(rows), generator=generator) if shuffle else torch.arange(len(rows))
+        for index in order.split(batch_size):
+            yield rows.select(index)
+
+    at = position or Position((params, None))
+    online = Stepwise.at(steps, model, len(rows), at, rates or Rates(), generator, progress)
+    online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
+    closing: Any = {"tolerance": tolerance, "generator": generator}
+    passes = len(online.trace)
+    try:
+        final = run_em(steps, model, rows, online.params, max_iterations=2, **closing)
+    except KeyboardInterrupt:  # in its first E step: the passes are not to be lost for it
+        if not passes:
+            raise
+        final = run_em(steps, model, rows, online.params, max_iterations=1, **closing)
+        final.interrupted = True
+    final.outcome = f"stepwise EM made {passes} passes of minibatches of {batch_size}"
+    if online.interrupted or final.interrupted:
+        final.outcome = f"interrupted after {passes} passes of minibatches; this is the state at that point"
+    final.trace, final.details = online.trace + final.trace, online.details
+    return final

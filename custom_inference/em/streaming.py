@@ -1,0 +1,268 @@
+"""EM, plain or stepwise, on rows that are read from a source block by block, with one block in memory at a time."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from custom_inference.core.engine import Engine, EStep, Params, ReadRows
+from custom_inference.core.process_group import Pool
+from custom_inference.core.progress import Progress
+from custom_inference.em.loop import Position, Run, Watcher
+from custom_inference.em.stepwise import Rates, Stepwise, require_additive
+from ppl_models import Data, DataError, FileFormatError, MethodError, Model
+from ppl_models.data.matrix import concatenated
+from ppl_models.data.row_blocks import RowBlocks
+
+
+def require_readable(model: Model, mask: Any) -> None:
+    """Raises MethodError for models that take no ``RowBlocks``, and for a mask beside these."""
+    if model.is_graph:
+        raise MethodError("RowBlocks for a model of graphs, whose nodes are no independent rows")
+    if mask is not None:
+        raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")
+
+
+class BlockReader:
+    """A source, block by block as data and as rows of the steps; counts what it reads.
+
+    has_missing: whether some block that was read has missing entries; masks: give every block a mask, those without
+    missing entries too, as rows in memory have it. Statistics of blocks with and without one cannot be added up.
+    """
+
+    def __init__(self, steps: Engine, model: Model, source: RowBlocks, *, dtype: Any, device: Any):
+        self.steps, self.model, self.source = steps, model, source
+        self._settings = {"dtype": dtype, "device": device}
+        self.has_missing, self.masks = False, False
+
+    def data(self, generator: torch.Generator | None = None) -> Iterator[Data]:
+        """The blocks of one pass; with a generator shuffled ones (``RowBlocks.shuffled``).
+
+        Raises DataError where they are not as many rows as the source says.
+        """
+        found = 0
+        for parts in map(_alone, self.source) if generator is None else self.source.shuffled(generator):
+            data = [self._prepared(parts.pop(0)) for _ in range(len(parts))]  # none twice in memory
+            data = data[0] if len(data) == 1 else concatenated(data)
+            self.has_missing |= data.mask is not None
+            if self.masks and data.mask is None and data.x.layout == torch.strided:
+                data = replace(data, mask=torch.ones_like(data.x, dtype=torch.bool))
+            found += len(data)
+            yield data
+            del data
+        if found != self.source.num_rows:
+            problem = f"the blocks of a pass have {found} rows together"
+            raise DataError(problem, axis=self.model.row_axis, expected=f"{self.source.num_rows}, as num_rows says")
+
+    def _prepared(self, block: Any) -> Data:
+        labels = self.source.coords.get("feature")
+        if labels is None:
+            return self.model.prepare(block, **self._settings)
+        like = Data(x=torch.zeros(0, len(labels)), coords=self.source.coords)
+        data = self.model.prepare_new(block, like, **self._settings)
+        return replace(data, coords={"feature": labels, **data.coords})
+
+    def batches(self, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
+        """Minibatches; none crosses from a block into the next.
+
+        In the order of the source; or, with a generator, of shuffled blocks, and of rows in random order in each.
+        """
+        for data in self.data(generator):
+            rows = self.steps.rows(data)
+            del data
+            order = None if generator is None else torch.randperm(len(rows), generator=generator)
+            for start in range(0, len(rows), batch_size):
+                chosen = slice(start, start + batch_size)
+                if batch_size >= len(rows):
+                    yield rows  # whose order does not matter
+                else:
+                    yield rows.select(chosen if order is None else order[chosen].to(rows.like.device))
+            del rows
+
+
+def _alone(block: Any) -> list[Any]:
+    return [block]
+
+
+class StreamedRows(ReadRows):
+    """The rows of a source, one block in memory at a time; what an E step goes on from of each block is kept on disk.
+
+    folder: where these files stay, for checkpoints; by default they go when the fit ends. The driver's locals are
+    ``{"generation": g, "files": n}``: the n files that the g-th E step wrote.
+    """
+
+    def __init__(self, reader: BlockReader, folder: Path | None = None):
+        self.reader = reader
+        self.first = next(iter(reader.data()))
+        self.first_rows = reader.steps.rows(self.first)
+        self.search_rows = self.first_rows
+        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="ppl-locals-")
+        self._folder = folder or Path(self._temporary.name if self._temporary else "")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._generations = max(map(_generation, self._files()), default=0)
+        self._before: dict[str, Tensor] | None = None
+        self._pinned: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def pin(self, at: Position) -> None:
+        """Keep the files of a position that a checkpoint names."""
+        self._pinned = int(at.state[1]["generation"]) if at.state[1] and "generation" in at.state[1] else None
+
+    @property
+    def like(self) -> Tensor:
+        return self.first_rows.like
+
+    def __len__(self) -> int:
+        return self.reader.source.num_rows
+
+    def e_step(self, steps: Engine, params: Params, locals_: dict[str, Tensor] | None, **settings: Any) -> EStep:
+        self._generations += 1
+        before = locals_ or None
+        step = self._pass(steps, params, before, settings)
+        if self.settle_masks(steps.pool):
+            step = self._pass(steps, params, before, settings)
+        self._before = before
+        kept = {self._generations, self._pinned, None if before is None else int(before["generation"])}
+        self._forget(kept)
+        return step
+
+    def settle_masks(self, pool: Pool) -> bool:
+        """After all blocks were seen: whether every block of every process has a mask from now on, which is new."""
+        if self.reader.masks or not pool.count(float(self.reader.has_missing)):
+            return False
+        self.reader.masks = True
+        return True
+
+    def _pass(
+        self, steps: Engine, params: Params, before: dict[str, Tensor] | None, settings: dict[str, Any]
+    ) -> EStep:
+        total: dict[str, Tensor] = {}
+        bounds, files = [], 0
+        for number, data in enumerate(self.reader.data()):
+            if number and self.reader.has_missing and not self.reader.masks:
+                break  # to be read again with masks
+            step = steps.e_step(params, steps.rows(data), self._kept(before, number), **settings)
+            del data
+            if step.locals:
+                plain = {name: value.cpu().contiguous() for name, value in step.locals.items()}
+                save_file(plain, self._file(self._generations, number))
+                files += 1
+            total = {k: total[k] + v if k in total else v for k, v in step.statistics.items()}
+            bounds.append(step.bound.double().sum())
+        written = {"generation": torch.tensor(self._generations), "files": torch.tensor(files)}
+        return EStep(total, written, torch.stack(bounds).sum().reshape(1))
+
+    def pieces(self, steps: Engine, locals_: dict[str, Tensor]) -> Iterator[tuple[Any, dict[str, Tensor]]]:
+        for number, data in enumerate(self.reader.data()):
+            yield steps.rows(data), self._kept(locals_, number) or {}
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Search for starts on a shuffled block: the first may be all of one kind where the rows are sorted."""
+        if len(self) > len(self.first_rows):
+            self.search_rows = self.reader.steps.rows(next(self.reader.data(generator)))
+
+    def scaled_statistics(self, steps: Engine, params: Params, generator: torch.Generator) -> dict[str, Tensor]:
+        """Those of the rows that starts are searched for on, as many rows as there are in all."""
+        found = steps.e_step(params, self.search_rows, generator=generator).statistics
+        return {name: value * (len(self) / len(self.search_rows)) for name, value in found.items()}
+
+    def _files(self) -> list[Path]:
+        """What E steps wrote; others' files in the folder are left alone."""
+        return [path for path in self._folder.glob("*-*.safetensors") if _generation(path) >= 0]
+
+    def _file(self, generation: int, block: int) -> Path:
+        return self._folder / f"{generation}-{block}.safetensors"
+
+    def _kept(self, locals_: dict[str, Tensor] | None, block: int) -> dict[str, Tensor] | None:
+        """What an E step wrote of a block; None of steps that write nothing.
+
+        Raises FileFormatError where a file is gone, or is damaged.
+        """
+        if locals_ is None or not int(locals_["files"]):
+            return None
+        path = self._file(int(locals_["generation"]), block)
+        try:
+            return {name: value.to(self.like.device) for name, value in load_file(path).items()}
+        except FileNotFoundError:
+            problem = f"{path} is not there: what the E step wrote of block {block}, which the checkpoint goes on from"
+            raise FileFormatError(f"{problem}; without it, remove the checkpoint and start over") from None
+        except (SafetensorError, OSError) as error:
+            raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
+
+    def _forget(self, needed: set[int | None]) -> None:
+        for path in self._files():
+            if _generation(path) not in needed:
+                path.unlink()
+
+    def finished(self, steps: Engine, run: Run, generator: torch.Generator) -> Run:
+        """The run with the locals and bounds of the first block, as those of a fit."""
+        if "generation" in run.step.locals:
+            warm = self._kept(self._before, 0)  # the last E step once more, on this block
+            run.step = steps.e_step(run.params, self.first_rows, warm, generator=generator)
+            run.details["rows"] = len(self)
+        run.outcome += f"; Fit.data are the first block's {len(self.first_rows)} rows"
+        return run
+
+
+def _generation(path: Path) -> int:
+    first = path.name.split("-")[0]
+    return int(first) if first.isdecimal() else -1
+
+
+def run_streaming(
+    steps: Engine,
+    model: Model,
+    rows: StreamedRows,
+    at: Position,
+    *,
+    batch_size: int,
+    max_iterations: int,
+    tolerance: float,
+    rates: Rates,
+    generator: torch.Generator,
+    shuffle: bool = True,
+    progress: Progress | None = None,
+    watcher: Watcher | None = None,
+) -> Run:
+    """Stepwise EM on minibatches, shuffled as far as the source can be; the last pass only looks."""
+    require_additive(steps)
+    order = generator if shuffle else None
+    online = Stepwise.at(steps, model, len(rows), at, rates, generator, progress)
+    one_pass = functools.partial(rows.reader.batches, batch_size, order)
+    online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
+    trace = list(online.trace)
+    if not online.interrupted:
+        trace += _judged(online, rows.reader, batch_size)
+    step = steps.e_step(online.params, rows.first_rows, generator=generator)
+    outcome = f"streamed {len(online.trace)} passes of {len(rows)} rows in minibatches of {batch_size}"
+    if online.interrupted:
+        outcome = f"interrupted after {len(online.trace)} passes of {len(rows)} rows; this is the state at that point"
+    details = {**online.details, "rows": len(rows)}
+    return Run(online.params, step, trace, outcome, interrupted=online.interrupted, details=details)
+
+
+def _judged(online: Stepwise, reader: BlockReader, batch_size: int) -> list[float]:
+    """The objective at the final parameters, by one more pass; nothing where that is interrupted."""
+    try:
+        each = [
+            online.steps.e_step(online.params, batch, generator=online.generator).bound.double().sum()
+            for batch in reader.batches(batch_size)
+        ]
+    except KeyboardInterrupt:
+        return []
+    return [online.steps.objective(online.model, online.params, torch.stack(each))]

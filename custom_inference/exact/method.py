@@ -1,0 +1,67 @@
+"""The exact posterior over finite local latents, and over the globals with the locals summed out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local, enumerate_local, solve_local
+from custom_inference.core.method import Call, Method
+from custom_inference.core.registry import engines_of
+from custom_inference.em.method import EM
+from custom_inference.mcmc.nuts import NUTS
+from custom_inference.svi.method import SVI
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
+from ppl_models.core.model import require_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact(Method):
+    """Sums over every configuration of the local latents.
+
+    ``local_posterior(model, params, data)`` gives the full table (marginals, mode, samples) and the evidence at
+    given globals, for any program with finite locals. ``fit`` learns the globals with the codes summed out:
+    globals_: "map" (exact EM where the model has closed-form steps, else AutoDelta), "normal" (AutoNormal), or
+        "nuts".
+    generic: use Pyro's enumeration, and AutoDelta for "map", even where the model has closed-form steps (a check).
+    """
+
+    globals_: str = "map"
+    generic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.globals_ not in ("map", "normal", "nuts"):
+            raise MethodError(unknown_name("treatment of the globals", self.globals_, ("map", "normal", "nuts")))
+
+    @property
+    def name(self) -> str:
+        return "Exact"
+
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        del model
+        return self.globals_ != "map"
+
+    def fit(self, model: Model, data: Any, **settings: Any) -> Fit:
+        """Learn the globals with the local latents summed out; settings as those of every method."""
+        require_model(model)
+        methods: dict[str, Method] = {"normal": SVI(guide="normal"), "nuts": NUTS(), "map": EM()}
+        method = methods[self.globals_]
+        if self.globals_ == "map" and (self.generic or not engines_of(model)):
+            method = SVI(guide="delta")
+        fit = method.fit(model, data, **settings)
+        fit.method = f"Exact({fit.method})"
+        return fit
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        raise NotImplementedError  # another method fits
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """Full table of p(s_n | x_n, params), and log p(x_n | params) as its bound."""
+        if self.generic:
+            return enumerate_local(model, params, data)
+        return solve_local(model, params, data, bound="exact", seed=seed)

@@ -1,0 +1,238 @@
+"""What ``ppl`` prints and writes."""
+
+from __future__ import annotations
+
+import itertools
+import json as json_module
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+
+from custom_inference.core import evaluate
+from custom_inference.core.engine import POINT
+from custom_inference.core.score import score
+from ppl_models import Data, DocumentModel, FileFormatError, GraphModel, ModelError, RowBlocks
+from ppl_models.data.atomic import write_text, written
+from ppl_models.data.containers import labels_of
+
+if TYPE_CHECKING:
+    from custom_inference.core.fit import Fit
+
+#: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
+_DRAWS, _VALUES = 200, 20_000_000
+
+
+def prepare(out: Path, json: Path | None, image_shape: tuple[int, int] | None, data: Data) -> None:
+    """Refuse what would only fail after the fit: an unusable folder, or images of the wrong size."""
+    if image_shape is not None and math.prod(image_shape) != data.num_features:
+        height, width = image_shape
+        raise ModelError(f"--image-shape {height}x{width} does not hold the {data.num_features} features of the data")
+    if out.exists() and not out.is_dir():
+        raise FileFormatError(f"{out}: exists and is not a folder")
+    if json is not None and json.is_dir():
+        raise FileFormatError(f"{json}: is a folder; --json takes a file")
+    out.mkdir(parents=True, exist_ok=True)
+
+
+# ----- files ----------------------------------------------------------------------------------------------
+
+
+def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: int) -> dict[str, str]:
+    """The fit, ArviZ netCDF, tables and figures; returns what -> path."""
+    out.mkdir(parents=True, exist_ok=True)
+    files = {"fit": fit.save(out / "fit.safetensors")}
+    size = sum(value.numel() for value in fit.globals.values())
+    converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)))
+    files["posterior"] = out / "posterior.nc"
+    with written(files["posterior"]) as temporary:
+        converted.to_netcdf(temporary)
+    for name, table in tables(fit, converted, top=top).items():
+        files[name] = out / f"{name}.csv"
+        with written(files[name]) as temporary:
+            table.to_csv(temporary, float_format="%.6g")
+    for kind, figure in figures(fit, image_shape).items():
+        files[f"{kind}_figure"] = out / f"{kind}.png"
+        save_figure(figure, files[f"{kind}_figure"])
+    return {name: str(path) for name, path in files.items()}
+
+
+def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
+    """The posterior means of all rows, block by block; rows without labels are known by their number."""
+    from custom_inference.faces.plots import component_names
+
+    names, start, path = component_names(fit), 0, out / "membership.csv"
+    with written(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        for block in blocks:
+            values = _array(fit.transform(block))
+            labels = labels_of(list(block.index)) if isinstance(block, pd.DataFrame) else None
+            index = pd.Index(labels or range(start, start + len(values)), name="row")
+            pd.DataFrame(values, index, names).to_csv(file, header=start == 0, float_format="%.6g")
+            start += len(values)
+    return str(path)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """A PNG, whole or not at all."""
+    with written(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
+    """Kind -> figure, of the kinds that this fit has something to show for."""
+    if isinstance(fit.model, DocumentModel):
+        kinds = ["topics", "documents"] + (["elbo"] if len(fit.elbo) else [])
+        return {kind: fit.plot(kind) for kind in kinds}
+    if isinstance(fit.model, GraphModel):
+        pairs = fit.params[fit.model.component_site].ndim == 2
+        kinds = ["adjacency", "memberships", *(["blocks"] if pairs else []), *(["elbo"] if len(fit.elbo) else [])]
+        return {kind: fit.plot(kind) for kind in kinds}
+    kinds = ["loading", "source"] + (["elbo"] if len(fit.elbo) else [])
+    return {"components": fit.plot("components", image_shape=image_shape)} | {k: fit.plot(k) for k in kinds}
+
+
+def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
+    """summary: every global; components: the report; loading: with labels; membership: posterior means of the rows."""
+    from custom_inference.faces.plots import component_names
+
+    names, coords = component_names(fit), fit.coords
+    rows = pd.Index(coords[fit.model.row_axis], name="row")
+    model = fit.model
+    labels = model.component_labels(coords[model.feature_axis])
+    loading = pd.DataFrame(_array(model.component_matrix(fit.params)), names, labels)
+    if model.baseline_site is not None:
+        loading.loc[model.baseline_site] = _array(fit.params[model.baseline_site])
+    return {
+        "summary": _summary(fit, converted),
+        "components": report(fit, top=top),
+        "loading": loading.rename_axis("component"),
+        "membership": pd.DataFrame(_array(fit.transform()), rows, names),
+    }
+
+
+def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
+    """ArviZ's summary of the globals' draws; of a point estimate the values alone, under the same names."""
+    if fit.draws is not None:
+        import arviz
+
+        return pd.DataFrame(arviz.summary(converted, var_names=list(fit.globals)))
+    values = {}
+    for site, value in fit.globals.items():
+        labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
+        for key, number in zip(itertools.product(*labels), _array(value).ravel(), strict=True):
+            values[f"{site}[{', '.join(key)}]" if key else site] = number
+    return pd.DataFrame({"estimate": values})
+
+
+def report(fit: Fit, *, top: int) -> pd.DataFrame:
+    """The component report under the names that figures and tables use."""
+    from custom_inference.faces.plots import component_names
+
+    names = component_names(fit)
+    table = evaluate.component_report(fit, top=top)
+    return table.set_axis([names[i] for i in table.index], axis=0).rename_axis("component")
+
+
+def _array(value: torch.Tensor) -> Any:
+    return value.detach().cpu().numpy()
+
+
+# ----- results --------------------------------------------------------------------------------------------
+
+
+def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
+    """What ``--json`` reports of a fit."""
+    rows, bound = score(fit)
+    total = float(rows.sum())
+    components = len(fit.params[fit.model.component_site])
+    return {
+        "method": fit.method,
+        "status": fit.status,
+        "interrupted": fit.interrupted,
+        "seed": fit.seed,
+        "num_rows": len(fit.data),
+        "num_features": fit.data.num_features,
+        "num_components": components,
+        "params": {site: list(value.shape) for site, value in fit.params.items()},
+        "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,
+        "bound_name": fit.bound_name,
+        "log_likelihood_per_row": total / len(fit.data),
+        "log_likelihood_bound": bound,
+        "bic": _bic(fit, total),
+        "seconds": fit.details.get("seconds"),
+        "components": [{"component": i, **line} for i, line in report(fit, top=top).to_dict("index").items()],
+    }
+
+
+def _bic(fit: Fit, total: float) -> float:
+    """BIC from the score at hand; fits with point estimates of the locals have a likelihood of their own for it."""
+    if fit.bound_name == POINT:
+        return fit.bic()
+    return evaluate.criterion(total, evaluate.num_parameters(fit), len(fit.data), "bic")
+
+
+def write_json(path: Path | None, payload: dict[str, Any]) -> None:
+    """Standard JSON: what is not finite becomes null."""
+    if path is None:
+        return
+    write_text(path, json_module.dumps(_plain(payload), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """One object a method, with its name."""
+    return [{"method": str(name), **line} for name, line in table.to_dict("index").items()]
+
+
+# ----- printing -------------------------------------------------------------------------------------------
+
+
+def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
+    """The component report and the scores."""
+    print(f"{type(fit.model).__name__} fitted to {summary['num_rows']} rows x {summary['num_features']} features"
+          f" by {fit.method}")  # fmt: skip
+    print(f"status: {fit.status}")
+    exact = "" if summary["log_likelihood_bound"] == "exact" else f" (bound: {summary['log_likelihood_bound']})"
+    part = f"    (of the first {summary['scored_rows']} rows)" if "scored_rows" in summary else ""
+    plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""
+    per_row = f"{summary['log_likelihood_per_row']:.4f}{exact}"
+    print(f"log-likelihood per row: {per_row}    BIC: {summary['bic']:.1f}{plugin}{part}\n")
+    width = max(len(str(line["component"])) for line in summary["components"])
+    for line in summary["components"]:
+        off = "  (shut off)" if line["shut off"] else ""
+        name = next(column for column in line if column != "component")
+        print(f"{line['component']:<{width}}  {name} {line[name]:.3f}  {line['strongest']}{off}")
+    print(f"\nwritten to {out}/: fit.safetensors, posterior.nc, CSV tables and PNG figures")
+
+
+def print_table(table: pd.DataFrame, num_rows: int) -> None:
+    """The comparison, with what its columns mean."""
+    print(f"posteriors over the local latents of {num_rows} rows, all at the same globals:\n")
+    print(table.to_string(formatters=_FORMATS, na_rep="-"))
+    print("\ngap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior);")
+    print("worst_marginal_error: max |E_q[s] - E[s | x]|; points have no bound and no finite divergence")
+
+
+def _small(value: float) -> str:
+    return "0" if abs(value) < 1e-9 else f"{value:.4g}"
+
+
+_FORMATS: Any = {
+    "bound": "{:.2f}".format,
+    "evidence": "{:.2f}".format,
+    "gap_per_row": _small,
+    "kl_per_row": _small,
+    "worst_marginal_error": _small,
+    "seconds": "{:.2f}".format,
+}

@@ -1,0 +1,180 @@
+"""The data of a command: the file, and what is done to it before it reaches the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ppl_models import Data, DataError, GraphData, RowBlocks, as_matrix, documents, graph, row_blocks
+from ppl_models.data import sparse as _sparse
+from ppl_models.datasets import read_matrix
+
+_MATRICES = (".csv", ".parquet", ".npz")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the data come from, and what is done to them before they reach the model.
+
+    matrix, columns, labels: arrays of an NPZ file by name. vocabulary: a file with a word a line. min_count, max_share,
+    stop_words: which words of documents are left out, as in :func:`ppl_models.documents`. directed: of a graph, where
+    the file should not be asked.
+    """
+
+    file: Path
+    columns: str | None = None
+    transpose: bool = False
+    mask_value: float | None = None
+    threshold: float | None = None
+    drop_empty_rows: bool = False
+    matrix: str | None = None
+    labels: str | None = None
+    vocabulary: Path | None = None
+    min_count: int = 1
+    max_share: float = 1.0
+    stop_words: str | None = None
+    directed: bool | None = None
+
+    def read(self, *, as_documents: bool = False) -> Data:
+        """Rows by features, labels kept; sparse rows stay sparse where they can.
+
+        Missing entries are marked before anything is compared with a threshold. as_documents: texts, lda-c and UCI
+        files are read too, and words are left out as asked.
+        """
+        if not as_documents:
+            self._refuse_words()
+        if self.directed is not None:
+            raise DataError("--directed or --undirected for a model that reads no graph", expected="sbm or the like")
+        data = self._raw(as_documents)
+        if self.transpose:
+            data = _transposed(data)
+        if self.mask_value is not None:
+            data = _masked(data, self.mask_value)
+        if self.threshold is not None:
+            data = _above(data, self.threshold)
+        if as_documents:
+            names: Any = self.stop_words
+            limits: dict[str, Any] = {"min_count": self.min_count, "max_share": self.max_share, "stop_words": names}
+            data = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
+        return _without_empty(data) if self.drop_empty_rows else data
+
+    def blocks(self, block_rows: int, *, as_documents: bool = False) -> RowBlocks:
+        """The file, or the folder of files, read in blocks of so many rows; entries are changed as they are read.
+
+        Raises DataError for options that need to see all rows.
+        """
+        if not as_documents:
+            self._refuse_words()
+        whole = {
+            "--transpose": self.transpose, "--drop-empty-rows": self.drop_empty_rows, "--labels": self.labels,
+            "--min-count": self.min_count != 1, "--max-share": self.max_share != 1, "--stop-words": self.stop_words,
+            "--directed or --undirected": self.directed is not None,
+        }  # fmt: skip
+        wrong = next((name for name, used in whole.items() if used), None)
+        if wrong is not None:
+            raise DataError(f"{wrong} with --block-rows", expected="a file that needs no such change")
+        settings: dict[str, Any] = {"columns": self.columns, "matrix": self.matrix, "vocabulary": self.vocabulary}
+        source = row_blocks(self.file, block_rows=block_rows, **settings)
+        if self.mask_value is None and self.threshold is None:
+            return source
+        return source.map(_Changed(self.mask_value, self.threshold))
+
+    def read_graph(self, kind: str) -> GraphData:
+        """A graph, from any file that :func:`ppl_models.graph` reads.
+
+        threshold: edges of a greater weight, as 0/1. drop_empty_rows: without the nodes that have no edge. kind:
+        "binary" or "counts".
+        """
+        self._refuse_words()
+        used = {
+            "--columns": self.columns, "--matrix": self.matrix, "--labels": self.labels,
+            "--mask-value": self.mask_value, "--transpose": self.transpose or None,
+        }  # fmt: skip
+        wrong = next((name for name, value in used.items() if value is not None), None)
+        if wrong is not None:
+            raise DataError(f"{wrong} for a graph", expected="an edge list or an adjacency matrix as it is")
+        settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64}
+        if self.threshold is None:
+            data = graph(self.file, kind=kind, **settings)
+        else:
+            if self.threshold < 0:
+                raise DataError(f"--threshold {self.threshold:g} for a graph", expected="a number of at least 0")
+            data = graph(self.file, **settings)
+            assert isinstance(data, GraphData)
+            data = replace(data, x=_above(data, self.threshold).x)
+        if not self.drop_empty_rows:
+            return data
+        joined = data.degrees() > 0
+        if not bool(joined.any()):
+            raise DataError("no node has an edge", axis="node", expected="at least one edge")
+        return data.subgraph(joined)
+
+    def _refuse_words(self) -> None:
+        given = {
+            "--vocabulary": self.vocabulary is not None,
+            "--min-count": self.min_count != 1,
+            "--max-share": self.max_share != 1,
+            "--stop-words": self.stop_words is not None,
+        }
+        wrong = next((name for name, used in given.items() if used), None)
+        if wrong is not None:
+            raise DataError(f"{wrong} for a model that reads no documents", axis="feature", expected="lda or the like")
+
+    def _raw(self, as_documents: bool) -> Data:
+        if as_documents and self.file.suffix.lower() not in _MATRICES:
+            if (self.columns, self.matrix, self.labels) != (None, None, None):
+                raise DataError(f"{self.file} has no arrays", expected="--columns, --matrix, --labels with NPZ files")
+            return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
+        names = {"columns": self.columns, "matrix": self.matrix, "rows": self.labels}
+        return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """What ``Source.read`` does to entries, of one block."""
+
+    mask_value: float | None
+    threshold: float | None
+
+    def __call__(self, block: Any) -> Data:
+        data = as_matrix(block, dtype=torch.float64, keep_sparse=True)
+        data = data if self.mask_value is None else _masked(data, self.mask_value)
+        return data if self.threshold is None else _above(data, self.threshold)
+
+
+def _masked(data: Data, value: float) -> Data:
+    """Without the entries that are equal to the value."""
+    data = data.dense()
+    observed = data.x != value
+    if data.mask is not None:
+        observed &= data.mask
+    return Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
+
+
+def _without_empty(data: Data) -> Data:
+    observed = data.x if data.mask is None else data.x * data.mask
+    # Of the absolute values: entries of both signs could add up to nothing.
+    sizes = _sparse.row_sums(_sparse.map_values(observed, torch.abs))
+    kept = (sizes != 0).nonzero().flatten()
+    if not len(kept):
+        raise DataError("no row has an entry other than 0", axis="row", expected="at least one")
+    if len(kept) < len(data) and "row" not in data.coords:
+        # Without labels of its own, a row that is left is known by its place in the file.
+        data = replace(data, coords={**data.coords, "row": list(range(len(data)))})
+    return data.rows(kept)
+
+
+def _above(data: Data, threshold: float) -> Data:
+    """1 where an entry is greater than the threshold; below 0 that is every entry that a sparse matrix leaves out."""
+    data = data if threshold >= 0 else data.dense()
+    return replace(data, x=_sparse.map_values(data.x, lambda x: (x > threshold).to(x)))
+
+
+def _transposed(data: Data) -> Data:
+    names = {"row": "feature", "feature": "row"}
+    mask = None if data.mask is None else data.mask.T.contiguous()
+    x = _sparse.from_scipy(_sparse.to_scipy(data.x).T, dtype=data.x.dtype) if data.is_sparse else data.x.T.contiguous()
+    return Data(x=x, mask=mask, coords={names[k]: v for k, v in data.coords.items()})

@@ -1,0 +1,209 @@
+"""What one process of a group does: its part of the rows, the start that all share, and the run that all make."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Engine
+from custom_inference.core.fit import Fit, check_init
+from custom_inference.core.process_group import Pool
+from custom_inference.core.progress import Progress
+from custom_inference.em.fitting import Fitting
+from custom_inference.em.loop import Run
+from custom_inference.em.method import VariationalEM
+from custom_inference.em.search import Found, search
+from custom_inference.em.stepwise import require_blocks
+from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
+from custom_inference.faces.distributed.group import GroupPool
+from custom_inference.faces.distributed.sources import Filed, Held
+from ppl_models import MethodError, Model, RowBlocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What is to be fitted, and how: the same in every process.
+
+    source: all rows, of which each process takes its part; or blocks, of which each reads its part.
+    """
+
+    model: Model
+    method: VariationalEM
+    source: Held | Filed | RowBlocks
+    seed: int = 0
+    init: dict[str, Tensor] | None = None
+    dtype: torch.dtype = torch.float64
+    device: str | None = None
+    progress: bool = True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "device": self.device}
+
+
+def ran(problem: Problem, pool: Pool) -> Run:
+    """The run, the same in every process: its last E step has the locals and bounds of all rows."""
+    method = problem.method
+    steps = method.engine(problem.model).pooled(pool)
+    _check(problem, steps, pool)
+    begin = time.perf_counter()
+    with torch.no_grad(), Progress(None, method.name, enabled=problem.progress and pool.rank == 0) as bar:
+        if isinstance(problem.source, RowBlocks):
+            run = _streamed(problem, problem.source, steps, pool, bar)
+        else:
+            run = _in_memory(problem, problem.source, steps, pool, bar)
+    run.details |= {"processes": pool.size, "seconds": round(time.perf_counter() - begin, 3)}
+    if isinstance(pool, GroupPool):
+        run.details |= {"bytes_added_up": pool.traffic, "times_added_up": pool.calls}
+        run.details |= {"seconds_added_up": round(pool.seconds, 3)}
+    return run
+
+
+def fit_of(problem: Problem, run: Run) -> Fit:
+    """The fit that a run ends in: of all rows, or of the first block of blocks."""
+    steps = problem.method.engine(problem.model)
+    if isinstance(problem.source, RowBlocks):
+        data = next(iter(BlockReader(steps, problem.model, problem.source, **problem.settings).data()))
+    else:
+        data = problem.source.whole().to(**problem.settings)
+    with torch.no_grad():
+        return problem.method._result(problem.model, data, steps, steps.rows(data), run, problem.seed)
+
+
+def _check(problem: Problem, steps: Engine, pool: Pool) -> None:
+    method = problem.method
+    if pool.size == 1:
+        return
+    if len(problem.source) < pool.size:
+        raise MethodError(f"{len(problem.source)} rows for {pool.size} processes; each needs at least one")
+    if steps.shares is None:
+        raise MethodError(f"the {steps.name} steps of this model are for one process")
+    if method.batch_size is not None:
+        raise MethodError("minibatches are for one process; several take all rows at once, so leave batch_size out")
+
+
+def _in_memory(problem: Problem, source: Held | Filed, steps: Engine, pool: Pool, bar: Progress) -> Run:
+    """Each process has its own rows, the first one all of them too, to look for a start; of graphs each has all."""
+    model, divided = problem.model, steps.shares == "rows" and pool.size > 1
+    whole = source.whole().to(**problem.settings) if pool.rank == 0 or not divided else None
+    own = source.part(pool.split(len(source))).to(**problem.settings) if divided else whole
+    assert own is not None
+    rows = steps.rows(own)
+    every = rows if whole is own else None if whole is None else steps.rows(whole)
+    pool.from_first(lambda: steps.check(model, every))
+    steps = steps.attuned(rows)
+    generator = torch.Generator().manual_seed(problem.seed)
+    keeper = problem.method._keeper(model, own, problem.seed, problem.init, generator, pool)
+
+    def find() -> Found:
+        found = _on(_start(problem, lambda: every, pool, generator, bar), rows.like.device)
+        if found.locals is None or not divided:
+            return found
+        at = pool.split(len(source))
+        return replace(found, locals={name: value[at] for name, value in found.locals.items()})
+
+    run = _uncut(Fitting(problem.method, model, steps, rows, generator, bar, keeper, find).run(problem.init), pool)
+    if divided:
+        run.step = _gathered(run, pool)
+    return run
+
+
+def _streamed(problem: Problem, source: RowBlocks, steps: Engine, pool: Pool, bar: Progress) -> Run:
+    """Each process reads its part of the blocks; the first block of all is the first one's."""
+    method, model = problem.method, problem.model
+    require_blocks(steps)
+    generator = torch.Generator().manual_seed(problem.seed)
+    own, folder = source, method._folder()
+    if pool.size > 1:
+        own = source.part(pool.rank, pool.size)
+        folder = None if folder is None else folder.with_name(f"{folder.name}.{pool.rank}")
+    with StreamedRows(BlockReader(steps, model, own, **problem.settings), folder) as rows:
+        steps.check(model, rows.first_rows)
+        keeper = method._keeper(model, rows, problem.seed, problem.init, generator, pool)
+        if keeper is not None:
+            keeper.kept = rows.pin
+
+        def find() -> Found:
+            def searched() -> Any:
+                if method.shuffle:
+                    rows.draw(generator)
+                return rows.search_rows
+
+            found = _start(problem, searched, pool, generator, bar)
+            return replace(_on(found, rows.like.device), locals=None)
+
+        run = _uncut(Fitting(method, model, steps, rows, generator, bar, keeper, find).run(problem.init), pool)
+        run = rows.finished(steps, run, generator)
+    run.step = pool.from_first(lambda: run.step)
+    run.details["rows"] = len(source)
+    return run
+
+
+def _start(
+    problem: Problem, read: Callable[[], Any], pool: Pool, generator: torch.Generator, bar: Progress
+) -> Found:
+    """What one process alone would start from, by the same random numbers: the first looks, and tells the others."""
+
+    def found() -> tuple[Found, Tensor]:
+        alone, rows = problem.method.engine(problem.model), read()
+        if problem.method.search is None:
+            return Found(alone.initial(problem.model, rows, generator)), generator.get_state()
+        one = search(alone, problem.model, rows, problem.method.search, generator, bar)
+        if one.interrupted and pool.size > 1:
+            raise KeyboardInterrupt
+        return _on(one, torch.device("cpu")), generator.get_state()
+
+    start, state = pool.from_first(found)
+    generator.set_state(state)
+    return start
+
+
+def _on(found: Found, device: torch.device) -> Found:
+    locals_ = None if found.locals is None else {name: value.to(device) for name, value in found.locals.items()}
+    return replace(found, params={name: value.to(device) for name, value in found.params.items()}, locals=locals_)
+
+
+def _uncut(run: Run, pool: Pool) -> Run:
+    """A run that all processes made to its end: Ctrl-C comes to each in another iteration, so that it ends the fit."""
+    if run.interrupted and pool.size > 1:
+        raise KeyboardInterrupt
+    return run
+
+
+def _gathered(run: Run, pool: Pool) -> Any:
+    """The last E step with the locals and bounds of all rows, in their order."""
+    step, device = run.step, run.step.bound.device
+    parts = pool.all_of({name: value.cpu() for name, value in {**step.locals, "bound": step.bound}.items()})
+    whole = {name: torch.cat([part[name] for part in parts]).to(device) for name in parts[0]}
+    return step._replace(bound=whole.pop("bound"), locals=whole)
+
+
+def problem_of(
+    model: Model, data: Any, method: Any, *, mask: Any, dtype: torch.dtype, device: Any, init: Any, **settings: Any
+) -> Problem:
+    """Everything checked that can be checked before processes start.
+
+    Raises MethodError for methods that are not EM with closed-form steps.
+    """
+    from custom_inference.methods import Default, default_method, named_method, with_settings
+
+    if isinstance(data, RowBlocks):
+        require_readable(model, mask)
+    source = data if isinstance(data, RowBlocks) else Held(model.prepare(data, mask=mask, dtype=dtype))
+    if isinstance(source, Held):
+        model.check_for_fitting(source.data)
+    chosen = named_method(method) if method is not None else Default()
+    if isinstance(chosen, Default):
+        default = default_method(model, source.data if isinstance(source, Held) else None)
+        chosen = with_settings(default, chosen.settings)
+    if not isinstance(chosen, VariationalEM):
+        name = type(chosen).__name__
+        raise MethodError(f"{name} runs in one process; several fit by EM(), VariationalEM() and the default")
+    device = None if device is None else str(device)
+    start = check_init(model, init)
+    return Problem(model=model, method=chosen, source=source, dtype=dtype, device=device, init=start, **settings)

@@ -1,0 +1,139 @@
+"""The picture of a model as a matplotlib figure: observed sites shaded, plates as boxes, priors beside their sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse, FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path
+
+from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.faces.pictures.layout import Layout, layout
+from custom_inference.faces.pictures.structure import Site, Structure
+
+#: Sizes in inches.
+HEIGHT, MARGIN, LINE, INSET, PASSING = 0.44, 0.18, 0.155, 0.13, 0.02
+#: Width of a character in the three sizes of text, and their points.
+_NAME, _NOTE = (0.083, 10.0), (0.066, 8.0)
+_SHADE, _NOTES = "#d3dbe6", "#555555"
+
+
+class Box(NamedTuple):
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def grown(self, by: float) -> Box:
+        return Box(self.left - by, self.bottom - by, self.right + by, self.top + by)
+
+
+def draw(structure: Structure, *, distributions: bool = True) -> Figure:
+    """The picture; one unit of the axes is an inch."""
+    notes = {name: _notes(site, distributions) for name, site in structure.sites.items()}
+    ovals = {name: 0.34 + _NAME[0] * len(name) for name in structure.sites}
+    widths = {name: max(ovals[name], *(_NOTE[0] * len(line) for line in notes[name]), 0.0) for name in ovals}
+    places = layout(structure, widths)
+    boxes = {name: _box(places.place[name], widths[name], len(notes[name])) for name in ovals}
+    plates = plate_boxes(structure, boxes, places)
+    points = [point for bends in places.bends.values() for point in bends]
+    around = [*boxes.values(), *plates.values(), *(Box(x, y, x, y) for x, y in points)]
+    page = _around(around).grown(MARGIN)
+    page = page._replace(top=page.top + 0.3, right=max(page.right, page.left + 0.3 + 0.1 * len(structure.title)))
+    figure = new_figure(page.right - page.left, page.top - page.bottom)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set(xlim=(page.left, page.right), ylim=(page.bottom, page.top))
+    axes.text(page.left + MARGIN, page.top - 0.12, structure.title, fontsize=11, weight="bold", va="top", color=INK)
+    _draw_plates(axes, structure, plates)
+    _draw_edges(axes, structure, places, ovals)
+    for name, site in structure.sites.items():
+        _draw_site(axes, site, places.place[name], ovals[name], notes[name])
+    return figure
+
+
+def _notes(site: Site, distributions: bool) -> list[str]:
+    lines = [site.distribution] if distributions else []
+    return [*lines, " × ".join(site.axes)] if site.axes else lines
+
+
+def _box(centre: tuple[float, float], width: float, lines: int) -> Box:
+    x, y = centre
+    below = 0.05 + LINE * lines if lines else 0.0
+    return Box(x - width / 2, y - HEIGHT / 2 - below, x + width / 2, y + HEIGHT / 2)
+
+
+def _around(boxes: Iterable[Box]) -> Box:
+    left, bottom, right, top = zip(*boxes, strict=True)
+    return Box(min(left), min(bottom), max(right), max(top))
+
+
+def plate_boxes(structure: Structure, boxes: dict[str, Box], places: Layout) -> dict[str, Box]:
+    """The border of every plate: around its sites, the edges to them in their columns, and the plates in it."""
+    found: dict[str, Box] = {}
+    for name in sorted(structure.plates, key=structure.depth, reverse=True):
+        members = structure.plates[name].members
+        sites = _around(boxes[site] for site in members)
+        inner = [found[p.name] for p in structure.plates.values() if p.parent == name]
+        passing = [
+            Box(x, y, x, y).grown(PASSING)
+            for ends, bends in places.bends.items()
+            for x, y in bends
+            if set(ends) & set(members) and sites.left <= x <= sites.right
+        ]
+        box = _around([sites, *inner, *passing]).grown(INSET)
+        label = _NOTE[0] * (len(structure.plates[name].label) + 3)
+        found[name] = box._replace(bottom=box.bottom - LINE, right=max(box.right, box.left + label))
+    return found
+
+
+def _draw_plates(axes: Axes, structure: Structure, boxes: dict[str, Box]) -> None:
+    for name, box in boxes.items():
+        corner, size = (box.left, box.bottom), (box.right - box.left, box.top - box.bottom)
+        style = "round,pad=0,rounding_size=0.08"
+        axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=style, fill=False, edgecolor=MUTED, linewidth=1.1))
+        where = (box.right - 0.08, box.bottom + 0.05)
+        axes.text(*where, structure.plates[name].label, fontsize=_NOTE[1], ha="right", va="bottom", color=_NOTES)
+
+
+def _draw_site(axes: Axes, site: Site, centre: tuple[float, float], width: float, notes: list[str]) -> None:
+    face = _SHADE if site.observed else "white"
+    axes.add_patch(Ellipse(centre, width, HEIGHT, facecolor=face, edgecolor=INK, linewidth=1.3, zorder=3))
+    axes.text(*centre, site.name, fontsize=_NAME[1], ha="center", va="center", zorder=4)
+    for i, line in enumerate(notes):
+        y = centre[1] - HEIGHT / 2 - 0.05 - LINE * i
+        style = "italic" if site.axes and i == len(notes) - 1 else "normal"
+        text = axes.text(centre[0], y, line, fontsize=_NOTE[1], ha="center", va="top", style=style, color=_NOTES)
+        text.set_zorder(4)
+        text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5})
+
+
+def _draw_edges(axes: Axes, structure: Structure, places: Layout, ovals: dict[str, float]) -> None:
+    """Curves that leave to the right and come in from the left, those from above above those from below."""
+    for target in structure.sites:
+        sources = [source for source, to in structure.edges if to == target]
+        before = {s: (places.bends[s, target] or [places.place[s]])[-1][1] for s in sources}
+        for i, source in enumerate(sorted(sources, key=before.__getitem__, reverse=True)):
+            aside = 0.11 * ((len(sources) - 1) / 2 - i)
+            (x0, y0), (x1, y1) = places.place[source], places.place[target]
+            start = (x0 + ovals[source] / 2, y0)
+            inside = (1 - min(2 * abs(aside) / HEIGHT, 0.9) ** 2) ** 0.5
+            end = (x1 - ovals[target] / 2 * inside, y1 + aside)
+            path = smooth([start, *places.bends[source, target], end])
+            arrow = FancyArrowPatch(path=path, arrowstyle="-|>", mutation_scale=11, color=INK, linewidth=1.1, zorder=2)
+            axes.add_patch(arrow)
+
+
+def smooth(points: list[tuple[float, float]]) -> Path:
+    """A curve through the points, horizontal at each."""
+    vertices, codes = [points[0]], [Path.MOVETO]
+    for (x0, y0), (x1, y1) in pairwise(points):
+        middle = (x0 + x1) / 2
+        vertices += [(middle, y0), (middle, y1), (x1, y1)]
+        codes += [Path.CURVE4] * 3
+    return Path(vertices, codes)

@@ -1,0 +1,154 @@
+"""What a picture of a model shows, read off its program by Pyro's own tracking of what a site depends on."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import scipy.sparse
+import torch
+from pyro.infer.inspect import generate_graph_specification, get_model_relations
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+
+from custom_inference.core.isolation import isolated
+from ppl_models import Model
+from ppl_models.data import sparse as _sparse
+from ppl_models.distributions import Flat
+
+#: Values of a vector that an annotation spells out.
+_SPELLED = 3
+#: Rows that the program is run on.
+_ROWS = 2
+
+
+@dataclass(frozen=True)
+class Site:
+    """One node: what it is drawn from, with the prior's parameters, and its axes other than those of its plates."""
+
+    name: str
+    distribution: str
+    axes: tuple[str, ...] = ()
+    observed: bool = False
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A plate of the program, the sites in it, and the plate around it."""
+
+    name: str
+    label: str
+    members: tuple[str, ...]
+    parent: str | None = None
+
+
+@dataclass(frozen=True)
+class Structure:
+    """sites and plates by name; edges: (site, site that depends on it)."""
+
+    title: str
+    sites: dict[str, Site]
+    edges: list[tuple[str, str]]
+    plates: dict[str, Plate] = field(default_factory=dict)
+
+    def plates_of(self, site: str) -> list[str]:
+        """The plates that a site is in, the outermost first."""
+        found = [plate for plate in self.plates.values() if site in plate.members]
+        return [plate.name for plate in sorted(found, key=lambda plate: self.depth(plate.name))]
+
+    def depth(self, plate: str) -> int:
+        """How many plates are around a plate."""
+        parent = self.plates[plate].parent
+        return 0 if parent is None else 1 + self.depth(parent)
+
+
+def structure_of(model: Model) -> Structure:
+    """The graph of a model's program: run once, on rows that it generates itself."""
+    with isolated(0):
+        x, settings = _some_data(model)
+        program = _FirstDyad()(model) if model.is_graph else model
+        relations = get_model_relations(program, (x,), settings)
+    graph = generate_graph_specification(relations)
+    plates = {
+        name: Plate(
+            name,
+            _label(model, name.split("__CLONE")[0]),
+            tuple(graph["plate_groups"][name]),
+            graph["plate_data"][name]["parent"],
+        )
+        for name in graph["plate_groups"]
+        if name is not None
+    }
+    edges = [(str(source), str(target)) for source, target in graph["edge_list"]]
+    bare = Structure(type(model).__name__, {}, edges, plates)
+    sites = {
+        name: Site(
+            name,
+            _distribution(model, name, data["distribution"]),
+            _free_axes(model, name, bare.plates_of(name)),
+            bool(data["is_observed"]),
+        )
+        for name, data in graph["node_data"].items()
+    }
+    return Structure(bare.title, sites, edges, plates)
+
+
+class _FirstDyad(Messenger):
+    """The plate of dyads holds the first: Pyro would put all dyads of a large graph in random order to draw one."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] == "data" and site_is_subsample(msg):
+            msg["value"], msg["done"] = torch.zeros(1, dtype=torch.long), True
+
+
+def _some_data(model: Model) -> tuple[Tensor, dict[str, Any]]:
+    """Data to run the program on: some rows of its own; an empty graph, of which one dyad is looked at."""
+    dtype = torch.get_default_dtype()
+    if model.is_graph:
+        nodes = int(model.settings()["num_nodes"])
+        return _sparse.from_scipy(scipy.sparse.csr_matrix((nodes, nodes)), dtype=dtype), {"batch_size": 1}
+    program: Any = model.summed_out
+    return program(num_rows=_ROWS).to(dtype), {}
+
+
+def _label(model: Model, plate: str) -> str:
+    if plate != "data":
+        return plate
+    return "data: dyads" if model.is_graph else f"data: {model.row_axis}s"
+
+
+def _free_axes(model: Model, site: str, plates: list[str]) -> tuple[str, ...]:
+    """The named axes of a site that none of its plates stands for."""
+    covered = {name for plate in plates for name in (plate, plate.removesuffix("s"))}
+    if "data" in plates:
+        covered |= {"node", "to_node", "dyad"} if model.is_graph else {model.row_axis}
+    return tuple(axis for axis in model.dims.get(site, ()) if axis not in covered)
+
+
+# ----- distributions --------------------------------------------------------------------------------------
+
+
+def _distribution(model: Model, site: str, name: str) -> str:
+    """A prior with its parameters; the name of the distribution of any other site."""
+    if site not in model.priors:
+        return name
+    return prior_text(model.priors[site]) + (", symmetric" if name == "Symmetric" else "")
+
+
+def prior_text(prior: Any) -> str:
+    """A distribution as one would write it: "Beta(1, 99)", "Dirichlet(0.1)" where all concentrations are alike."""
+    if isinstance(prior, Flat):
+        return "flat"
+    names = [name for name in inspect.signature(type(prior).__init__).parameters if name in prior.arg_constraints]
+    if "probs" in names and "logits" in names:
+        names.remove("logits")
+    return f"{type(prior).__name__}({', '.join(_value_text(getattr(prior, name)) for name in names)})"
+
+
+def _value_text(value: Any) -> str:
+    entries = torch.as_tensor(value).flatten().tolist()
+    if len(set(entries)) == 1:
+        return f"{entries[0]:.3g}"
+    return "[" + ", ".join(f"{entry:.3g}" for entry in entries[:_SPELLED]) + (", …" * (len(entries) > _SPELLED)) + "]"

@@ -1,0 +1,311 @@
+"""Figures of fits and comparisons. Every function returns a matplotlib Figure and shows nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from custom_inference.core.result import Result
+from custom_inference.documents.plots import plot_documents, plot_topics
+from custom_inference.faces import drawing as _axes
+from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
+from ppl_models import MethodError
+from ppl_models.core.errors import unknown_name
+
+Array = NDArray[Any]
+
+
+def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
+    """A figure of a fit.
+
+    kind: "components" (what each component does to the features), "loading" (the same as a labelled matrix), "elbo"
+    (the objective by iteration), "source" (posterior means of the local latents, rows by components); of document
+    models also "topics" (their top words) and "documents" (documents by topics); of graph models "adjacency" (ordered
+    by blocks), "memberships" (of the nodes), "pies" (the graph with a pie at each node) and "blocks" (the graph
+    between blocks).
+
+    Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
+    """
+    kinds = KINDS | DOCUMENT_KINDS | GRAPH_KINDS
+    if kind not in kinds:
+        raise MethodError(unknown_name("kind of plot", kind, kinds))
+    return kinds[kind](fit, **settings)
+
+
+# ----- components -----------------------------------------------------------------------------------------
+
+
+def plot_components(
+    fit: Result, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None
+) -> Figure:
+    """What each component does to the features, how much it is used, and whether it is shut off (000, Fig. 4).
+
+    A leak or bias comes last. Pictures where ``image_shape`` = (height, width) is given or the features are labelled
+    r0c0, r0c1, ...; otherwise a heat map of the ``top`` strongest features of every component.
+    """
+    parts = _Components.of(fit)
+    count = len(parts.values)
+    beside = f" and the {parts.baseline_name}" if parts.baseline is not None else ""
+    title = title or f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
+    features = fit.model.component_labels(fit.coords[fit.model.feature_axis])
+    place = _pixels(features, image_shape)
+    if place is None:
+        return _strongest_features(parts, features, top, title)
+    captions = [
+        _axes.Caption(label, use + (", shut off" if shut else ""), muted=bool(shut))
+        for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
+    ]
+    if parts.baseline is not None:
+        captions.append(_axes.Caption(parts.baseline_name, ""))
+    pictures = [_axes.as_image(row, place) for row in parts.matrix]
+    meaning = parts.meaning.replace("feature", "pixel")
+    return _axes.gallery(pictures, captions, title, meaning)
+
+
+def plot_pictures(
+    pictures: Any,
+    image_shape: tuple[int, int],
+    captions: Sequence[str],
+    *,
+    title: str,
+    bar: str = "probability",
+    columns: int | None = None,
+) -> Figure:
+    """Rows of ``pictures`` (M, height * width) as captioned images: true patterns, reconstructions.
+
+    columns: pictures side by side; by default as many as make the grid wider than high with few places left empty.
+    """
+    values = np.asarray(pictures, dtype=float)
+    wanted = (len(captions), image_shape[0] * image_shape[1])
+    if values.shape != wanted:
+        raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
+    images = [row.reshape(image_shape) for row in values]
+    return _axes.gallery(images, [_axes.Caption(str(c), "") for c in captions], title, bar, columns)
+
+
+def _strongest_features(parts: _Components, features: list[Any], top: int, title: str) -> Figure:
+    chosen = _axes.strongest(parts.values, max(1, min(top, 90 // len(parts.values))))
+    values = parts.matrix[:, chosen].T
+    figure = new_figure(max(2.8 + 0.42 * values.shape[1], 0.095 * len(title)), 2.6 + 0.2 * len(chosen))
+    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.5, 0.24 * len(chosen))])
+    above.bar(range(len(parts.use)), parts.use, color=[MUTED if shut else INK for shut in parts.off], width=0.7)
+    above.set_ylabel(parts.use_name)
+    above.spines[["top", "right"]].set_visible(False)
+    names = [f"{label} (off)" if shut else label for label, shut in zip(parts.labels, parts.off, strict=True)]
+    image = _axes.heat_map(axes, values, [features[j] for j in chosen], [*names, *parts.baseline_label])
+    axes.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(features)})")
+    _axes.scale(figure, image, axes, parts.meaning)
+    figure.suptitle(title)
+    return figure
+
+
+# ----- loading --------------------------------------------------------------------------------------------
+
+
+def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = None) -> Figure:
+    """The component site as a matrix, components by features, with labels.
+
+    Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
+    """
+    parts, features = _Components.of(fit), fit.model.component_labels(fit.coords[fit.model.feature_axis])
+    chosen = np.arange(parts.values.shape[1])
+    shown = "feature"
+    if len(chosen) > max_features:
+        chosen = _axes.strongest(parts.values, 1, total=max_features)
+        shown = f"feature (strongest {max_features} of {parts.values.shape[1]})"
+    values = parts.matrix[:, chosen]
+    figure = new_figure(3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
+    axes = figure.subplots()
+    names = [
+        f"{label}  {use}" + (" (off)" if shut else "")
+        for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
+    ]
+    image = _axes.heat_map(axes, values, [*names, *parts.baseline_label], [features[j] for j in chosen])
+    axes.set(xlabel=shown, ylabel="component")
+    _axes.scale(figure, image, axes, parts.meaning)
+    figure.suptitle(title or f"{_family(fit)}: {fit.model.component_site.replace('_', ' ')}")
+    return figure
+
+
+# ----- objective ------------------------------------------------------------------------------------------
+
+
+def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
+    """The objective per row by iteration; beside it the later half alone where the start hides it."""
+    trace = fit.elbo.detach().cpu().numpy() / len(fit.data)
+    if not len(trace):
+        raise MethodError(f"this fit ({fit.method}) has no objective trace to plot")
+    late = trace[len(trace) // 2 :]
+    hidden = len(trace) >= 10 and np.ptp(trace) > 10 * np.ptp(late)
+    figure = new_figure(9.5 if hidden else 6.0, 3.8)
+    panels = figure.subplots(1, 2 if hidden else 1, squeeze=False)[0]
+    for axes, first in zip(panels, (0, len(trace) // 2), strict=False):
+        _axes.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
+        axes.set(xlabel="iteration", ylabel=f"objective per row, nats ({fit.bound_name})")
+    if hidden:
+        panels[0].set_title("all iterations", fontsize=10)
+        panels[1].set_title("later half", fontsize=10)
+    figure.suptitle(title or f"{_family(fit)} by {fit.method}: objective, last {trace[-1]:.4f} nats a row")
+    return figure
+
+
+# ----- sources --------------------------------------------------------------------------------------------
+
+
+def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None = None) -> Figure:
+    """Posterior means of the local latents (sources, memberships, scores), rows by components.
+
+    Rows with the same code lie together: they are ordered by the code, the most used source first.
+    max_rows: show only this many, evenly spaced in that order.
+    """
+    mean = fit.posterior.mean.detach().cpu().numpy()
+    by_use = np.argsort(-np.abs(mean).sum(0))
+    bits = mean[:, by_use] > (0.5 if mean.min() >= 0 else 0.0)
+    # lexsort takes its most significant key last; within a code, rows of similar certainty lie together.
+    order = np.lexsort((-mean.sum(1), *(~bits).T[::-1]))
+    if max_rows is not None and max_rows < len(order):
+        order = order[np.linspace(0, len(order) - 1, max_rows).round().astype(int)]
+    labelled, row = len(order) <= 60, fit.model.row_axis
+    title = title or f"{_family(fit)}: {fit.model.local_site}s of the {fit.model.row_axis}s"
+    width = max(2.6 + 0.34 * mean.shape[1], 0.095 * len(title))
+    figure = new_figure(width, 2.4 + 0.19 * len(order) if labelled else 7.0)
+    axes = figure.subplots()
+    rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
+    labels = component_names(fit)
+    image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
+    axes.set_xlabel("component, most used first")
+    axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
+    _axes.scale(figure, image, axes, fit.model.local_meaning)
+    figure.suptitle(title)
+    return figure
+
+
+# ----- comparison -----------------------------------------------------------------------------------------
+
+
+def plot_comparison(table: pd.DataFrame, *, title: str = "Approximate against exact posterior") -> Figure:
+    """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``."""
+    panels = {
+        "gap_per_row": ("gap to the log evidence", "nats per row"),
+        "worst_marginal_error": ("worst error of a marginal", "max |E_q[s] - E[s | x]|"),
+    }
+    missing = [column for column in panels if column not in table]
+    if missing or not len(table):
+        raise MethodError(f"a comparison table needs a row and the columns {', '.join(panels)}")
+    names = [str(name) for name in table.index]
+    longest = max(map(len, names))
+    figure = new_figure(7.0 + 0.08 * longest, 1.6 + 0.36 * len(names))
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, (column, (heading, unit)) in zip(both, panels.items(), strict=True):
+        _bars(axes, names, table[column].to_numpy(dtype=float))
+        axes.set_title(heading, fontsize=10)
+        axes.set_xlabel(unit)
+    figure.suptitle(title)
+    return figure
+
+
+def _bars(axes: Axes, names: list[str], values: Array) -> None:
+    # A bound above the evidence by rounding is no gap.
+    shown = np.where(np.abs(values) < 1e-9, 0.0, values)
+    widest = np.nanmax(np.abs(shown)) if np.isfinite(shown).any() else 0.0
+    axes.barh(range(len(names)), np.nan_to_num(shown), color=INK, height=0.6)
+    for position, value in enumerate(shown):
+        text = "not available" if np.isnan(value) else f"{value:.3g}"
+        right = max(0.0, np.nan_to_num(value))
+        where = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+        axes.annotate(text, (right, position), fontsize=9, **where)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(min(0.0, float(np.nan_to_num(shown).min()) * 1.3), 1.3 * widest or 1.0)
+    axes.locator_params(axis="x", nbins=4)  # small gaps have long numbers, which must not run into each other
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+# ----- what the figures share -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Components:
+    """What the figures of components draw: values (K, D), the baseline beside them, and how much each is used (K,)."""
+
+    values: Array
+    baseline: Array | None
+    baseline_name: str
+    use: Array
+    use_name: str
+    off: Array
+    labels: list[str]
+    meaning: str
+
+    @classmethod
+    def of(cls, fit: Result) -> _Components:
+        model, params = fit.model, {s: v.detach().cpu() for s, v in fit.params.items()}
+        missing = [s for s in (model.component_site, model.baseline_site) if s is not None and s not in params]
+        if missing:
+            raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
+        site = model.baseline_site
+        name, use = next(iter(model.report_columns(params).items()))
+        return cls(
+            values=model.component_matrix(params).numpy(),
+            baseline=None if site is None else params[site].numpy(),
+            baseline_name=site or "",
+            use=use.numpy(),
+            use_name="π" if name == "prior" else name,
+            off=model.shut_off(params).numpy(),
+            labels=component_names(fit),
+            meaning=model.component_meaning,
+        )
+
+    @property
+    def matrix(self) -> Array:
+        """The components, and the baseline as a last row."""
+        return self.values if self.baseline is None else np.concatenate([self.values, self.baseline[None]])
+
+    @property
+    def baseline_label(self) -> list[str]:
+        return [] if self.baseline is None else [self.baseline_name]
+
+    @property
+    def uses(self) -> list[str]:
+        return [f"{self.use_name} = {value:.3f}" for value in self.use]
+
+
+def component_names(fit: Result) -> list[str]:
+    """The labels of the components, s0, s1, ... where they have none."""
+    return [f"s{label}" if isinstance(label, int) else str(label) for label in fit.coords["component"]]
+
+
+def _family(fit: Result) -> str:
+    return type(fit.model).__name__
+
+
+def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Array | None:
+    """Row and column (2, D) of every feature in a picture, or None where the features are not pixels."""
+    if image_shape is not None:
+        height, width = image_shape
+        if height * width != len(features):
+            raise MethodError(f"image_shape {height} x {width} does not hold {len(features)} features")
+        return np.array(np.unravel_index(np.arange(len(features)), (height, width)))
+    found = [re.fullmatch(r"r(\d+)c(\d+)", str(name)) for name in features]
+    if not all(found):
+        return None
+    return np.array([[int(m[1]), int(m[2])] for m in found if m]).T
+
+
+KINDS = {"components": plot_components, "loading": plot_loading, "elbo": plot_elbo, "source": plot_source}
+DOCUMENT_KINDS = {"topics": plot_topics, "documents": plot_documents}
+GRAPH_KINDS = {
+    "adjacency": plot_adjacency,
+    "memberships": plot_memberships,
+    "pies": plot_pie_graph,
+    "blocks": plot_block_graph,
+}

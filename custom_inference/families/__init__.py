@@ -1,0 +1,28 @@
+"""Closed-form engines and samplers, one room a family of models: equations live here and nowhere else.
+
+A room's ``__init__`` holds its records for the registry. Rooms may import ``core``, ``em``, ``svi``, ``gibbs`` and each
+other's modules; nothing outside imports a room by name, but by :mod:`custom_inference.core.registry`.
+"""
+
+#: Model -> the room where its :class:`custom_inference.core.registry.Family` is. A room is loaded when one of its
+#: models is first used.
+ROOMS: dict[str, str] = {
+    "AspectBernoulli": "aspects",
+    "CVQ": "cvq",
+    "CovariateSBM": "blocks",
+    "DegreeCorrectedSBM": "blocks",
+    "LDA": "topics",
+    "LogisticPCA": "factors",
+    "MMSB": "memberships",
+    "MixtureOfBernoullis": "mixtures",
+    "MixtureOfCategoricals": "mixtures",
+    "MixtureOfMultinomialCounts": "mixtures",
+    "MixtureOfMultinomials": "mixtures",
+    "MixtureOfPoissons": "mixtures",
+    "MultinomialPCA": "topics",
+    "NOCA": "noca",
+    "PLSA": "topics",
+    "PoissonSBM": "blocks",
+    "SBM": "blocks",
+    "UserRatingProfile": "topics",
+}

@@ -1,0 +1,213 @@
+"""The aspect Bernoulli model by joint maximum a posteriori: a point for every aspect and every membership.
+
+Source 001, eqs. 5-9 and 16-21. The objective is, up to constants,
+
+    F(s, a) = sum_n [ log p(x_n | s_n, a) + sum_k (alpha_k - 1) log s_nk ] + log p(a)
+
+with flat priors eq. 6. One iteration raises it over s at fixed a (E step), then over a at fixed s (M step). By EM, with
+R1 = ones / p, R0 = zeros / (1 - p) and M_n the observed draws of row n, never forming responsibilities (N, D, K):
+
+    s_nk <- [s_nk sum_t (R1_nt a_kt + R0_nt (1 - a_kt)) + alpha_k - 1] / [M_n + sum_k (alpha_k - 1)]    (eqs. 16-17)
+    a_kt <- (on_kt + alpha - 1) / (on_kt + off_kt + alpha + beta - 2)                                    (eqs. 18-21)
+    on_kt = a_kt sum_n s_nk R1_nt,    off_kt = (1 - a_kt) sum_n s_nk R0_nt
+
+Given a, F is concave in every s_n by itself, and given s in every column of a. With ``update="newton"`` each of them
+takes a Newton step within its bounds wherever that raises F, which is nearly everywhere, and else the EM step
+(Alexander, Novembre & Lange, Genome Research 19, 2009). The constraint sum_k s_nk = 1 needs no multiplier: written in
+p1 = s a and p0 = s (1 - a), both linear in s, log p(x | s) - M sum_k s_k has its maximum over s >= 0 on the simplex.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import POINT, Engine, EStep, Params
+from custom_inference.core.posteriors import LocalPosterior, PointPosterior
+from custom_inference.families.aspects.membership import MembershipUpdate
+from custom_inference.families.aspects.propose import propose_aspects, same_aspects
+from custom_inference.families.common.beta import beta_mode, beta_parameters
+from custom_inference.families.common.box_newton import box_newton, unpacked
+from custom_inference.families.common.counts import CountRows, margin
+from custom_inference.families.common.dirichlet import dirichlet_concentration
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
+
+#: Rows without a membership from before start in the middle of the simplex and take this many updates at once.
+_FIRST_UPDATES = {False: 20, True: 6}
+#: Newton steps are the default where a row has this many draws for each aspect.
+_SHARP = 200
+#: The search makes one start where the data have this many entries: least squares then starts near one optimum.
+_MANY_ENTRIES = 2**20
+#: Below so many entries of x the default search makes more starts.
+_FEW_ENTRIES = 2**18
+
+
+@dataclass(frozen=True, kw_only=True)
+class AspectMap(Engine):
+    """E step: memberships at fixed aspects; M step: aspects at fixed memberships.
+
+    update: "newton" (safeguarded by EM), "em", the plain algorithm of the paper, or "auto": Newton where rows have many
+        draws. There the memberships are sharp and EM converges slowly, by .98 an iteration and more; with few draws
+        EM is the faster way to good starts, as Newton steps put memberships on the simplex's edge that later have to
+        leave it. The best start is finished by Newton steps all the same: where aspects overlap, EM crawls (thousands
+        of iterations on damaged digits) and would be stopped far from the optimum, before a phantom has formed.
+    draws: those of a row on average, by which "auto" decides; None: of the rows at hand, see ``attuned``.
+    total_count, concentration: of the model, see ``for_model``; an empty concentration is the flat prior.
+
+    EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus sum_k (alpha_k - 1) log s_nk.
+    """
+
+    update: str = "auto"
+    draws: float | None = None
+    total_count: int = 1
+    concentration: tuple[float, ...] = ()
+
+    name: ClassVar[str] = POINT
+    accelerate: ClassVar[str | None] = "anderson"
+    extrapolated: ClassVar[tuple[str, ...]] = ("membership",)
+
+    def for_model(self, model: Model) -> AspectMap:
+        """Raises MethodError where the membership's prior is not a Dirichlet with all concentrations at least 1."""
+        concentration = dirichlet_concentration(model, "membership", torch.ones((), dtype=torch.float64))
+        total_count: int = model.settings()["total_count"]
+        return replace(self, total_count=total_count, concentration=tuple(concentration.tolist()))
+
+    def rows(self, data: Data) -> CountRows:
+        return CountRows.of(data, self.total_count)
+
+    def check(self, model: Model, rows: CountRows) -> None:
+        del rows
+        if self.update not in ("auto", "em", "newton"):
+            raise MethodError(unknown_name("update", self.update, ("auto", "em", "newton")))
+        beta_parameters(model, "aspect_probability", torch.ones(1))
+
+    def local(self) -> AspectMap:
+        """At fixed aspects every row's problem is concave: Newton steps solve it."""
+        return replace(self, update="newton")
+
+    def finishing(self) -> AspectMap:
+        return replace(self, update="newton") if self.update == "auto" else self
+
+    def attuned(self, rows: CountRows) -> Self:
+        if self.update != "auto":
+            return self
+        size = rows.like.new_tensor(float(rows.draws.numel()), dtype=torch.float64)
+        draws, number = self.pool.total(rows.draws.double().sum(), size)
+        return replace(self, draws=float(draws / number)).pooled(self.pool)
+
+    def takes_newton(self, rows: CountRows, num_components: int) -> bool:
+        if self.update != "auto":
+            return self.update == "newton"
+        return (float(rows.draws.mean()) if self.draws is None else self.draws) >= _SHARP * num_components
+
+    def pseudo_count(self, params: Params) -> Tensor:
+        """alpha - 1, (K,)."""
+        aspect = params["aspect_probability"]
+        return aspect.new_tensor(self.concentration or [1.0] * len(aspect)) - 1
+
+    # ----- E step -------------------------------------------------------------------------------------------------
+
+    def e_step(
+        self,
+        params: Params,
+        rows: CountRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        del generator
+        aspect, prior = params["aspect_probability"], self.pseudo_count(params)
+        newton = self.takes_newton(rows, len(aspect))
+        update, memberships, bounds = MembershipUpdate(aspect, prior / temperature, newton=newton), [], []
+        for block in rows.tiled():
+            if locals_ is None:
+                membership = aspect.new_full((len(block.draws), len(aspect)), 1 / len(aspect))
+                for _ in range(_FIRST_UPDATES[newton] - 1):
+                    membership = update(block, membership)
+            else:
+                membership = locals_["membership"][block.at]
+            membership, likelihood = update.last(block, membership)
+            memberships.append(membership)
+            bounds.append(likelihood + torch.xlogy(prior, membership).sum(1))
+        bound = torch.cat(bounds) + rows.log_coefficient
+        return EStep(update.statistics, {"membership": torch.cat(memberships)}, bound)
+
+    # ----- M step -------------------------------------------------------------------------------------------------
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:
+        """Newton steps need the rows' memberships; without them (stepwise EM) the statistics alone give the EM step."""
+        aspect, s = params["aspect_probability"], step.statistics
+        prior = beta_parameters(model, "aspect_probability", aspect)
+        plain = beta_mode(s["on"], s["on"] + s["off"], prior, floor=margin(aspect.dtype))
+        membership = step.locals.get("membership")
+        if "curvature" not in s or membership is None:
+            return {**params, "aspect_probability": plain}
+        return {**params, "aspect_probability": self._newton(params, s, prior, plain, membership, rows)}
+
+    def _newton(
+        self,
+        params: Params,
+        s: dict[str, Tensor],
+        prior: tuple[Tensor, Tensor],
+        plain: Tensor,
+        membership: Tensor,
+        rows: CountRows,
+    ) -> Tensor:
+        """The Newton step of every column whose own part of F it raises, the EM step of the others."""
+        aspect, edge = params["aspect_probability"], margin(params["aspect_probability"].dtype)
+        a, b = (count - 1 for count in prior)
+        gradient = (s["on"] + a) / aspect - (s["off"] + b) / (1 - aspect)
+        curvature = unpacked(s["curvature"].T)
+        curvature.diagonal(dim1=1, dim2=2).add_((a / aspect**2 + b / (1 - aspect) ** 2).expand_as(aspect).T)
+        trial = box_newton(aspect.T, gradient.T, curvature, edge, 1 - edge).T.contiguous()
+        value = torch.zeros_like(trial[0])
+        before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
+        for block in rows.tiled():
+            for columns, tile in block.tiles:
+                value[columns] += tile.likelihood(membership[block.at] @ trial[:, columns]).sum(0)
+        value = self.pool.total(value)[0] + torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
+        return torch.where(value >= before, trial, plain)
+
+    # ----- what else the driver asks ------------------------------------------------------------------------------
+
+    def initial(self, model: Model, rows: CountRows, generator: torch.Generator) -> Params:
+        """Aspects uniform in [0.25, 0.75], the source's start "within the required range" (below eq. 6)."""
+        shape = model.shapes["aspect_probability"]
+        noise = torch.rand(shape, generator=generator, dtype=torch.float64).to(rows.like)
+        return {"aspect_probability": 0.25 + 0.5 * noise}
+
+    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
+        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
+        return {"aspect_probability": aspect.clamp(0.01, 0.99)}
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Few data have many optima, and starts are cheap there; with many data for an aspect starts agree."""
+        entries = num_rows * model.shapes["aspect_probability"][1]
+        if entries >= _MANY_ENTRIES:
+            return 1, num_rows
+        return (12 if entries < _FEW_ENTRIES else 3), num_rows
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every aspect has its counterpart; see :func:`same_aspects`."""
+        return same_aspects(first["aspect_probability"], second["aspect_probability"])
+
+    def posterior(self, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
+        return PointPosterior(step.locals["membership"])
+
+    def point_locals(self, step: EStep) -> dict[str, Tensor]:
+        return {"membership": step.locals["membership"]}
+
+    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+        """Aspects into their box, memberships onto the simplex; none at 0, which an EM step could not leave."""
+        aspect, membership = params["aspect_probability"], locals_["membership"]
+        edge = margin(aspect.dtype)
+        inside = membership.clamp(min=edge)
+        return (
+            {**params, "aspect_probability": aspect.clamp(edge, 1 - edge)},
+            {**locals_, "membership": inside / inside.sum(-1, keepdim=True)},
+        )

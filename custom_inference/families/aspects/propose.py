@@ -1,0 +1,78 @@
+"""Starting values for the aspect Bernoulli model: truncated SVD, then alternating least squares within the domain.
+
+The probability matrix is s a, of rank K, with the rows of s on the simplex and a in [0, 1]. Least squares in the space
+of the data's leading singular vectors costs (N + D) K^2 an iteration, and its end is close to the likelihood's
+(Cabreros & Storey, Genetics 212, 2019).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.align import match_components
+from custom_inference.families.common.counts import CountRows
+
+
+def propose_aspects(
+    rows: CountRows, num_components: int, generator: torch.Generator, attempt: int, *, iterations: int = 50
+) -> Tensor:
+    """Aspects (K, D). The alternation starts from random aspects, which is how the attempts differ."""
+    del attempt  # the generator has moved on since the last one
+    left, right = leading_space(rows, num_components, generator)
+    noise = torch.rand((num_components, rows.like.shape[1]), generator=generator, dtype=torch.float64)
+    aspect = noise.to(left)
+    membership = aspect.new_zeros(len(rows), num_components)
+    for _ in range(iterations):
+        membership = simplex_projection(left @ (right @ torch.linalg.pinv(aspect)))
+        aspect = ((torch.linalg.pinv(membership) @ left) @ right).clamp(0.0, 1.0)
+    return aspect
+
+
+def filled(rows: CountRows, block: CountRows) -> Tensor:
+    """Proportions of ones, with the columns' means where entries are missing."""
+    value = block.ones / rows.total_count
+    if rows.mask is None or block.mask is None:
+        return value
+    mean = rows.ones.sum(0) / (rows.total_count * rows.observed_count).clamp(min=1)
+    return torch.where(block.mask, value, mean)
+
+
+def leading_space(rows: CountRows, rank: int, generator: torch.Generator, *, passes: int = 4) -> tuple[Tensor, Tensor]:
+    """(left (N, K), right (K, D)) with left right the best approximation of rank K, nearly, by subspace iteration."""
+    size = min(rank + 10, *rows.like.shape)
+    probe = torch.randn((rows.like.shape[1], size), generator=generator, dtype=torch.float64).to(rows.like)
+    image = probe
+    for _ in range(passes):
+        basis = torch.linalg.qr(probe)[0]
+        image, probe = probe.new_zeros(len(rows), size), torch.zeros_like(probe)
+        for at, block in rows.blocks:
+            values = filled(rows, block)
+            image[at] = values @ basis
+            probe += values.T @ image[at]
+    basis = torch.linalg.qr(probe)[0]
+    for at, block in rows.blocks:
+        image[at] = filled(rows, block) @ basis
+    u, scale, v = torch.linalg.svd(image, full_matrices=False)
+    rank = min(rank, size)
+    return u[:, :rank] * scale[:rank], v[:rank] @ basis.T
+
+
+def simplex_projection(values: Tensor) -> Tensor:
+    """The nearest point of the simplex to every row (Euclidean; Duchi et al., ICML 2008)."""
+    ordered = values.sort(-1, descending=True)[0]
+    excess = ordered.cumsum(-1) - 1
+    rank = torch.arange(1, values.shape[-1] + 1, device=values.device, dtype=values.dtype)
+    support = (ordered * rank > excess).sum(-1, keepdim=True).clamp(min=1)
+    return (values - excess.gather(-1, support - 1) / support).clamp(min=0)
+
+
+def same_aspects(one: Tensor, other: Tensor) -> bool:
+    """Whether the aspects (K, D) of two starts match one to one.
+
+    A pair matches with a cosine above .95, or a root mean square difference below .05: the cosine alone would tell
+    two phantoms apart, whose few faint entries differ.
+    """
+    matched = match_components(one, other)
+    apart = (one - other[torch.tensor(matched.order, device=other.device)]).square().mean(1).sqrt().cpu()
+    return bool(((matched.similarity > 0.95) | (apart < 0.05)).all())

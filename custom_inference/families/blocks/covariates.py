@@ -1,0 +1,283 @@
+"""Block model with features of the nodes (002, eq. 27.76): variational EM, and exact EM over labelings of small graphs.
+
+q(z) = prod_i Cat(phi_i). With l_ij(a, b) = log p(x_ij | z_i = a, z_j = b, f_ij) = log sigmoid(+-w_ab' f_ij),
+
+    F = sum_dyads sum_ab phi_ia phi_jb l_ij(a, b) + sum_ia phi_ia log (pi_a / phi_ia) + log p(pi) + log p(w).
+
+E step: phi_i in proportion to pi exp(sum of the expected l of the dyads of i), node after node. M step: pi in closed
+form; w by one logistic regression of the dyads for every pair of blocks, dyad ij weighted by phi_ia phi_jb and with a
+Normal prior. Neither lowers F. Every dyad has covariates of its own: all N^2 K^2 log-probabilities are needed, however
+sparse the graph is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from custom_inference.core.capacity import require_labelings
+from custom_inference.core.engine import EXACT_UP_TO, Engine, EStep, Params
+from custom_inference.core.posteriors import CodePosterior, LabellingPosterior, LocalPosterior
+from custom_inference.families.blocks.covariate_rows import CovariateRows
+from custom_inference.families.blocks.weighted_logistic import fit_weighted
+from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
+from custom_inference.families.common.normal import normal_parameters
+from ppl_models import Data, Model
+from ppl_models.core.priors import is_flat
+from ppl_models.distributions import all_labelings
+
+#: The name under which the shares phi are kept among the parameters and the locals.
+SHARE = "responsibility"
+#: Sweeps over the nodes in one E step and in one from a cold start, at most; starts where there is none to go on from.
+_SWEEPS, _COLD_SWEEPS, _COLD = 5, 30, 12
+#: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
+_SAME = 0.97
+#: How much of a node is in its block where a partition is the start.
+_CERTAIN = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class CovariateMeanField(Engine):
+    """Independent nodes, point estimates of the globals. model: set by :meth:`for_model`.
+
+    max_bytes: memory to use at most; by default half of what is free.
+    """
+
+    model: Any = None
+    max_bytes: float | None = None
+    name: ClassVar[str] = "mean_field"
+    additive: ClassVar[bool] = False
+    shares: ClassVar[str | None] = None
+
+    def for_model(self, model: Model) -> Self:
+        return replace(self, model=model)
+
+    def rows(self, data: Data) -> CovariateRows:
+        """Raises CapacityError where N^2 K^2 numbers do not fit."""
+        return CovariateRows.of(self.model, data, max_bytes=self.max_bytes)
+
+    def check(self, model: Model, rows: CovariateRows) -> None:
+        """Raises MethodError for priors other than Dirichlet and Normal."""
+        dirichlet_prior(model, "block_proportion", rows.like)
+        self._prior_of_weights(model, rows)
+
+    def feasible(self, model: Model) -> bool:
+        return True
+
+    # ----- the E step -------------------------------------------------------------------------------------
+
+    def e_step(
+        self,
+        params: Params,
+        rows: CovariateRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        """Sweeps over the nodes, from where the shares are; without any, from the best of some random starts."""
+        from custom_inference.families.blocks.node_sweep import sweep_nodes
+
+        meet, own = (temperature * part for part in rows.meetings(params["weight"]))
+        log = _log_proportion(params)
+        known = locals_ if locals_ else params
+        starts = [known[SHARE].double()] if SHARE in known else _random_shares(rows, len(log), generator)
+        sweeps, shares = _SWEEPS if SHARE in known else _COLD_SWEEPS, []
+        for start in starts:
+            share = start.cpu().numpy().copy()
+            sweep_nodes(meet.flatten(2).cpu().numpy(), (log + own).cpu().numpy(), share, sweeps, 1e-8)
+            shares.append(torch.as_tensor(share).to(log))
+        bounds = [_bound(meet, own, log, share) for share in shares]
+        best = int(torch.stack(bounds).argmax())
+        return EStep({}, {SHARE: shares[best].to(rows.like)}, bounds[best].reshape(1))
+
+    def bound(self, params: Params, rows: CovariateRows, share: Tensor) -> Tensor:
+        """The bound at any shares (N, K), (1,)."""
+        log = _log_proportion(params)
+        return _bound(*rows.meetings(params["weight"]), log, share.double()).reshape(1)
+
+    def posterior(self, params: Params, rows: CovariateRows, step: EStep) -> LocalPosterior:
+        """The K one-hot codes and the probability of each for every node."""
+        share = step.locals[SHARE]
+        return CodePosterior(torch.eye(share.shape[1]).to(share), _log(share))
+
+    # ----- the M step -------------------------------------------------------------------------------------
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: CovariateRows) -> Params:
+        share = step.locals[SHARE].double()
+        best = self._best(model, params["weight"].double(), share.sum(0), self._dyad_weights(share, rows), rows)
+        return {**best, SHARE: step.locals[SHARE]}
+
+    def _dyad_weights(self, share: Tensor, rows: CovariateRows) -> Tensor:
+        """P(z_i = a, z_j = b) of every dyad, (E, K, K)."""
+        first, second = share[rows.i], share[rows.j]
+        both = first[:, :, None] * second[:, None, :]
+        loop = rows.i == rows.j
+        return torch.where(loop[:, None, None], torch.diag_embed(first), both) if bool(loop.any()) else both
+
+    def _best(self, model: Model, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateRows) -> Params:
+        """Proportions (K,) and weights (K, K, F), from expected counts of nodes (K,) and of dyads (E, K, K)."""
+        alpha = dirichlet_prior(model, "block_proportion", counts)
+        proportion = softmax_or_simplex(counts, alpha)
+        blocks, (mean, precision) = len(counts), self._prior_of_weights(model, rows)
+        a, b = _block_pairs(blocks, rows.directed, weight.device)
+        if not rows.directed:  # a dyad between blocks a and b has its ends either way round
+            pairs = pairs + pairs.transpose(1, 2) * (1 - torch.eye(blocks).to(pairs))
+        found = fit_weighted(weight[a, b], rows.x, rows.combined, pairs[:, a, b].T, mean[a, b], precision[a, b])
+        new = weight.clone()
+        new[a, b] = found
+        if not rows.directed:
+            new[b, a] = found
+        return {"block_proportion": proportion.to(rows.like), "weight": new.to(rows.like)}
+
+    def _prior_of_weights(self, model: Model, rows: CovariateRows) -> tuple[Tensor, Tensor]:
+        return normal_parameters(model, "weight", model.shapes["weight"], rows.combined)
+
+    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+        """F; the density of the proportions' prior in the basis that the M step maximises in."""
+        alpha = dirichlet_prior(model, "block_proportion", params["block_proportion"])
+        prior = log_prior_density(params["block_proportion"].double(), alpha.double())
+        if not is_flat(model.priors["weight"]):
+            prior = prior + model.prior("weight", like=params["weight"]).log_prob(params["weight"]).double()
+        return float(bound.double().sum() + prior)
+
+    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, Any]]:
+        return {site: params[site] for site in model.global_sites}, {}
+
+    # ----- starts -----------------------------------------------------------------------------------------
+
+    def initial(self, model: Model, rows: CovariateRows, generator: torch.Generator) -> Params:
+        """Every node in a random block."""
+        return self.from_labels(model, torch.randint(model.shapes["block_proportion"][0], (len(rows),),
+                                                     generator=generator), rows)
+
+    def propose(self, model: Model, rows: CovariateRows, generator: torch.Generator, attempt: int) -> Params:
+        """A partition of high integrated likelihood, as if there were no features."""
+        from custom_inference.families.blocks.partitions import propose_partition
+
+        seed = int(torch.randint(2**31, (), generator=generator))
+        label = propose_partition(rows.graph, model.shapes["block_proportion"][0], "bernoulli", seed, attempt)
+        return self.from_labels(model, torch.as_tensor(label), rows)
+
+    def from_labels(self, model: Model, labels: Tensor, rows: CovariateRows) -> Params:
+        """Parameters that suit a division of the nodes (N,)."""
+        blocks = model.shapes["block_proportion"][0]
+        share = (_CERTAIN * one_hot(labels, blocks) + (1 - _CERTAIN) / blocks).to(rows.combined)
+        flat = share.new_zeros(model.shapes["weight"])
+        best = self._best(model, flat, share.sum(0), self._dyad_weights(share, rows), rows)
+        return {**best, SHARE: share.to(rows.like)}
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Whether most nodes are in blocks that correspond."""
+        one, other = (one_hot(p[SHARE].argmax(-1), p[SHARE].shape[1]).double() for p in (first, second))
+        table = (one.T @ other).cpu().numpy()
+        row, column = linear_sum_assignment(-table)
+        return float(np.asarray(table[row, column]).sum()) >= _SAME * len(one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CovariateExact(CovariateMeanField):
+    """The exact posterior over all K^N labelings. Raises CapacityError where they do not fit."""
+
+    name = "exact"
+
+    def feasible(self, model: Model) -> bool:
+        """Up to 2^14 labelings."""
+        settings: Any = model
+        return settings.num_nodes * math.log2(settings.num_blocks) <= EXACT_UP_TO
+
+    def check(self, model: Model, rows: CovariateRows) -> None:
+        super().check(model, rows)
+        self._require(rows)
+
+    def _require(self, rows: CovariateRows) -> None:
+        require_labelings(self.model, len(rows), instead="bound='mean_field'", limit=self.max_bytes)
+
+    def table(self, params: Params, rows: CovariateRows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Labelings (C, N, K), one-hot, and log p(x, z | params), (C,); differentiable."""
+        self._require(rows)
+        meet, own = rows.meetings(params["weight"])
+        size, blocks = own.shape
+        code = one_hot(all_labelings(size, blocks, device=own.device), blocks).to(own)
+        flat, log = code.flatten(1), _log_proportion(params)
+        pairs = ((flat @ meet.reshape(size * blocks, -1)) * flat).sum(-1) / 2
+        return code, temperature * (pairs + flat @ own.flatten()) + (code @ log).sum(-1)
+
+    def log_evidence(self, params: Params, rows: CovariateRows) -> Tensor:
+        """log p(x | params), (1,)."""
+        return self.table(params, rows)[1].logsumexp(-1, keepdim=True)
+
+    def e_step(
+        self,
+        params: Params,
+        rows: CovariateRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        """P(z_i = a, z_j = b), (N, K, N, K)."""
+        code, table = self.table(params, rows, temperature)
+        bound, flat = table.logsumexp(-1, keepdim=True), code.flatten(1)
+        pairs = (flat * (table - bound).exp()[:, None]).T @ flat
+        return EStep({"pairs": pairs.reshape(*code.shape[1:], *code.shape[1:])}, {}, bound)
+
+    def posterior(self, params: Params, rows: CovariateRows, step: EStep) -> LabellingPosterior:
+        """All labelings and their probabilities."""
+        code, table = self.table(params, rows)
+        return LabellingPosterior(code.argmax(-1), torch.log_softmax(table, -1), torch.tensor(code.shape[-1]))
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: CovariateRows) -> Params:
+        pairs = step.statistics["pairs"].double()
+        every = torch.arange(len(rows), device=pairs.device)
+        counts = pairs[every, :, every].diagonal(dim1=1, dim2=2).sum(0)
+        return self._best(model, params["weight"].double(), counts, pairs[rows.i, :, rows.j], rows)
+
+    def from_labels(self, model: Model, labels: Tensor, rows: CovariateRows) -> Params:
+        found = super().from_labels(model, labels, rows)
+        return {site: found[site] for site in model.global_sites}
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        return first is second
+
+
+def _log(value: Tensor) -> Tensor:
+    return torch.log(value.clamp_min(torch.finfo(value.dtype).tiny))
+
+
+def _log_proportion(params: Params) -> Tensor:
+    """log pi (K,), normalised in double precision even where a search worked in single."""
+    proportion = params["block_proportion"].double()
+    return _log(proportion / proportion.sum())
+
+
+def _bound(meet: Tensor, own: Tensor, log: Tensor, share: Tensor) -> Tensor:
+    """F without the priors; every pair of nodes is in ``meet`` twice."""
+    flat = share.flatten()
+    pairs = flat @ (meet.reshape(len(flat), -1) @ flat) / 2
+    return pairs + (share * (own + log)).sum() + torch.special.entr(share).sum()
+
+
+def _random_shares(rows: CovariateRows, blocks: int, generator: torch.Generator | None) -> list[Tensor]:
+    """Random divisions, and nearly equal shares."""
+    generator = generator or torch.Generator().manual_seed(0)
+    label = torch.randint(blocks, (_COLD - 2, len(rows)), generator=generator)
+    hard = _CERTAIN * one_hot(label, blocks).to(rows.combined) + (1 - _CERTAIN) / blocks
+    soft = torch.rand(2, len(rows), blocks, generator=generator, dtype=torch.float64).to(rows.combined) + 1
+    return [*hard, *(soft / soft.sum(-1, keepdim=True))]
+
+
+def _block_pairs(blocks: int, directed: bool, device: Any) -> tuple[Tensor, Tensor]:
+    """The pairs (a, b) that have weights of their own."""
+    if directed:
+        every = torch.arange(blocks**2, device=device)
+        return every // blocks, every % blocks
+    first, second = torch.triu_indices(blocks, blocks, device=device)
+    return first, second

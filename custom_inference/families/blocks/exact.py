@@ -1,0 +1,184 @@
+"""Block models of small graphs by summing over all K^N labelings of the nodes: exact EM, and the evidence.
+
+    log p(x, z) = sum_i log pi_(z_i) + sum_ab [m_ab(z) A_ab + n_ab(z) B_ab] + terms without z
+
+with A and B of ``_sbm_families``. The M step is that of mean field with P(z_i = a, z_j = b) in place of phi_ia phi_jb:
+it maximises the expected log joint plus log prior (with propensities it raises it).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.engine import EXACT_UP_TO, EStep, Params
+from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.families.blocks.common import SHARE
+from custom_inference.families.blocks.mean_field import SbmMeanField
+from custom_inference.families.blocks.nodes import Meetings
+from custom_inference.families.blocks.rows import Counts, SbmRows
+from ppl_models import DegreeCorrectedSBM, Model
+
+#: Bytes of the arrays for labelings that are scored together.
+_CHUNK = 2**26
+#: Starts whose block matrices differ by less, blocks matched, are one solution.
+_SAME = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class SbmExact(SbmMeanField):
+    """The exact posterior over the labelings. max_bytes: memory to use at most; by default half of what is free.
+
+    Raises CapacityError where the labelings do not fit.
+    """
+
+    max_bytes: float | None = None
+    name = "exact"
+    accelerate = "squarem"
+
+    def feasible(self, model: Model) -> bool:
+        """Up to 2^14 labelings."""
+        settings: Any = model
+        return settings.num_nodes * math.log2(settings.num_blocks) <= EXACT_UP_TO
+
+    def check(self, model: Model, rows: SbmRows) -> None:
+        super().check(model, rows)
+        self._require(rows)
+
+    def _require(self, rows: SbmRows) -> None:
+        size, blocks, allowed = len(rows), self.family.shape[0], allowed_bytes(self.max_bytes)
+        largest = max((n for n in range(1, 64) if _table_bytes(n, blocks) <= allowed), default=1)
+        require(
+            f"summing over {blocks}^{size} labelings of the nodes",
+            _table_bytes(size, blocks),
+            allowed=allowed,
+            fits=f"with {blocks} blocks up to {largest} nodes fit; for more use bound='mean_field', or 'vb'",
+        )
+
+    # ----- labelings --------------------------------------------------------------------------------------
+
+    def _chunks(self, rows: SbmRows) -> Iterator[Tensor]:
+        """All labelings, (C, N) whole numbers, some at a time; the last node's block changes fastest."""
+        size, blocks = len(rows), self.family.shape[0]
+        power = blocks ** torch.arange(size - 1, -1, -1)
+        step = max(1, _CHUNK // (8 * size * blocks * 4))
+        for first in range(0, blocks**size, step):
+            index = torch.arange(first, min(first + step, blocks**size))
+            yield index[:, None] // power % blocks
+
+    def _one_hot(self, labels: Tensor, like: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(labels, self.family.shape[0]).to(like)
+
+    def table(self, params: Params, rows: SbmRows, temperature: float = 1.0) -> Tensor:
+        """log p(x, z | params) of all labelings, (K^N,); differentiable."""
+        self._require(rows)
+        proportion = params["block_proportion"]
+        log = torch.log(proportion.clamp(min=torch.finfo(proportion.dtype).tiny))
+        lift, base = self.family.natural(params[self.family.site])
+        x, seen = (torch.as_tensor(value).to(proportion) for value in rows.dense)
+        weight, constant = seen, x.new_zeros(())
+        if self.likelihood != "bernoulli":
+            constant = constant - rows.log_factorials
+        if isinstance(self.model, DegreeCorrectedSBM):
+            send, receive = (params[site] for site in self.model.propensity_sites)
+            weight = seen * send[:, None] * receive
+            constant = constant + torch.xlogy(x, send[:, None] * receive).sum()
+        found = []
+        for labels in self._chunks(rows):
+            one_hot = self._one_hot(labels, proportion)
+            # sum over dyads of x_ij A_(z_i z_j) + w_ij B_(z_i z_j)
+            met = (x @ one_hot) @ lift.T + (weight @ one_hot) @ base.T
+            found.append(log[labels].sum(-1) + temperature * ((one_hot * met).sum((-2, -1)) + constant))
+        return torch.cat(found)
+
+    def log_evidence(self, params: Params, rows: SbmRows) -> Tensor:
+        """log p(x | params), (1,)."""
+        return self.table(params, rows).logsumexp(-1, keepdim=True)
+
+    def e_step(
+        self,
+        params: Params,
+        rows: SbmRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        """P(z_i = a, z_j = b), (N, K, N, K)."""
+        table = self.table(params, rows, temperature)
+        bound = table.logsumexp(-1, keepdim=True)
+        weight, start = (table - bound).exp(), 0
+        pairs = table.new_zeros(())
+        for labels in self._chunks(rows):
+            one_hot = self._one_hot(labels, table).flatten(1)
+            pairs = pairs + (weight[start : start + len(labels), None] * one_hot).T @ one_hot
+            start += len(labels)
+        shape = (len(rows), self.family.shape[0]) * 2
+        return EStep({"pairs": pairs.reshape(shape)}, {}, bound)
+
+    def posterior(self, params: Params, rows: SbmRows, step: EStep) -> LabellingPosterior:
+        """All labelings and their probabilities."""
+        table = self.table(params, rows)
+        labels = torch.cat([labels.to(torch.int8) for labels in self._chunks(rows)])
+        return LabellingPosterior(labels, torch.log_softmax(table, -1), torch.tensor(self.family.shape[0]))
+
+    # ----- the M step -------------------------------------------------------------------------------------
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: SbmRows) -> Params:
+        """Proportions and block matrix; then propensities, and the other two again."""
+        pairs = step.statistics["pairs"].double().numpy()
+        best = self.best(model, params, self._counts(pairs, params, rows))
+        nodes = self.nodes.update(best, rows, self._meetings(pairs, rows, self.block_means(best)))
+        if nodes:
+            best = self.best(model, nodes, self._counts(pairs, nodes, rows))
+        return {name: value.to(rows.like) for name, value in best.items()}
+
+    def _counts(self, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> Counts:
+        weights = self.nodes.terms(nodes, rows).weights
+        x, seen = rows.dense
+        both = [
+            np.einsum("ij,iajb->ab", value, pairs) for value in (x, seen * weights.out[:, None] * weights.into)
+        ]
+        if not rows.directed:  # x and seen hold every dyad once, above the diagonal or on it
+            both = [value + value.T - np.diag(np.diag(value)) for value in both]
+        return Counts(both[0], both[1], np.einsum("iaia->a", pairs))
+
+    def _meetings(self, pairs: np.ndarray, rows: SbmRows, matrix: np.ndarray) -> Meetings:
+        expected = rows.dense[1] * np.einsum("iajb,ab->ij", pairs, matrix)
+        own = np.diag(expected)
+        apart = expected - np.diag(own)
+        if not rows.directed:
+            apart = apart + apart.T
+        return Meetings(lambda mean, outgoing: (apart if outgoing else apart.T) @ mean, own)
+
+    # ----- starts -----------------------------------------------------------------------------------------
+
+    def from_shares(self, model: Model, share: Tensor, rows: SbmRows) -> Params:
+        """Values of the globals that suit a division of the nodes, (N, K)."""
+        found = super().from_shares(model, share, rows)
+        return {name: value for name, value in found.items() if name != SHARE}
+
+    def starting(self, model: Model, params: Params, rows: SbmRows) -> Params:
+        return params
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Block matrices that are alike in some order of the blocks."""
+        one, other = (p[self.family.site].double().numpy() for p in (first, second))
+        if len(one) > 6:
+            return first is second
+        orders = np.array(list(permutations(range(len(one)))))
+        apart = np.abs(other[orders[:, :, None], orders[:, None, :]] - one)
+        return bool(apart.max((1, 2)).min() < _SAME * max(1.0, float(one.max())))
+
+
+def _table_bytes(num_nodes: int, num_blocks: int) -> float:
+    """The labelings as bytes and as places in a table, and some numbers for each."""
+    return float(num_blocks) ** num_nodes * (17 * num_nodes + 32)

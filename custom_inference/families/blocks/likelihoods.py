@@ -1,0 +1,193 @@
+"""What tells the likelihoods of block models apart: the entries of the block matrix, with their conjugate priors.
+
+Given the blocks a, b of its ends, with w = w_i w'_j, the log-likelihood of a dyad is x A_ab + w B_ab + terms of nodes:
+
+    Bernoulli(eta)          A = log eta - log(1 - eta)    B = log(1 - eta)
+    Poisson(w eta)          A = log eta                   B = -eta               (and x log w - log x!)
+
+Under a posterior of eta, A and B are expectations. With edges m_ab and exposures n_ab:
+
+    Beta(a, b)      eta = (m + a - 1) / (n + a + b - 2),         q(eta) = Beta(a + m, b + n - m)
+    Gamma(a, b)     eta = (m + a - 1) / (n + b), or (m + a) / (n + b) in the basis of log eta (a < 1);
+                    q(eta) = Gamma(a + m, b + n)
+
+Of undirected models the entries a <= b are the free ones; priors and posteriors are symmetric.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.posteriors import (
+    BetaPosterior,
+    ContinuousPosterior,
+    GammaPosterior,
+    SymmetricBetaPosterior,
+    SymmetricGammaPosterior,
+)
+from custom_inference.core.posteriors.continuous import mirrored
+from custom_inference.families.common.beta import beta_divergence, beta_mode, beta_parameters, beta_prior, interior
+from custom_inference.families.common.gamma import (
+    expected_log_gamma,
+    gamma_divergence,
+    gamma_log_density,
+    gamma_mode,
+    gamma_prior,
+)
+from ppl_models import SBM, Model
+from ppl_models.core.priors import is_flat
+
+#: Probabilities and rates are kept this far from 0 (probabilities from 1 too).
+FLOOR = 1e-10
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Family(abc.ABC):
+    """The density of a dyad given the blocks of its ends. ``model`` has the priors, in double precision (K, K)."""
+
+    model: Any
+    site: ClassVar[str]
+    #: The name of this likelihood among those of the partitions that searches start from.
+    kind: ClassVar[str]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.model.num_blocks, self.model.num_blocks)
+
+    def free(self, value: Tensor) -> Tensor:
+        """The entries of a matrix that are parameters of their own, (F,)."""
+        if self.model.directed:
+            return value.flatten()
+        row, column = torch.triu_indices(*self.shape)
+        return value[row, column]
+
+    def _square(self, pair: Pair) -> Pair:
+        """A prior's parameters for every entry."""
+        first, second = (part.double().expand(self.shape) for part in pair)
+        return (first, second) if self.model.directed else (mirrored(first), mirrored(second))
+
+    @property
+    def _like(self) -> Tensor:
+        return torch.zeros(self.shape, dtype=torch.float64)
+
+    @abc.abstractmethod
+    def prior(self) -> Pair:
+        """The prior's two parameters, (K, K) each; MethodError where it is not conjugate."""
+
+    def check_mode(self) -> None:  # noqa: B027 - most priors have one
+        """Raises MethodError for a prior without a mode."""
+
+    @abc.abstractmethod
+    def natural(self, value: Tensor) -> Pair:
+        """A and B at given values of the site."""
+
+    @abc.abstractmethod
+    def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
+        """The site by maximum a posteriori."""
+
+    @abc.abstractmethod
+    def log_prior(self, value: Tensor) -> Tensor:
+        """The log prior density that ``mode`` goes with, ()."""
+
+    @abc.abstractmethod
+    def update(self, edges: Tensor, exposure: Tensor) -> Pair:
+        """The posterior's two parameters."""
+
+    @abc.abstractmethod
+    def expected(self, parameters: Pair) -> Pair:
+        """A and B under the posterior with these parameters."""
+
+    @abc.abstractmethod
+    def divergence(self, parameters: Pair) -> Tensor:
+        """KL of that posterior from the prior, ()."""
+
+    @abc.abstractmethod
+    def posterior(self, parameters: Pair) -> ContinuousPosterior:
+        """That posterior."""
+
+
+class Edges(Family):
+    """Edges or none: Bernoulli."""
+
+    site = "edge_probability"
+    kind = "bernoulli"
+
+    def prior(self) -> Pair:
+        return self._square(beta_prior(self.model, self.site, self._like))
+
+    def check_mode(self) -> None:
+        beta_parameters(self.model, self.site, self._like)
+
+    def natural(self, value: Tensor) -> Pair:
+        inside = interior(value)
+        base = torch.log1p(-inside)
+        return torch.log(inside) - base, base
+
+    def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
+        return beta_mode(edges, exposure, self.prior(), floor=FLOOR)
+
+    def log_prior(self, value: Tensor) -> Tensor:
+        if is_flat(self.model.priors[self.site]):
+            return value.new_zeros(())
+        on, off = (self.free(part) for part in self.prior())
+        inside = self.free(interior(value))
+        return torch.distributions.Beta(on, off).log_prob(inside).sum()
+
+    def update(self, edges: Tensor, exposure: Tensor) -> Pair:
+        on, off = self.prior()
+        return on + edges, off + (exposure - edges).clamp(min=0)
+
+    def expected(self, parameters: Pair) -> Pair:
+        on, off = parameters
+        return torch.digamma(on) - torch.digamma(off), torch.digamma(off) - torch.digamma(on + off)
+
+    def divergence(self, parameters: Pair) -> Tensor:
+        return self.free(beta_divergence(parameters, self.prior())).sum()
+
+    def posterior(self, parameters: Pair) -> BetaPosterior:
+        return (BetaPosterior if self.model.directed else SymmetricBetaPosterior)(*parameters)
+
+
+class Counted(Family):
+    """Counts of edges: Poisson."""
+
+    site = "edge_rate"
+    kind = "poisson"
+
+    def prior(self) -> Pair:
+        return self._square(gamma_prior(self.model, self.site, self._like))
+
+    def natural(self, value: Tensor) -> Pair:
+        return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny)), -value
+
+    def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
+        return gamma_mode(edges, exposure, self.prior(), floor=FLOOR)
+
+    def log_prior(self, value: Tensor) -> Tensor:
+        shape, rate = self.prior()
+        return gamma_log_density(self.free(value), (self.free(shape), self.free(rate)))
+
+    def update(self, edges: Tensor, exposure: Tensor) -> Pair:
+        shape, rate = self.prior()
+        return shape + edges, rate + exposure
+
+    def expected(self, parameters: Pair) -> Pair:
+        shape, rate = parameters
+        return expected_log_gamma(shape, rate), -shape / rate
+
+    def divergence(self, parameters: Pair) -> Tensor:
+        return self.free(gamma_divergence(parameters, self.prior())).sum()
+
+    def posterior(self, parameters: Pair) -> GammaPosterior:
+        return (GammaPosterior if self.model.directed else SymmetricGammaPosterior)(*parameters)
+
+
+def family_of(model: Model) -> Family:
+    """The family of a model's block matrix."""
+    return (Edges if isinstance(model, SBM) else Counted)(model)

@@ -1,0 +1,165 @@
+"""Good partitions of a graph's nodes, to start from: by integrated likelihood, so that no values of globals matter.
+
+Coordinate-wise methods end in the basin they start in, and on graphs most of these are bad. A partition is sought in
+three ways, of which every attempt takes another:
+
+* spectral: k-means of the singular vectors of the regularised adjacency (D_out + tau)^-1/2 A (D_in + tau)^-1/2, tau
+  the mean degree (Qin & Rohe, NIPS 2013; both sides of directed graphs, as in Rohe, Qin & Yu, PNAS 113, 2016), rows of
+  norm 1 where degrees are corrected for;
+* agglomerative: more blocks than asked for, whose pairs are then merged where log p(x, z) loses least, nodes moving
+  between merges (Peixoto, Phys. Rev. E 89, 2014);
+* both, the first division being spectral.
+
+Each is then improved by moves of single nodes and new divisions of blocks (``gibbs/_sbm_climb.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from custom_inference.families.blocks.state import BERNOULLI, DEGREES, POISSON, Graph, State, graph_of
+from custom_inference.families.common.graph_rows import GraphRows
+
+Labels = NDArray[np.int64]
+
+KINDS = {"bernoulli": BERNOULLI, "poisson": POISSON, "degree_corrected": DEGREES}
+#: Blocks to begin with, as a multiple of those asked for, and at least so many more.
+_SPARE, _LEAST_SPARE = 2.0, 6
+#: Share of the blocks in excess that go in one round of merges.
+_ROUND = 0.5
+#: Sweeps of Gibbs sampling after every round, with the power rising to 1; sweeps that only climb, at most.
+_WARM, _CLIMB = 4, 50
+#: Below so many nodes all singular vectors are computed at once.
+_DENSE = 400
+
+
+def propose_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
+    """A partition (N,) of high integrated likelihood log p(x, z) under flat priors.
+
+    likelihood: "bernoulli", "poisson" or "degree_corrected". attempt: counts the proposals of one search; each begins
+    in another way.
+    """
+    return search_partition(flat_graph(rows, num_blocks, likelihood), seed, attempt)[0]
+
+
+def best_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int, attempts: int) -> Labels:
+    """The best of some attempts; the first is another for every seed."""
+    graph = flat_graph(rows, num_blocks, likelihood)
+    found = [search_partition(graph, seed, seed % 3 + attempt) for attempt in range(attempts)]
+    return max(found, key=lambda one: one[1])[0]
+
+
+def flat_graph(rows: GraphRows, num_blocks: int, likelihood: str) -> Graph:
+    """The graph under flat priors."""
+    return graph_of(rows, kind=KINDS[likelihood], alpha=np.ones(num_blocks), first=1.0, second=1.0)
+
+
+def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels, float]:
+    """Labels (N,), and log p(x, z) up to what does not depend on z. The priors' entries must all be the same."""
+    from custom_inference.families.blocks import gibbs_climb as climb
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+
+    blocks, size = graph.num_blocks, graph.num_nodes
+    generator = np.random.default_rng([seed % 2**64, attempt])
+    start = ("spectral", "both", "agglomerative")[attempt % 3]
+    many = min(max(blocks + _LEAST_SPARE, math.ceil(_SPARE * blocks)), max(size, blocks))
+    number = blocks if start == "spectral" else many
+    if start == "agglomerative":
+        label = generator.integers(number, size=size)
+    else:
+        label = spectral_partition(graph, number, generator)
+    state = _settled(graph, label, number, generator)
+    while number > blocks:
+        following = max(blocks, blocks + math.floor((number - blocks) * _ROUND))
+        label = _merge(_resized(graph, number), state, following)
+        number = following
+        state = _settled(graph, label, number, generator)
+    for _ in range(3):
+        if not climb.improve(graph, state, 2 * blocks, 0.02 * graph.out_count.sum() / blocks):
+            break
+    _climb(kernels, graph, state)
+    return state.label.copy(), float(kernels.total(graph, state))
+
+
+def _resized(graph: Graph, blocks: int) -> Graph:
+    """The same graph with another number of blocks, under the priors of its first."""
+    square = (blocks, blocks)
+    return graph._replace(
+        alpha=np.full(blocks, graph.alpha[0]),
+        first=np.full(square, graph.first[0, 0]),
+        second=np.full(square, graph.second[0, 0]),
+    )
+
+
+def _settled(graph: Graph, label: Labels, blocks: int, generator: np.random.Generator) -> State:
+    """Sweeps of Gibbs sampling, then up to a local optimum."""
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+
+    sized = _resized(graph, blocks)
+    state = State.empty(sized, int(generator.integers(2**63)))
+    state.label[:] = label
+    kernels.fill(sized, state)
+    for power in np.linspace(0.25, 1.0, _WARM):
+        kernels.sweep(sized, state, float(power))
+    _climb(kernels, sized, state)
+    return state
+
+
+def _climb(kernels: Any, graph: Graph, state: State) -> None:
+    for _ in range(_CLIMB):
+        if not kernels.sweep(graph, state, math.inf):
+            return
+
+
+def _merge(graph: Graph, state: State, wanted: int) -> Labels:
+    """Labels below ``wanted`` after merging the pairs that lose least; a block takes part in one merge a round."""
+    from custom_inference.families.blocks import gibbs_climb as climb
+
+    gain = climb.merge_gains(graph, state)
+    blocks = len(gain)
+    into, free, left = np.arange(blocks), np.ones(blocks, bool), blocks
+    for flat in np.argsort(-gain, axis=None):
+        a, b = divmod(int(flat), blocks)
+        if left == wanted or not np.isfinite(gain[a, b]):
+            break
+        if free[a] and free[b]:
+            into[b], free[a], free[b], left = a, False, False, left - 1
+    kept = np.unique(into)
+    return np.searchsorted(kept, into)[state.label]
+
+
+def spectral_partition(graph: Graph, blocks: int, generator: np.random.Generator) -> Labels:
+    """k-means of the leading singular vectors of the regularised adjacency."""
+    from sklearn.cluster import KMeans
+
+    found = _singular_vectors(graph, blocks, generator)
+    if graph.kind == DEGREES:
+        norm = np.linalg.norm(found, axis=1, keepdims=True)
+        found = found / np.where(norm > 0, norm, 1.0)
+    distinct = len(np.unique(found, axis=0))
+    random = int(generator.integers(2**31))
+    means: Any = KMeans(min(blocks, distinct), n_init=5, random_state=random)  # pyright: ignore[reportArgumentType]
+    return means.fit_predict(found).astype(np.int64)
+
+
+def _singular_vectors(graph: Graph, blocks: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """(N, K), or (N, 2 K) of directed graphs."""
+    from scipy.sparse import csr_matrix, diags_array
+    from scipy.sparse.linalg import svds
+
+    size = graph.num_nodes
+    adjacency = csr_matrix((graph.out_count, graph.out_node, graph.out_start), (size, size))
+    tau = max(graph.out_degree.mean(), 1e-12)
+    left, right = (diags_array(1 / np.sqrt(degree + tau)) for degree in (graph.out_degree, graph.in_degree))
+    scaled: Any = left @ adjacency @ right
+    if size <= max(_DENSE, 3 * blocks):
+        u, _, vh = np.linalg.svd(scaled.toarray())
+        both = [u[:, :blocks], vh[:blocks].T]
+    else:
+        found: Any = svds(scaled, blocks, v0=generator.random(size))
+        both = [found[0], found[2].T]
+    return np.hstack(both) if graph.directed else both[0]

@@ -1,0 +1,217 @@
+"""Counts of Bernoulli draws the way factor models of a probability matrix read them: likelihood, slope and curvature.
+
+For an entry with ``ones`` ones and ``zeros`` zeros among its draws and probability p,
+
+    L = ones log p + zeros log(1 - p),      dL/dp = rise - fall,      -d2L/dp2 = rise / p + fall / (1 - p),
+    rise = ones / p,      fall = zeros / (1 - p)
+
+and all of a missing entry is 0. Rows are read in blocks, so that no work array is larger than a block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.families.common.rows import Rows
+from ppl_models import Data
+from ppl_models.data import sparse as _sparse
+
+#: Entries of a block of whole rows.
+_BLOCK_ENTRIES = 2**17
+#: Rows and entries of a tile.
+_TILE_ROWS = 512
+_TILE_ENTRIES = 2**17
+
+
+def margin(dtype: torch.dtype) -> float:
+    """How far probabilities stay from 0 and 1, where an entry that contradicts them would be impossible."""
+    return 1e-9 if dtype == torch.float64 else 1e-6
+
+
+class Slopes(NamedTuple):
+    """slope = dL/dp, fall and curvature = -d2L/dp2 as above, and the curvature's part from the zeros; all (B, D)."""
+
+    slope: Tensor
+    fall: Tensor
+    curvature: Tensor
+    curvature_of_zeros: Tensor
+
+    @property
+    def rise(self) -> Tensor:
+        return self.slope + self.fall
+
+
+class Likelihood(NamedTuple):
+    """Of every entry (B, D) the likelihood of its ``draws``, at most 1; or its logarithm, where ``draws`` is None."""
+
+    entry: Tensor
+    draws: int | None
+
+    def sum(self, dim: int) -> Tensor:
+        """The log-likelihood summed over an axis.
+
+        Logarithms are dear: of as many entries as cannot underflow only the product's is taken.
+        """
+        if self.draws is None:
+            return self.entry.sum(dim)
+        values, rest = self.entry, torch.zeros_like(self.entry.select(dim, 0))
+        smallest = self.draws * math.log(margin(values.dtype) / 2)
+        for _ in range(int(math.log2(math.log(torch.finfo(values.dtype).tiny) / smallest))):
+            size, half = values.shape[dim], values.shape[dim] // 2
+            if size % 2:
+                rest = rest + values.select(dim, size - 1).log()
+            values = values.narrow(dim, 0, half) * values.narrow(dim, half, half)
+        return values.log().sum(dim) + rest
+
+
+class Tiles(NamedTuple):
+    """A block of rows: where it lies, the observed draws of its rows (B,), and its tiles with their columns."""
+
+    at: slice
+    draws: Tensor
+    tiles: list[tuple[slice, CountRows]]
+
+
+@dataclass(frozen=True)
+class CountRows(Rows):
+    """ones = x * observed (N, D), whole numbers from 0 to ``total_count``; dense, or in torch's CSR layout."""
+
+    ones: Tensor
+    mask: Tensor | None = None
+    total_count: int = 1
+
+    @classmethod
+    def of(cls, data: Data, total_count: int = 1) -> CountRows:
+        ones = data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
+        return cls(ones, data.mask, total_count)
+
+    @property
+    def is_sparse(self) -> bool:
+        return _sparse.is_sparse(self.ones)
+
+    @property
+    def like(self) -> Tensor:
+        return self.ones
+
+    def select(self, index: Tensor | slice) -> CountRows:
+        ones = _sparse.select_rows(self.ones, index)
+        return CountRows(ones, None if self.mask is None else self.mask[index], self.total_count)
+
+    def to(self, dtype: torch.dtype) -> CountRows:
+        return CountRows(self.ones.to(dtype), self.mask, self.total_count)
+
+    @property
+    def blocks(self) -> Iterable[tuple[slice, CountRows]]:
+        """The rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies.
+
+        Blocks of dense rows are kept with what is cached in them, those of sparse rows made again every time.
+        """
+        if self.is_sparse:
+            return self._sparse_blocks()
+        # Rows that are a block themselves are not kept: what holds itself is freed late.
+        return self._dense_blocks if len(self) > self._rows_a_block else self.parts(self._rows_a_block)
+
+    @property
+    def _rows_a_block(self) -> int:
+        return max(4, _BLOCK_ENTRIES // self.ones.shape[1])
+
+    @cached_property
+    def _dense_blocks(self) -> Sequence[tuple[slice, CountRows]]:
+        return self.parts(self._rows_a_block)
+
+    def tiled(self) -> Iterable[Tiles]:
+        """The rows in blocks, each cut into tiles of columns small enough for several work arrays to stay in cache."""
+        if not self.is_sparse:
+            return self._dense_tiles
+        return (self._cut_up(slice(at, at + self._rows_a_tile)) for at in range(0, len(self), self._rows_a_tile))
+
+    @property
+    def _rows_a_tile(self) -> int:
+        # Wide sparse rows are made dense a block at a time: not too many of them.
+        return max(16, min(_TILE_ROWS, 64 * _BLOCK_ENTRIES // self.ones.shape[1]))
+
+    @cached_property
+    def _dense_tiles(self) -> list[Tiles]:
+        return [self._cut_up(slice(at, at + self._rows_a_tile)) for at in range(0, len(self), self._rows_a_tile)]
+
+    def _cut_up(self, at: slice) -> Tiles:
+        at = slice(at.start, min(at.stop, len(self)))
+        ones = _sparse.dense_rows(self.ones, at.start, at.stop)
+        mask = None if self.mask is None else self.mask[at]
+        width = max(16, _TILE_ENTRIES // len(ones))
+        tiles = []
+        for start in range(0, ones.shape[1], width):
+            columns = slice(start, start + width)
+            part = None if mask is None else mask[:, columns].contiguous()
+            tiles.append((columns, CountRows(ones[:, columns].contiguous(), part, self.total_count)))
+        return Tiles(at, self.draws[at], tiles)
+
+    def _sparse_blocks(self) -> Iterator[tuple[slice, CountRows]]:
+        for start in range(0, len(self), self._rows_a_block):
+            stop = min(start + self._rows_a_block, len(self))
+            dense = _sparse.dense_rows(self.ones, start, stop)
+            yield slice(start, stop), CountRows(dense, None, self.total_count)
+
+    @property
+    def zeros(self) -> Tensor:
+        zeros = self.total_count - self.ones
+        return zeros if self.mask is None else zeros.masked_fill_(~self.mask, 0.0)
+
+    @cached_property
+    def draws(self) -> Tensor:
+        """Observed draws of each row, (N,)."""
+        if self.mask is None:
+            draws = float(self.total_count * self.ones.shape[1])
+            return torch.full((len(self),), draws, dtype=self.ones.dtype, device=self.ones.device)
+        return self.total_count * self.mask.sum(1).to(self.ones)
+
+    @cached_property
+    def log_coefficient(self) -> Tensor:
+        """sum_t log C(total_count, x_nt) over the observed entries, (N,): 0 for binary data."""
+        if self.total_count == 1:
+            return torch.zeros(len(self), dtype=self.ones.dtype, device=self.ones.device)
+        logs = [math.log(math.comb(self.total_count, ones)) for ones in range(self.total_count + 1)]
+        table = torch.tensor(logs, dtype=self.ones.dtype, device=self.ones.device)
+        # Unobserved entries hold 0, whose coefficient is 1.
+        return torch.cat([table[block.ones.long()].sum(1) for _, block in self.blocks])
+
+    def likelihood(self, p: Tensor) -> Likelihood:
+        """The log-likelihood at probabilities of ones (N, D), without the binomial coefficient. Overwrites ``p``."""
+        if self.total_count > 2:
+            entry = torch.log(p).mul_(self.ones)
+            return Likelihood(entry.addcmul_(torch.log1p(p.neg_()), self.zeros), None)
+        # p - absent is p for a draw that came out 1 and -(1 - p) for a 0.
+        first, second = self._absent
+        value = p - first if self.total_count > 1 else None
+        entry = p.sub_(second).abs_() if value is None else p.sub_(second).mul_(value).abs_()
+        return Likelihood(entry if self.mask is None else entry.masked_fill_(~self.mask, 1.0), self.total_count)
+
+    def slopes(self, p: Tensor, *, curvature: bool = True) -> Slopes:
+        """Overwrites ``p``."""
+        if self.total_count == 1:
+            slope = p.sub_(self._absent[1]).reciprocal_()
+            if self.mask is not None:
+                slope.masked_fill_(~self.mask, 0.0)
+            fall = slope.neg().clamp_(min=0)
+            return Slopes(slope, fall, slope.square() if curvature else slope, fall.square() if curvature else fall)
+        one = p.reciprocal()
+        zero = p.neg_().add_(1).reciprocal_()
+        rise, fall = self.ones * one, self.zeros * zero
+        slope = rise - fall
+        if not curvature:
+            return Slopes(slope, fall, slope, fall)
+        of_zeros = zero.mul_(fall)
+        return Slopes(slope, fall, one.mul_(rise).add_(of_zeros), of_zeros)
+
+    @property
+    def _absent(self) -> tuple[Tensor, Tensor]:
+        """Whether the first and the last draw came out 0, counting the ones first; observed or not."""
+        # Made again each time: that takes less than fetching a kept copy from beyond the cache.
+        return (1 - self.ones).clamp_(min=0), (self.total_count - self.ones).clamp_(max=1)

@@ -1,0 +1,172 @@
+"""Truncated posteriors over binary codes: the exact posterior restricted to a *cube* of likely codes per row.
+
+Row n keeps a base code and H free sources; its codes are the base with the free sources taking all 2^H values. They
+are distinct by construction, so
+
+    B_n = log sum_{s in cube_n} p(x_n, s)  <=  log p(x_n),
+
+with equality when the cube holds every code (H = K), and q_n in proportion to p(x_n, s) on the cube. The free sources
+are those whose flip costs the base code least. The base then moves to the best code of the cube. A new cube replaces
+the old one where it has more mass, so that B never falls.
+
+Truncated posteriors: Luecke & Eggert, JMLR 11 (2010).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.posteriors import CodePosterior, LocalPosterior
+from ppl_models.distributions import all_codes
+
+
+class Cubes(NamedTuple):
+    """base (N, K) codes, free (N, H) indices of the free sources, mean (N, K) marginals, age (N,) in E steps."""
+
+    base: Tensor
+    free: Tensor
+    mean: Tensor
+    age: Tensor
+
+    @classmethod
+    def empty(cls, rows: Any, num_bits: int) -> Cubes:
+        return cls.at(rows.like.new_zeros(len(rows), num_bits))
+
+    @classmethod
+    def at(cls, base: Tensor, mean: Tensor | None = None) -> Cubes:
+        """Base codes whose free sources have yet to be chosen."""
+        empty = torch.zeros(len(base), 0, dtype=torch.long, device=base.device)
+        age = torch.zeros(len(base), dtype=torch.long, device=base.device)
+        return cls(base, empty, base if mean is None else mean, age)
+
+
+class Table(Protocol):
+    """The log joints of the cubes of a block of rows, and whatever else the model made on the way."""
+
+    @property
+    def joint(self) -> Tensor:
+        """Up to a constant of the row, (B, 2^H)."""
+        ...
+
+    @property
+    def fixed(self) -> Tensor:
+        """The base codes with the free sources off, (B, K)."""
+        ...
+
+    def where(self, keep: Tensor, other: Self) -> Self:
+        """This table where ``keep`` (B,), the other elsewhere."""
+        ...
+
+
+class CubeScores(Protocol):
+    """The log joint of codes on a block of rows."""
+
+    def cheapest_flips(self, base: Tensor, number: int) -> Tensor:
+        """The sources whose flip, alone, leaves the base code's log joint highest, (B, number)."""
+        ...
+
+    def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> Any:
+        """The :class:`Table` of the cubes; subsets (2^H, H) are the values that the free sources take."""
+        ...
+
+
+class CubeModel(abc.ABC):
+    """What a model brings to an E step on cubes; made anew for each."""
+
+    #: The constant of each row that its table leaves out, (N,).
+    constant: Tensor
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[tuple[Tensor | slice, CubeScores]]:
+        """The rows in blocks."""
+
+    @abc.abstractmethod
+    def count(self, scores: Any, table: Any, weight: Tensor, free: Tensor, subsets: Tensor, mean: Tensor) -> None:
+        """Add a block to the expected statistics: weight (B, 2^H) on the cube's codes, mean (B, K)."""
+
+    @abc.abstractmethod
+    def statistics(self, mean: Tensor) -> dict[str, Tensor]:
+        """The statistics of all rows; mean (N, K)."""
+
+
+#: Free bits that rows get at least when they are inferred at given globals.
+_LOCAL_BITS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class CubeSteps(Engine):
+    """free: H, free sources per row (2^H codes). guard: keep the old cube where it has more mass.
+
+    refresh_every: choose cubes anew at every so many E steps; in between the old ones are used, at a lower cost.
+    """
+
+    free: int = 4
+    guard: bool = True
+    refresh_every: int = 3
+    name: ClassVar[str] = "truncated"
+
+    @property
+    def patience(self) -> int:
+        """Between two choices of cubes the bound stands still without being settled."""
+        return self.refresh_every
+
+    def local(self) -> Engine:
+        """New rows start from the empty code, from which few free bits do not lead far."""
+        return replace(self, free=max(self.free, _LOCAL_BITS)) if self.free < _LOCAL_BITS else self
+
+    def cube_step(
+        self, model: CubeModel, params: Params, rows: Any, locals_: dict[str, Tensor] | None, temperature: float
+    ) -> EStep:
+        """The E step, once the model's scores are known."""
+        num_bits = len(params["source_prior"])
+        size, like = min(self.free, num_bits), model.constant
+        cubes = Cubes.empty(rows, num_bits) if not locals_ else Cubes(*(locals_[f] for f in Cubes._fields))
+        refresh = int(cubes.age[0]) % self.refresh_every == 0
+        subsets = all_codes(size, dtype=like.dtype, device=like.device)
+        base, mean = like.new_empty(len(rows), num_bits), like.new_empty(len(rows), num_bits)
+        free, weights = cubes.free.new_empty(len(rows), size), like.new_empty(len(rows), 2**size)
+        bound = model.constant.clone()
+        for block, scores in model.blocks():
+            chosen, table = self._choose(scores, cubes.base[block], cubes.free[block], subsets, refresh)
+            bound[block] += table.joint.logsumexp(1)
+            base[block] = table.fixed.scatter(1, chosen, subsets[table.joint.argmax(1)])
+            tempered = table.joint
+            if temperature != 1.0:  # the prior of the codes is not tempered; within a cube only the free bits differ
+                odds = torch.logit(params["source_prior"], eps=torch.finfo(like.dtype).eps)[chosen]
+                tempered = temperature * tempered + (1 - temperature) * (odds @ subsets.T)
+            r = torch.softmax(tempered, 1)
+            free[block], weights[block] = chosen, torch.log_softmax(table.joint, 1)
+            mean[block] = found = table.fixed.scatter(1, chosen, r @ subsets)
+            model.count(scores, table, r, chosen, subsets, found)
+        locals_ = Cubes(base, free, mean, cubes.age + 1)._asdict() | {"log_weight": weights}
+        return EStep(model.statistics(mean), locals_, bound)
+
+    def _choose(
+        self, scores: CubeScores, base: Tensor, free: Tensor, subsets: Tensor, refresh: bool
+    ) -> tuple[Tensor, Table]:
+        """The cube of each row of the block: new, old, or (guarded) the one with more mass."""
+        has_old = free.shape[1] == subsets.shape[1]
+        if has_old and not refresh:
+            return free, scores.cube(base, free, subsets)
+        new = scores.cheapest_flips(base, subsets.shape[1])
+        table = scores.cube(base, new, subsets)
+        if not (has_old and self.guard):
+            return new, table
+        old = scores.cube(base, free, subsets)
+        keep = old.joint.logsumexp(1) >= table.joint.logsumexp(1)
+        return torch.where(keep[:, None], free, new), old.where(keep, table)
+
+    def posterior(self, params: Params, rows: Any, step: EStep) -> LocalPosterior:
+        """The codes of every row's cube, (N, 2^H, K), and their weights."""
+        free, base = step.locals["free"], step.locals["base"]
+        subsets = all_codes(free.shape[1], dtype=base.dtype, device=base.device)
+        codes = base[:, None, :].expand(-1, len(subsets), -1).clone()
+        codes.scatter_(2, free[:, None, :].expand(-1, len(subsets), -1), subsets.expand(len(base), -1, -1))
+        return CodePosterior(codes.to(torch.uint8), step.locals["log_weight"])

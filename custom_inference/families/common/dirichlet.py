@@ -1,0 +1,128 @@
+"""Closed-form updates of proportions under Dirichlet priors, and what Dirichlet posteriors of them need.
+
+``groups`` cuts the last axis into that many equal parts, each a point of a simplex of its own: 1 for the words of a
+topic; the features of the simplex factor model (002, eq. 27.14), whose categories lie side by side, are more.
+
+The maximum of a posterior depends on the basis its density is taken in. On the simplex a Dirichlet(c) with some c < 1
+is unbounded at the edge; as a density of the logits a, p = softmax(a), it has the factor prod_k p_k more:
+
+    simplex:    sum_k (n_k + c_k - 1) log p_k,    p_k proportional to n_k + c_k - 1
+    softmax:    sum_k (n_k + c_k) log p_k,        p_k proportional to n_k + c_k
+
+(MacKay, *Choice of basis for Laplace approximation*, Machine Learning 33, 1998.) The second is what 002, eqs. 27.42 and
+27.46 print. Engine take the first where all c >= 1, so that flat priors give maximum likelihood, and else the second.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ppl_models import MethodError, Model
+
+
+def dirichlet_prior(model: Model, site: str, like: Tensor) -> Tensor:
+    """The concentration of a Dirichlet prior, whatever it is, broadcastable to the site.
+
+    Raises :class:`MethodError` for any other prior.
+    """
+    prior = model.priors[site]
+    if not isinstance(prior, torch.distributions.Dirichlet):
+        name = type(prior).__name__
+        raise MethodError(f"closed-form steps need a Dirichlet prior for '{site}', not {name}; use SVI or NUTS for it")
+    return prior.concentration.to(like)
+
+
+def dirichlet_concentration(model: Model, site: str, like: Tensor) -> Tensor:
+    """The concentration of a Dirichlet prior, broadcastable to the site.
+
+    Raises :class:`MethodError` for any other prior, and for concentrations below 1, where the density is unbounded at
+    the edge and has no mode.
+    """
+    concentration = dirichlet_prior(model, site, like)
+    if in_softmax_basis(concentration):
+        raise MethodError(
+            f"the Dirichlet prior of '{site}' has a concentration below 1, so its density is unbounded at the edge and "
+            "has no maximum a posteriori; use NUTS, or concentrations of at least 1"
+        )
+    return concentration
+
+
+def dirichlet_mode(counts: Tensor, concentration: Tensor, *, floor: float, groups: int = 1) -> Tensor:
+    """argmax of sum_k counts_k log p_k + log Dirichlet(p; concentration), kept ``floor`` off the edges."""
+    return _shares(counts + concentration - 1, floor, groups)
+
+
+def in_softmax_basis(concentration: Tensor) -> bool:
+    """Whether the mode of a prior is to be taken in the softmax basis: some of its concentrations are below 1."""
+    return bool((concentration < 1).any())
+
+
+def softmax_or_simplex(counts: Tensor, concentration: Tensor, *, floor: float = 0.0, groups: int = 1) -> Tensor:
+    """argmax of sum_k counts_k log p_k + log prior, in the softmax basis where some concentration is below 1.
+
+    Kept ``floor`` off the edges. Goes with :func:`log_prior_density`.
+    """
+    shift = 0.0 if in_softmax_basis(concentration) else 1.0
+    return _shares(counts + concentration - shift, floor, groups)
+
+
+def log_prior_density(value: Tensor, concentration: Tensor, *, groups: int = 1) -> Tensor:
+    """Sum of log Dirichlet(value; concentration) over rows and groups, in the basis of :func:`softmax_or_simplex`.
+
+    0 for a flat prior, which moves no maximum, as in ``Model.log_prior``.
+    """
+    if bool((concentration == 1).all()):
+        return value.new_zeros(())
+    shift = 0.0 if in_softmax_basis(concentration) else 1.0
+    parameter = concentration.expand_as(value)
+    normaliser = torch.lgamma(group_sums(parameter, groups)).sum() - torch.lgamma(parameter).sum()
+    return normaliser + torch.xlogy(parameter - shift, value).sum()
+
+
+def normalised(weight: Tensor, groups: int = 1) -> Tensor:
+    """Each group divided by its sum."""
+    return (_cut(weight, groups) / group_sums(weight, groups).unsqueeze(-1)).flatten(-2)
+
+
+def group_sums(value: Tensor, groups: int = 1) -> Tensor:
+    """(..., groups)."""
+    return _cut(value, groups).sum(-1)
+
+
+def expected_log(concentration: Tensor, groups: int = 1) -> Tensor:
+    """E[log p_k] = psi(c_k) - psi(sum_j c_j) under Dirichlet(c); the sum runs over k's group (002, eq. 27.40)."""
+    total = torch.digamma(group_sums(concentration, groups)).unsqueeze(-1)
+    return (_cut(torch.digamma(concentration), groups) - total).flatten(-2)
+
+
+def dirichlet_divergence(posterior: Tensor, prior: Tensor, groups: int = 1) -> Tensor:
+    """KL(Dirichlet(posterior) || Dirichlet(prior)) of every row, summed over its groups, (...)."""
+    prior = prior.expand_as(posterior)
+    normaliser = torch.lgamma(group_sums(posterior, groups)) - torch.lgamma(group_sums(prior, groups))
+    each = torch.lgamma(prior) - torch.lgamma(posterior) + (posterior - prior) * expected_log(posterior, groups)
+    return normaliser.sum(-1) + each.sum(-1)
+
+
+def log_moment(counts: Tensor, concentration: Tensor, groups: int = 1) -> Tensor:
+    """log E[prod_k p_k^{n_k}] under Dirichlet(concentration), groups multiplied, (...) (002, eqs. 27.33 and 27.35)."""
+    total, added = group_sums(concentration, groups), group_sums(counts, groups)
+    return log_rising(counts, concentration) + (torch.lgamma(total) - torch.lgamma(total + added)).sum(-1)
+
+
+def log_rising(counts: Tensor, start: Tensor) -> Tensor:
+    """sum log [Gamma(start + counts) / Gamma(start)] over the last axis."""
+    return (torch.lgamma(start + counts) - torch.lgamma(start)).sum(-1)
+
+
+def _cut(value: Tensor, groups: int) -> Tensor:
+    """(..., D) as (..., groups, D / groups)."""
+    return value.unflatten(-1, (groups, -1))
+
+
+def _shares(weight: Tensor, floor: float, groups: int) -> Tensor:
+    cut = _cut(weight, groups)
+    # Uniform where nothing was counted: every point is a maximum there.
+    cut = torch.where(cut.sum(-1, keepdim=True) > 0, cut, torch.ones_like(cut))
+    share = (cut / cut.sum(-1, keepdim=True)).clamp(min=floor)
+    return (share / share.sum(-1, keepdim=True)).flatten(-2)

@@ -1,0 +1,137 @@
+"""Documents the way the steps of topic models read them: the distinct words of each, in padded blocks.
+
+Only words that occur carry topics. A block holds documents with similar numbers of distinct words, so that the work on
+it is a few batched matrix products: word (B, M), count (B, M), padded with word 0 and count 0.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ppl_models import Data
+from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.tokens import log_coefficient
+
+#: (document, word) places of a block: its (B, M, K) arrays should stay in cache.
+_BLOCK_PLACES = 2**13
+
+
+class Block(NamedTuple):
+    """documents (B,): which; word, count (B, M): their distinct words, and how often each occurs; cells: where the
+    places that are no padding lie among the stored entries of the CSR matrix, (B, M), -1 for padding."""
+
+    documents: Tensor
+    word: Tensor
+    count: Tensor
+    cells: Tensor
+
+
+@dataclass(frozen=True)
+class DocumentRows:
+    """counts (N, V) in torch's CSR layout, without what was masked.
+
+    coefficient: whether log p(n) includes the multinomial coefficient.
+    """
+
+    counts: Tensor
+    coefficient: bool = False
+
+    @classmethod
+    def of(cls, data: Data, *, coefficient: bool = False) -> DocumentRows:
+        x = data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
+        return cls(x if _sparse.is_sparse(x) else _sparse.from_dense(x), coefficient)
+
+    @property
+    def like(self) -> Tensor:
+        return self.counts
+
+    def __len__(self) -> int:
+        return self.counts.shape[0]
+
+    def select(self, index: Tensor | slice) -> DocumentRows:
+        return DocumentRows(_sparse.select_rows(self.counts, index), self.coefficient)
+
+    def to(self, dtype: torch.dtype) -> DocumentRows:
+        return self if dtype == self.counts.dtype else DocumentRows(self.counts.to(dtype), self.coefficient)
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Tokens of each document, (N,)."""
+        return _sparse.row_sums(self.counts)
+
+    def tokens(self) -> tuple[Tensor, Tensor]:
+        """Document and word (T,) of every token, document by document and in each in the order of the words."""
+        row, column, values = _sparse.triplets(self.counts)
+        repeats = values.long()
+        return row.repeat_interleave(repeats), column.repeat_interleave(repeats)
+
+    @cached_property
+    def num_tokens(self) -> float:
+        return float(self.counts.values().double().sum())
+
+    @cached_property
+    def log_coefficient(self) -> Tensor:
+        """log(L! / prod_v n_v!), (N,); 0 where the tokens are taken in their order."""
+        return log_coefficient(self.counts) if self.coefficient else torch.zeros_like(self.lengths)
+
+    def gathered(self, cell: Tensor, local: Tensor) -> Tensor:
+        """sum_i cell_iv local_ik, (V, K), of a value a stored cell (nnz,) and values a document (N, K)."""
+        crow, column, (size, words) = self.counts.crow_indices(), self.counts.col_indices(), self.counts.shape
+        if cell.device.type == "cpu":
+            # The transpose of a CSR matrix is a CSC matrix with the same arrays.
+            parts = (cell.numpy(), column.numpy(), crow.numpy())
+            return torch.from_numpy(scipy.sparse.csc_matrix(parts, shape=(words, size)) @ local.numpy())
+        order, first, document = self._by_word
+        return _sparse.tensor(first, document, cell[order], size=(words, size)) @ local
+
+    def weighted(self, value: Tensor) -> Tensor:
+        """sum_v n_iv value_v, (N,), of a value a word (V,)."""
+        if value.device.type == "cpu":
+            return torch.from_numpy(_sparse.to_scipy(self.counts) @ value.numpy())
+        row, column, count = _sparse.triplets(self.counts)
+        return torch.zeros_like(self.lengths).index_add(0, row, count * value[column])
+
+    @cached_property
+    def _by_word(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The stored cells word by word: their order, where each word's begin (V + 1,), their documents."""
+        document, column, _ = _sparse.triplets(self.counts)
+        order = torch.argsort(column, stable=True)
+        ends = torch.bincount(column, minlength=self.counts.shape[1]).cumsum(0)
+        return order, torch.cat([ends.new_zeros(1), ends]), document[order]
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """Every document once, shortest first."""
+        crow = self.counts.crow_indices()
+        distinct = crow.diff()
+        order = torch.argsort(distinct, stable=True)
+        found, at, widths = [], 0, distinct[order].clamp(min=1).tolist()
+        while at < len(widths):
+            # The last of a block is its longest: take as many as fit at that width, which more can only raise.
+            first = at
+            size = bisect_right(
+                range(first + 1, len(widths)), _BLOCK_PLACES, key=lambda last: (last - first + 1) * widths[last]
+            )
+            at += 1 + size
+            found.append(self._block(order[first:at], crow, widths[at - 1]))
+        return found
+
+    def _block(self, documents: Tensor, crow: Tensor, width: int) -> Block:
+        place = torch.arange(width, device=crow.device)
+        first = crow[documents].unsqueeze(1)
+        inside = place < (crow[documents + 1] - crow[documents]).unsqueeze(1)
+        cells = torch.where(inside, first + place, -1)
+        at = cells.clamp(min=0)
+        values, columns = self.counts.values(), self.counts.col_indices()
+        if not len(values):
+            empty = torch.zeros_like(cells)
+            return Block(documents, empty, empty.to(self.counts.dtype), cells)
+        count = torch.where(inside, values[at], torch.zeros((), dtype=values.dtype, device=values.device))
+        return Block(documents, torch.where(inside, columns[at], 0), count, cells)

@@ -1,0 +1,15 @@
+"""The cooperative vector quantizer (source 003): all codes, mean field, truncated posteriors; starts that find it."""
+
+from custom_inference.core.registry import EXACT_EM_UP_TO, Family
+from custom_inference.families.cvq.exact import CvqExact
+from custom_inference.families.cvq.mean_field import CvqMeanField
+from custom_inference.families.cvq.truncated import CvqTruncated
+from ppl_models import CVQ
+
+FAMILIES = (
+    Family(
+        model=CVQ,
+        engines={"exact": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
+        default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "mean_field",
+    ),
+)

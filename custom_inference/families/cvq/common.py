@@ -1,0 +1,219 @@
+"""What CVQ's engines share: the log joint as a quadratic form in the code, the additive statistics, the M step.
+
+With L = diag(1 / sigma_j^2), G = W L W' (restricted to a row's observed features where entries are missing) and
+s_i^2 = s_i, a row's log joint (003, "CVQ - Model Description", normalisation corrected) is
+
+    log p(x, s) = c + sum_i s_i h_i - 1/2 sum_{i != j} s_i s_j G_ij,      h_i = x L w_i' - G_ii / 2 + logit pi_i
+    c = sum_i log(1 - pi_i) - 1/2 sum_j [log(2 pi sigma_j^2) + x_j^2 / sigma_j^2].
+
+M step. Given <s> and <ss'> (003, "Variational EM, M step"; the printed gradient in w has wrong signs, the update of
+sigma is missing there):
+
+    pi = mean of <s>;    W = <ss'>^-1 sum_n <s>' x;    sigma^2 = sum_n <|x - s W|^2> / (N D),
+
+per feature where entries are missing, as <ss'> then sums over the rows that observe it. A Normal prior on W adds a
+ridge term; priors on sigma leave a one-dimensional problem with one stationary point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro.distributions import InverseGamma
+from torch import Tensor
+
+from custom_inference.core.engine import Params
+from custom_inference.families.common.beta import beta_parameters, interior, prior_mode
+from custom_inference.families.common.roots import decreasing_root
+from custom_inference.families.common.rows import RealRows
+from ppl_models import MethodError, Model
+from ppl_models.core.priors import is_flat
+
+#: Entries of the (rows, K, K) couplings of a block of rows with missing entries.
+_BLOCK_ENTRIES = 2**18
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """The log joint of a block of rows: constant c (B,), linear h (B, K), coupling G without its diagonal.
+
+    coupling: (K, K), or (B, K, K) where entries are missing.
+    """
+
+    constant: Tensor
+    linear: Tensor
+    coupling: Tensor
+
+    def pull(self, codes: Tensor) -> Tensor:
+        """sum_j G_ij s_j of one code, or one mean, a row: (B, K) -> (B, K)."""
+        if self.coupling.ndim == 2:
+            return codes @ self.coupling
+        return torch.einsum("bij,bj->bi", self.coupling, codes)
+
+
+def quadratics(
+    params: Params, rows: RealRows, temperature: float = 1.0, *, block_rows: int | None = None
+) -> Iterator[tuple[slice, RealRows, Quadratic]]:
+    """The log joint in blocks of rows, by default as large as memory allows. The likelihood is tempered."""
+    num_bits = len(params["source_prior"])
+    size = block_rows or len(rows)
+    if rows.mask is not None:
+        size = min(size, max(1, _BLOCK_ENTRIES // num_bits**2))
+    weight, precision = params["weight"], params["scale"].square().reciprocal().expand(rows.x.shape[1])
+    scaled = temperature * precision * weight
+    spread = torch.log(2 * math.pi / precision)
+    prior = interior(params["source_prior"])
+    logit, off = torch.logit(prior), torch.log1p(-prior).sum()
+    products = (scaled[:, None] * weight).flatten(0, 1) if rows.mask is not None else None
+    for block, part in rows.parts(size):
+        if part.observed is None or products is None:
+            gram, entropy = scaled @ weight.T, spread.sum()
+        else:
+            gram, entropy = (part.observed @ products.T).unflatten(1, (num_bits, num_bits)), part.observed @ spread
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        linear = torch.addmm(logit, part.x, scaled.T) - 0.5 * diagonal
+        constant = off - 0.5 * temperature * (part.x.square() @ precision + entropy)
+        yield block, part, Quadratic(constant, linear, gram - torch.diag_embed(diagonal))
+
+
+def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[str, Tensor]:
+    """The additive statistics of a block of rows, from <s> (B, K) and, where given, <ss'>.
+
+    second: <ss'> with any diagonal, (B, K, K), or its sum over the rows (K, K) where nothing is missing; for
+        independent bits it is made here: <s_i s_j> = lambda_i lambda_j.
+    """
+    num_bits = mean.shape[1]
+    if rows.observed is None:
+        total = mean.T @ mean if second is None else second if second.ndim == 2 else second.sum(0)
+        present = mean.sum(0)
+    else:
+        second = (mean[:, :, None] * mean[:, None, :]) if second is None else second
+        total = (rows.observed.T @ second.flatten(1)).unflatten(1, (num_bits, num_bits))
+        present = rows.observed.T @ mean
+    # s_i^2 = s_i, whatever the diagonal was.
+    pairs = total - torch.diag_embed(total.diagonal(dim1=-2, dim2=-1) - present)
+    return {
+        "source": mean.sum(0),
+        "rows": mean.new_tensor(len(rows)),
+        "pairs": pairs,
+        "cross": mean.T @ rows.x,
+        "square": rows.square,
+        "observed": rows.observed_count,
+    }
+
+
+def added(total: dict[str, Tensor], more: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The statistics of two blocks of rows together."""
+    return {k: total[k] + v for k, v in more.items()} if total else more
+
+
+# ----- M step -----------------------------------------------------------------------------------------------------
+
+
+def check_priors(model: Model, params_like: Tensor) -> None:
+    """Raises MethodError for priors that the M step has no closed form for."""
+    beta_parameters(model, "source_prior", params_like.new_zeros(model.shapes["source_prior"]))
+    allowed = {"weight": (torch.distributions.Normal,), "scale": (torch.distributions.LogNormal, InverseGamma)}
+    for site, kinds in allowed.items():
+        prior = model.priors[site]
+        if not is_flat(prior) and not isinstance(prior, kinds):
+            names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
+            raise MethodError(
+                f"closed-form steps need a {names} prior for '{site}', not {type(prior).__name__}; "
+                "use SVI or NUTS for it"
+            )
+
+
+def m_step(model: Model, params: Params, statistics: dict[str, Tensor]) -> Params:
+    """pi, then W, then sigma: each the maximum of the expected log joint plus log prior, the others held."""
+    s = statistics
+    prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
+    weight = weight_mode(model, params, s)
+    scale = scale_mode(model, params["scale"], s, expected_residual(weight, s))
+    return {**params, "source_prior": prior, "weight": weight, "scale": scale}
+
+
+def weight_mode(model: Model, params: Params, s: dict[str, Tensor]) -> Tensor:
+    """Solve <ss'> W = <s>' x; with w_ij ~ Normal(m, t^2), (<ss'> + g) w_j = <s>' x_j + g m with g = sigma_j^2 / t^2."""
+    weight, pairs, cross = params["weight"], s["pairs"], s["cross"]
+    prior = model.priors["weight"]
+    if is_flat(prior):
+        return ascend(pairs, cross, weight)
+    if not isinstance(prior, torch.distributions.Normal):
+        raise MethodError(f"no closed-form update of 'weight' under {type(prior).__name__}")
+    variance = params["scale"].square().expand(weight.shape[1])
+    ridge = variance / prior.scale.to(weight).expand_as(weight).square()
+    matrix = pairs + torch.diag_embed(ridge.T)  # (D, K, K)
+    return ascend(matrix, cross + ridge * prior.loc.to(weight).expand_as(weight), weight)
+
+
+def ascend(matrix: Tensor, right: Tensor, start: Tensor) -> Tensor:
+    """The maximum of -1/2 w' A w + b' w from ``start``, by columns of w (K, D); A is (K, K), or (D, K, K).
+
+    Where A is singular (a source that is never on, two that are always on together) the maxima form a subspace: only
+    the directions in which A curves are moved along, so that the objective never falls and w stays finite.
+    """
+    shared = matrix.ndim == 2
+    gradient = right - matrix @ start if shared else right - torch.einsum("dij,jd->id", matrix, start)
+    columns = gradient if shared else gradient.T[..., None]
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    pivots = factor.diagonal(dim1=-2, dim2=-1)
+    edge = torch.finfo(matrix.dtype).eps * matrix.shape[-1]
+    sound = ~failed.any() & (pivots.amin(-1).square() > 10 * edge * pivots.amax(-1).square()).all()
+    if bool(sound):
+        step = torch.cholesky_solve(columns, factor)
+    else:
+        value, vector = torch.linalg.eigh(matrix)
+        kept = value > 10 * edge * value.amax(-1, keepdim=True).clamp(min=torch.finfo(value.dtype).tiny)
+        inverse = torch.where(kept, value, torch.ones_like(value)).reciprocal() * kept
+        step = vector @ (inverse[..., None] * (vector.mT @ columns))
+    return start + (step if shared else step[..., 0].T)
+
+
+def expected_residual(weight: Tensor, s: dict[str, Tensor]) -> Tensor:
+    """sum_n m_nj <(x_nj - s_n w_j)^2>, (D,) (003, M step: x'x - 2 x'W<s> + tr(W'W <ss'>))."""
+    pairs = s["pairs"]
+    fitted = pairs @ weight if pairs.ndim == 2 else torch.einsum("dij,jd->id", pairs, weight)
+    return (s["square"] + (weight * (fitted - 2 * s["cross"])).sum(0)).clamp(min=0)
+
+
+def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tensor) -> Tensor:
+    """argmax over sigma of -M log sigma - R / (2 sigma^2) + log p(sigma), R summed over features if sigma is shared.
+
+    Flat: sigma^2 = R / M. InverseGamma(a, b) on sigma: (M + a + 1) sigma^2 - b sigma - R = 0. LogNormal(m, t): the root
+    in u = log sigma of R e^{-2u} = M + 1 + (u - m) / t^2. Kept above 1e-5 of the data's root mean square (in single
+    precision 4 sqrt(eps)): the terms of a row's log joint are of order 1 / sigma^2 and cancel, so below that the bound
+    is nothing but rounding.
+    """
+    count = s["observed"]
+    floor = (max(16 * torch.finfo(scale.dtype).eps, 1e-10) * s["square"].sum() / count.sum()).sqrt()
+    floor = floor.clamp(min=torch.finfo(scale.dtype).tiny ** 0.5)
+    if scale.ndim == 0:
+        count, residual = count.sum(), residual.sum()
+    prior: Any = model.priors["scale"]
+    if is_flat(prior):
+        found = (residual / count.clamp(min=1)).sqrt()
+    elif isinstance(prior, InverseGamma):
+        a, b = prior.concentration.to(scale), prior.rate.to(scale)
+        total = count + a + 1
+        found = (b + (b.square() + 4 * total * residual).sqrt()) / (2 * total)
+    elif isinstance(prior, torch.distributions.LogNormal):
+        return _log_normal_mode(count, residual, prior.loc.to(scale), prior.scale.to(scale), floor)
+    else:
+        raise MethodError(f"no closed-form update of 'scale' under {type(prior).__name__}")
+    return torch.maximum(found, floor)
+
+
+def _log_normal_mode(count: Tensor, residual: Tensor, loc: Tensor, spread: Tensor, floor: Tensor) -> Tensor:
+    def derivative(u: Tensor) -> tuple[Tensor, Tensor]:
+        fit = residual * torch.exp(-2 * u)
+        return fit - (count + 1) - (u - loc) / spread.square(), -2 * fit - spread.square().reciprocal()
+
+    low = floor.log().expand_as(residual)
+    free = 0.5 * (residual / (count + 1)).clamp(min=torch.finfo(residual.dtype).tiny).log()
+    high = torch.maximum(torch.maximum(free, loc.expand_as(free)), low)
+    return decreasing_root(derivative, low, high, torch.maximum(free, low), tolerance=1e-12).exp()

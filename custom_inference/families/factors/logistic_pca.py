@@ -1,0 +1,179 @@
+"""Logistic PCA with point scores ("map") and with Gaussian posteriors of the scores ("gaussian").
+
+Both alternate between xi and the scores under Jaakkola's bound (``logistic_common``):
+
+- "map" (Schein, Saul & Ungar 2003): xi = |theta| at the current scores, where the bound touches the likelihood. The
+  objective is sum log p(x_n | s_n) - (s_n - m)' P (s_n - m) / 2, the prior's constant left out. In the scores alone it
+  is concave, so that the E step, repeated, ends at the best scores whatever it starts from.
+- "gaussian" (Tipping 1999): q(s_n) = N(m_n, V_n), V_n^-1 = P + sum_t c(xi_nt) w_t w_t', and at the best
+  xi_nt^2 = E_q[theta_nt^2] = (b_t + w_t'm_n)^2 + w_t'V_n w_t the bound on log p(x_n) is
+  sum_t [(x_nt - 1/2) E theta_nt - log(2 cosh(xi_nt / 2))] - KL(q(s_n) || prior).
+
+The statistics sum_n c_nt E[s~ s~'] and sum_n (x_nt - 1/2) E[s~], s~ = (s, 1), are additive and determine the M step.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import POINT, EStep, Params
+from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
+from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.factors.common import (
+    LogisticSteps,
+    ScorePrior,
+    curvature,
+    half_signs,
+    log_two_cosh_half,
+    observed_only,
+    parts,
+    score_system,
+    squared_rows,
+)
+from ppl_models import MethodError, Model
+
+#: Sweeps of the first E step, which starts at the prior's mean.
+_COLD_SWEEPS = 8
+
+
+class _Scores(NamedTuple):
+    """q of a block of rows: mean (N, K), covariance (N, K, K) and log determinant (N,); None for points."""
+
+    mean: Tensor
+    covariance: Tensor | None = None
+    log_det: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Quadratic(LogisticSteps):
+    """The E step that both families share.
+
+    sweeps: updates of xi and the scores per E step.
+    """
+
+    sweeps: int = 2
+
+    def e_step(
+        self,
+        params: Params,
+        rows: BinaryRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        prior, total, found, bounds = self.score_prior(params), {}, [], []
+        for part in parts(rows):
+            block = rows.select(part)
+            at = self._start(prior, block, {k: v[part] for k, v in locals_.items()} if locals_ else None)
+            for _ in range(self.sweeps if locals_ else max(self.sweeps, _COLD_SWEEPS)):
+                at = self._updated(params, block, prior, at, temperature)
+            odds, xi = self._log_odds(params, at)
+            bounds.append(self._bound(block, prior, at, odds, xi))
+            counts = self._statistics(block, at, xi, temperature)
+            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
+            found.append(self._state(at))
+        state = {name: torch.cat([each[name] for each in found]) for name in found[0]}
+        return EStep(total, state, torch.cat(bounds))
+
+    def _log_odds(self, params: Params, at: _Scores) -> tuple[Tensor, Tensor]:
+        """E[theta] and the best xi = sqrt(E[theta^2]), each (N, D)."""
+        odds = params["bias"] + at.mean @ params["weight"]
+        if at.covariance is None:
+            return odds, odds.abs()
+        spread = at.covariance.reshape(len(odds), -1) @ squared_rows(params["weight"].T).T
+        return odds, (odds.square() + spread.clamp(min=0)).sqrt()
+
+    def _updated(
+        self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _Scores, temperature: float
+    ) -> _Scores:
+        rate = observed_only(rows, curvature(self._log_odds(params, at)[1]))
+        return self._solved(*score_system(params, rows, rate, prior, at.mean, temperature))
+
+    def _statistics(self, rows: BinaryRows, at: _Scores, xi: Tensor, temperature: float) -> dict[str, Tensor]:
+        extended = torch.cat([at.mean, torch.ones_like(at.mean[:, :1])], 1)
+        pair = squared_rows(extended)
+        if at.covariance is not None:
+            pair = pair + torch.nn.functional.pad(at.covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
+        rate = observed_only(rows, curvature(xi))
+        return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
+
+    @abc.abstractmethod
+    def _start(self, prior: ScorePrior, rows: BinaryRows, locals_: dict[str, Tensor] | None) -> _Scores:
+        """Where the scores' updates begin."""
+
+    @abc.abstractmethod
+    def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
+        """The scores from the solution of their normal equations and the Cholesky factor of the system."""
+
+    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
+        """sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the prior's."""
+        fit = (half_signs(rows) * odds - observed_only(rows, log_two_cosh_half(xi))).sum(-1)
+        return fit - 0.5 * ((at.mean - prior.mean).square() * prior.precision).sum(-1)
+
+    def _state(self, at: _Scores) -> dict[str, Tensor]:
+        return {"score": at.mean} if at.covariance is None else {"score": at.mean, "covariance": at.covariance}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticMap(_Quadratic):
+    """Point estimates of the scores beside those of the globals."""
+
+    name = POINT
+    accelerate = "squarem"
+    extrapolated = ("score",)
+
+    def _start(self, prior: ScorePrior, rows: BinaryRows, locals_: dict[str, Tensor] | None) -> _Scores:
+        return _Scores(locals_["score"] if locals_ else prior.mean.expand(len(rows), -1))
+
+    def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
+        return _Scores(mean)
+
+    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+        return PointPosterior(step.locals["score"])
+
+    def point_locals(self, step: EStep) -> dict[str, Tensor]:
+        return {"score": step.locals["score"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticGaussian(_Quadratic):
+    """Gaussian posteriors of the scores, which are integrated out."""
+
+    name = "gaussian"
+
+    def check(self, model: Model, rows: BinaryRows) -> None:
+        """Raises MethodError for priors other than Normal (or flat), and for a flat prior of the scores."""
+        super().check(model, rows)
+        require_proper_scores(model, rows)
+
+    def _start(self, prior: ScorePrior, rows: BinaryRows, locals_: dict[str, Tensor] | None) -> _Scores:
+        if locals_:
+            return _Scores(locals_["score"], locals_["covariance"])
+        size = len(rows)
+        return _Scores(prior.mean.expand(size, -1), torch.diag(1 / prior.precision).expand(size, -1, -1))
+
+    def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
+        log_det = -2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return _Scores(mean, torch.cholesky_inverse(factor), log_det)
+
+    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
+        """The family's fit and distance terms, and the rest of -KL(q || prior)."""
+        assert at.covariance is not None and at.log_det is not None
+        trace = (at.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
+        rest = 0.5 * (at.log_det + prior.precision.log().sum() + len(prior.mean) - trace)
+        return super()._bound(rows, prior, at, odds, xi) + rest
+
+    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+        return GaussianPosterior(step.locals["score"], step.locals["covariance"])
+
+
+def require_proper_scores(model: Model, rows: BinaryRows) -> None:
+    """Scores that are integrated out need a prior that integrates."""
+    if bool((ScorePrior.of(model, rows.ones).precision == 0).any()):
+        raise MethodError("the prior of 'score' is flat, so that it cannot be integrated out; use guide=\"map\" for it")

@@ -1,0 +1,163 @@
+"""Logistic PCA's evidence by adaptive Gauss-Hermite quadrature, for one or two components: exact EM.
+
+p(x_n) = int p(x_n | s) N(s; prior) ds. The integrand is log-concave in s, with mode c_n and curvature H_n there. With
+s = c_n + L_n t, L_n L_n' = H_n^-1, and Gauss-Hermite nodes t_q with weights w_q (sum w_q = 1, for N(0, I)),
+
+p(x_n) ~ (2 pi)^(K/2) |L_n| sum_q w_q e^{t_q't_q / 2} p(x_n, c_n + L_n t_q)
+
+which is exact where p(x_n, s) is that Gaussian times a polynomial of degree below 2 Q. The error grows with the kinks
+that large weights make within a wide posterior: with the default numbers of nodes it is below 1e-8 for weights up to
+about 3 (any number of features) and for larger ones if many features share the evidence; a row of two features with
+weights of 30 is off by 1e-2. More ``nodes`` help. The weights of the nodes, normalised, give posterior moments to the
+same accuracy, and the M step is one update under Jaakkola's bound at every node.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import EStep, Params
+from custom_inference.core.posteriors import LogisticPosterior
+from custom_inference.core.posteriors.logistic import LogisticJoint
+from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.factors.common import LogisticSteps, curvature, half_signs, squared_rows
+from custom_inference.families.factors.logistic_pca import require_proper_scores
+from ppl_models import CapacityError, Model
+
+#: The largest number of components whose product rule is offered.
+MOST_COMPONENTS = 2
+#: Entries of the (rows, nodes, features) array per block.
+_BLOCK_ENTRIES = 2**21
+
+
+class _Nodes(NamedTuple):
+    """score (N, Q, K) and log_weight (N, Q), whose logsumexp is log p(x_n)."""
+
+    score: Tensor
+    log_weight: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticQuadrature(LogisticSteps):
+    """The E step by quadrature.
+
+    nodes: Gauss-Hermite nodes for each component (the rule has nodes^K); 160 for one component, 32 each for two.
+    """
+
+    nodes: int | None = None
+
+    name = "exact"
+
+    def feasible(self, model: Model) -> bool:
+        return model.local_shape[0] <= MOST_COMPONENTS
+
+    def check(self, model: Model, rows: BinaryRows) -> None:
+        """Raises MethodError for priors other than Normal, CapacityError for more than two components."""
+        super().check(model, rows)
+        require_proper_scores(model, rows)
+        num_components, num_features = model.shapes["weight"]
+        self.require_few(num_components, num_features, rows.ones.element_size())
+
+    def require_few(self, num_components: int, num_features: int, itemsize: int) -> None:
+        if num_components > MOST_COMPONENTS:
+            size, nodes = float(itemsize * num_features), self._each(num_components)
+            raise CapacityError(
+                f"quadrature over {num_components} scores takes {nodes}^{num_components} nodes a row; it is "
+                f'offered for up to {MOST_COMPONENTS}; use the bound "gaussian" instead',
+                needed_bytes=size * float(nodes) ** num_components,
+                allowed_bytes=size * float(nodes) ** MOST_COMPONENTS,
+            )
+
+    def _each(self, num_components: int) -> int:
+        """Nodes for each component."""
+        return self.nodes or (160 if num_components == 1 else 32)
+
+    def e_step(
+        self,
+        params: Params,
+        rows: BinaryRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        total: dict[str, Tensor] = {}
+        bounds, size = [], len(params["weight"])
+        for part in self._parts(params, rows):
+            nodes = self._nodes(params, part, temperature)
+            bounds.append(nodes.log_weight.logsumexp(-1))
+            weight = nodes.log_weight.softmax(-1)
+            flat = nodes.score.reshape(-1, size)
+            xi = (params["bias"] + flat @ params["weight"]).abs()
+            extended = torch.cat([flat, torch.ones_like(flat[:, :1])], 1)
+            rate = (curvature(xi) * weight.reshape(-1, 1)).reshape(*weight.shape, -1)
+            if part.mask is not None:
+                rate = rate * part.mask[:, None]
+            mean = torch.einsum("nq,nqk->nk", weight, extended.reshape(*weight.shape, -1))
+            counts = {
+                "pair": temperature * (rate.reshape(len(flat), -1).T @ squared_rows(extended)),
+                "target": temperature * (half_signs(part).T @ mean),
+            }
+            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
+        return EStep(total, {}, torch.cat(bounds))
+
+    def _parts(self, params: Params, rows: BinaryRows) -> list[BinaryRows]:
+        num_components, num_features = params["weight"].shape
+        self.require_few(num_components, num_features, params["weight"].element_size())
+        size = max(1, _BLOCK_ENTRIES // (self._each(num_components) ** num_components * num_features))
+        return [rows.select(slice(start, start + size)) for start in range(0, len(rows), size)]
+
+    def _joint(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> LogisticJoint:
+        observed = None if rows.mask is None else rows.mask.to(params["weight"])
+        prior = self.score_prior(params)
+        return LogisticJoint(half_signs(rows), params["weight"], params["bias"], *prior, observed, temperature)
+
+    def _nodes(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Nodes:
+        """The rule is exact up to its own error wherever it is centred: a rough mode is enough."""
+        joint, size = self._joint(params, rows, temperature), len(params["weight"])
+        mode, factor = joint.mode()
+        grid, constant = (value.to(mode) for value in _hermite(self._each(size), size))
+        # precision = F F', so L = F'^-1 and |L| = 1 / |F|.
+        step = torch.linalg.solve_triangular(factor.mT, grid.T.expand(len(mode), -1, -1), upper=True)
+        score = mode[:, None] + step.mT
+        log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return _Nodes(score, joint(score) + constant + log_volume[:, None])
+
+    def posterior(self, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
+        """Its moments and its integral by quadrature."""
+        means, covariances, evidences = [], [], []
+        for part in self._parts(params, rows):
+            nodes = self._nodes(params, part)
+            weight = nodes.log_weight.softmax(-1)
+            mean = torch.einsum("nq,nqk->nk", weight, nodes.score)
+            apart = nodes.score - mean[:, None]
+            means.append(mean)
+            covariances.append(torch.einsum("nq,nqk,nql->nkl", weight, apart, apart))
+            evidences.append(nodes.log_weight.logsumexp(-1))
+        whole = self._joint(params, rows)
+        return LogisticPosterior(
+            location=torch.cat(means), covariance=torch.cat(covariances), log_evidence=torch.cat(evidences),
+            half=whole.half, weight=whole.weight, bias=whole.bias, prior_mean=whole.prior_mean,
+            prior_precision=whole.prior_precision,
+        )  # fmt: skip
+
+    def log_evidence(self, params: Params, rows: BinaryRows) -> Tensor:
+        """log p(x_n | params), (N,)."""
+        return torch.cat([self._nodes(params, part).log_weight.logsumexp(-1) for part in self._parts(params, rows)])
+
+
+@lru_cache(maxsize=8)
+def _hermite(nodes: int, size: int) -> tuple[Tensor, Tensor]:
+    """Nodes t (Q, K) of the product rule, and log w + t't / 2 + K log(2 pi) / 2, (Q,)."""
+    node, weight = np.polynomial.hermite_e.hermegauss(nodes)
+    log_weight = np.log(weight) - np.log(weight.sum()) + node**2 / 2 + math.log(2 * math.pi) / 2
+    grid = np.stack(np.meshgrid(*[node] * size, indexing="ij"), -1).reshape(-1, size)
+    total = np.stack(np.meshgrid(*[log_weight] * size, indexing="ij"), -1).reshape(-1, size).sum(-1)
+    return torch.tensor(grid), torch.tensor(total)

@@ -1,0 +1,19 @@
+"""Mixed memberships of a graph's nodes: variational Bayes, CVB0, tiny graphs exactly, stochastic steps, Gibbs."""
+
+from custom_inference.core.registry import Family
+from custom_inference.families.memberships.cvb0 import MmsbCvb0
+from custom_inference.families.memberships.dirichlet import MmsbDirichlet
+from custom_inference.families.memberships.exact import MmsbExact
+from custom_inference.families.memberships.gibbs import MmsbSampler
+from custom_inference.families.memberships.vb import MmsbVB
+from ppl_models import MMSB
+
+#: Of small graphs collapsed variational Bayes is the default: "vb" is too sure of their memberships.
+FAMILIES = (
+    Family(
+        model=MMSB,
+        engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
+        default=lambda model, _: "cvb0" if MmsbCvb0().feasible(model) else "vb",
+        sampler=MmsbSampler,
+    ),
+)

@@ -1,0 +1,197 @@
+"""What the variational engines of the mixed-membership block model share (002, eqs. 27.77-27.79; Airoldi et al. 2008).
+
+q(pi_i) = Dirichlet(gamma_i) for every node, and for every observed dyad a joint table q(s_ij = a, r_ij = b) of the
+blocks
+that its ends take: tighter than the product q(s_ij) q(r_ij) of Airoldi et al., and cheaper, because the best table at
+given gamma needs not be stored (``_mmsb_dyads``). With L1_ab and L0_ab the (expected) log eta_ab and log(1 - eta_ab),
+and e_i = exp(E[log pi_i]),
+
+    log p(x | eta, rho) >= sum_{x_ij = 1} log [(1 - rho) e_i' exp(L1) e_j]
+                           + sum_{x_ij = 0} log [rho + (1 - rho) e_i' exp(L0) e_j]
+                           - sum_i KL(q(pi_i) || Dirichlet(alpha)).
+
+The sums are the maximum over the tables at any gamma. A zero of the background (rho; eq. 27.79) is let off drawing
+blocks, which changes nothing in p(x) and raises the bound: otherwise it would read rho sum_a e_ia sum_b e_jb, and these
+sums are below 1 by Jensen's inequality. The best gamma at given tables is alpha_a plus the number of times that node i
+takes block a in them, so that each round
+
+    tables at gamma  ->  gamma_ia = alpha_a + sum over the ends of i of q(i takes a)
+
+cannot lower the bound (the nested variational inference of Airoldi et al., without an inner loop: their tables and ours
+are at their optimum at once). Hidden dyads appear nowhere. A self loop draws two blocks from the same pi_i: j = i
+above.
+
+Zeros: by dense products, N^2 K operations a round; or all zeros of node i share ONE distribution phi_i of the block it
+takes in them (a restriction of q, hence still a lower bound; ``_mmsb_shared``), which costs E K + N K^2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Engine, Params
+from custom_inference.families.common.dirichlet import dirichlet_prior, expected_log
+from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.memberships.dyads import Dyads, edge_sums, zero_sums
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
+from ppl_models.core.priors import is_flat
+
+#: Operations of a round's dense products up to which every zero has a table of its own.
+DENSE_UP_TO = 2**32
+ZEROS = ("each", "shared")
+
+
+class Factors(NamedTuple):
+    """Expected logarithms: share E[log pi] (N, K), link E[log eta] and gap E[log(1 - eta)] (K, K), and of rho and 1 -
+    rho (scalars)."""
+
+    share: Tensor
+    link: Tensor
+    gap: Tensor
+    background: Tensor
+    foreground: Tensor
+
+
+class Collected(NamedTuple):
+    """What the tables add up to. members (N, K): how often every node takes every block; links, gaps (K, K): dyads of
+    each value by their blocks, symmetric if undirected; background, foreground: zeros that are and dyads that are not
+    of the background; total: the bound's part beside divergences. role (N, K): phi, where zeros share it."""
+
+    members: Tensor
+    links: Tensor
+    gaps: Tensor
+    background: Tensor
+    foreground: Tensor
+    total: Tensor
+    role: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmsbSteps(Engine):
+    """zeros: "each" has its own table, or they are "shared" by node; None: by size.
+
+    model: set by ``for_model``. Several processes divide the edges and the blocks of zeros.
+    """
+
+    shares: ClassVar[str | None] = "work"
+
+    zeros: str | None = None
+    model: Any = None
+
+    def __post_init__(self) -> None:
+        if self.zeros not in (None, *ZEROS):
+            raise MethodError(unknown_name("treatment of zeros", str(self.zeros), ZEROS))
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return {} if self.zeros is None else {"zeros": self.zeros}
+
+    def for_model(self, model: Model) -> Self:
+        """Raises MethodError where the prior of the memberships is not a Dirichlet."""
+        dirichlet_prior(model, "membership", torch.ones((), dtype=torch.float64))
+        return replace(self, model=model)
+
+    def rows(self, data: Data) -> Dyads:
+        """On the CPU, wherever the graph is, where zeros share their blocks: the sweep goes node by node."""
+        here = data.to(device="cpu") if self.shares_zeros(data) else data
+        return Dyads.of(GraphRows.of(self.model, here))
+
+    def check(self, model: Model, rows: Dyads) -> None:
+        """Raises MethodError for priors without closed-form updates."""
+        beta_prior(model, "edge_probability", rows.like)
+        if model.sparsity is None:  # pyright: ignore[reportAttributeAccessIssue]
+            beta_prior(model, "sparsity", rows.like)
+        if self.shares_zeros(rows) and self.pool.size > 1:
+            raise MethodError('zeros="shared" is swept node by node, in one process; use zeros="each" for several')
+
+    def shares_zeros(self, rows: Dyads | Data) -> bool:
+        dense = 3.0 * len(rows) ** 2 * self.model.num_blocks
+        return self.zeros == "shared" if self.zeros is not None else dense > DENSE_UP_TO
+
+    def alpha(self, like: Tensor) -> Tensor:
+        """(K,)."""
+        return dirichlet_prior(self.model, "membership", like).expand(self.model.num_blocks)
+
+    def collect(self, rows: Dyads, factors: Factors, role: Tensor | None = None, temperature: float = 1.0) -> Collected:
+        """All sums over the tables at their optimum; where zeros share, after one sweep of ``role``."""
+        share, link, gap = (
+            bounded_exp(one) for one in (factors.share, temperature * factors.link, temperature * factors.gap)
+        )
+        near, far = factors.foreground.exp(), factors.background.exp()
+        edges = edge_sums(rows, share, link, self.pool)
+        count = torch.tensor(float(rows.num_edges), dtype=torch.float64, device=share.device)
+        near_edges = count * factors.foreground.double() if rows.num_edges else 0.0
+        members, links = edges.members(share, link), edges.cells(share, link, directed=rows.directed)
+        if self.shares_zeros(rows):
+            from custom_inference.families.memberships.shared import shared_zeros
+
+            log_rho = factors.background, factors.foreground
+            zeros = shared_zeros(rows, factors.share, temperature * factors.gap, share, gap, log_rho, role)
+            members, total = members + zeros.members, edges.log_total + near_edges + zeros.total
+            return Collected(members, links, zeros.gaps, zeros.background, count + zeros.foreground, total, zeros.role)
+        zeros, table = zero_sums(rows, share, near * gap, far, self.pool), near * gap
+        members, gaps = members + zeros.members(share, table), zeros.cells(share, table, directed=rows.directed)
+        members, links, gaps, weight, total = self.pool.total(
+            members, links, gaps, zeros.weight, edges.log_total + zeros.log_total
+        )
+        far_away = far.double() * weight
+        return Collected(members, links, gaps, far_away, count + rows.num_zeros - far_away, near_edges + total)
+
+    def log_rho(self, params: Params, like: Tensor) -> tuple[Tensor, Tensor]:
+        """log rho and log(1 - rho) at a point: the site's, or the model's setting."""
+        rho = params["sparsity"] if self.model.sparsity is None else like.new_tensor(float(self.model.sparsity))
+        return torch.log(rho), torch.log1p(-rho)
+
+    def concentration_of(self, rows: Dyads, membership: Tensor) -> Tensor:
+        """gamma (N, K) where the ends of node i fall to the blocks as ``membership`` says."""
+        return self.alpha(rows.like) + rows.ends[:, None] * membership
+
+
+def expected_share(concentration: Tensor) -> Tensor:
+    """E[log pi] (N, K)."""
+    return expected_log(concentration)
+
+
+def bounded_exp(log_value: Tensor) -> Tensor:
+    """exp, with a floor whose products of three are still normal numbers: no Z is 0."""
+    return log_value.clamp(min=0.3 * float(torch.log(torch.tensor(torch.finfo(log_value.dtype).tiny)))).exp()
+
+
+def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    """(a, b) of a Beta prior, in the site's shape; of a symmetric site the entries a <= b, mirrored.
+
+    Raises :class:`MethodError` for any other prior.
+    """
+    prior, shape = model.priors[site], model.shapes[site]
+    if isinstance(prior, torch.distributions.Beta):
+        found = prior.concentration1.to(like).expand(shape), prior.concentration0.to(like).expand(shape)
+    elif is_flat(prior):
+        found = like.new_ones(shape), like.new_ones(shape)
+    else:
+        name = type(prior).__name__
+        raise MethodError(f"closed-form steps need a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
+    if len(shape) == 2 and not model.directed:  # pyright: ignore[reportAttributeAccessIssue]
+        return mirrored(found[0]), mirrored(found[1])
+    return found
+
+
+def mirrored(matrix: Tensor) -> Tensor:
+    """The symmetric matrix of the entries a <= b."""
+    return matrix.triu() + matrix.triu(1).mT
+
+
+def beta_divergence(first: Tensor, second: Tensor, prior: tuple[Tensor, Tensor]) -> Tensor:
+    """KL(Beta(first, second) || Beta(prior)), elementwise."""
+    a, b = prior
+    total = torch.digamma(first + second)
+    normaliser = log_beta(a, b) - log_beta(first, second)
+    return normaliser + (first - a) * (torch.digamma(first) - total) + (second - b) * (torch.digamma(second) - total)
+
+
+def log_beta(a: Tensor, b: Tensor) -> Tensor:
+    return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)

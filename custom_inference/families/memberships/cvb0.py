@@ -1,0 +1,233 @@
+"""The mixed-membership block model by collapsed variational Bayes to zeroth order (CVB0): small graphs.
+
+As for LDA (Asuncion, Welling, Smyth & Teh, UAI 2009): memberships, eta and rho are integrated out, every observed dyad
+has a table t_ij(a, b) of the blocks of its ends, and each is the collapsed Gibbs conditional at the expected counts of
+all OTHER dyads, which a superscript - marks. With n_ia the times that node i takes block a, l_ab and m_ab the edges and
+zeros with blocks (a, b) (in either order if undirected), and z that the zero is of the background (002, eq. 27.79):
+
+    t_ij(a, b) ~ P(z = 0) (n_ia^- + alpha_a) / (n_i^- + sum alpha) (n_jb^- + alpha_b) / (n_j^- + sum alpha)
+                 (l_ab^- + a_ab)^x (m_ab^- + b_ab)^(1 - x) / (l_ab^- + m_ab^- + a_ab + b_ab),
+    t_ij(z = 1) ~ P(z = 1) (1 - x),
+
+where P(z = 1) = rho, or (c + background^-) / (c + d + all dyads but one). All tables are refreshed at once. What the
+right hand side sums to is the predictive probability of the dyad given all others at their expected counts; the sum of
+its logarithms, the objective, is no bound on log p(x).
+
+Variational Bayes is too sure of memberships: a Dirichlet whose counts are taken as known leaves a node in the corner of
+the simplex that its first dyads push it to. On Sampson's 18 monks the two disagree about the most mixed of them, and
+the posterior (collapsed Gibbs sampling) sides with this one. It keeps a table for every dyad: N^2 K^2 numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.engine import EStep, Params
+from custom_inference.core.posteriors import BetaPosterior, DirichletPosterior, SymmetricBetaPosterior
+from custom_inference.core.process_group import Pool
+from custom_inference.families.memberships.common import MmsbSteps, beta_prior
+from custom_inference.families.memberships.dyads import Dyads
+from custom_inference.families.memberships.initialisation import same_memberships
+from custom_inference.families.memberships.vb import MmsbVB
+from ppl_models import Model
+
+#: Numbers in all tables up to which this is the default.
+FEASIBLE_UP_TO = 2**21
+#: Refreshes of all tables an E step.
+_REFRESHES = 4
+
+
+class _Listed(NamedTuple):
+    """Every observed dyad, or this process's part of them: ends i, j and values x (E,)."""
+
+    i: Tensor
+    j: Tensor
+    x: Tensor
+    directed: bool
+
+    @classmethod
+    def of(cls, dyads: Dyads, pool: Pool) -> _Listed:
+        size, graph = len(dyads), dyads.graph
+        value = torch.zeros(size, size, dtype=dyads.like.dtype, device=dyads.like.device)
+        value[dyads.source, dyads.target] = 1
+        seen = torch.ones(size, size, dtype=torch.bool, device=value.device)
+        seen[dyads.hidden[0], dyads.hidden[1]] = False
+        if not graph.directed:
+            seen.triu_()
+        if not graph.self_loops:
+            seen.fill_diagonal_(False)
+        i, j = (pool.share(end) for end in seen.nonzero().T)
+        return cls(i, j, value[i, j], graph.directed)
+
+    def counts(self, table: Tensor, size: int) -> dict[str, Tensor]:
+        """Expected counts of tables (E, K, K)."""
+        members = table.new_zeros(size, table.shape[1])
+        members.index_add_(0, self.i, table.sum(2)).index_add_(0, self.j, table.sum(1))
+        links, every = torch.einsum("e,eab->ab", self.x, table), table.sum(0)
+        if not self.directed:
+            links, every = (one + one.mT - torch.diag(one.diagonal()) for one in (links, every))
+        foreground = table.sum()
+        away = len(self.i) - foreground
+        split = torch.stack([away.clamp(min=0), foreground])
+        return {"members": members, "links": links, "gaps": (every - links).clamp(min=0), "background": split}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmsbCvb0(MmsbSteps):
+    """params: expected counts "members" n (N, K), "links" l and "gaps" m (K, K), "background" (2,). Locals: "table"
+    (E, K, K), whose counts they are.
+
+    max_bytes: memory allowed for the tables, by default half of what is free.
+    """
+
+    max_bytes: float | None = None
+
+    name: ClassVar[str] = "cvb0"
+    integrates_globals: ClassVar[bool] = True
+    is_bound: ClassVar[bool] = False
+
+    def local(self) -> Any:
+        """At given globals: the variational Dirichlet posteriors of the memberships."""
+        return self.posteriors.local()
+
+    @property
+    def posteriors(self) -> MmsbVB:
+        """The engine whose starts these are."""
+        return MmsbVB(zeros=self.zeros, model=self.model)
+
+    def feasible(self, model: Model) -> bool:
+        """Whether the tables are few enough to be a default."""
+        return _numbers(model, model.num_nodes) <= FEASIBLE_UP_TO  # pyright: ignore[reportAttributeAccessIssue]
+
+    def check(self, model: Model, rows: Dyads) -> None:
+        """Raises CapacityError where the tables of all dyads do not fit."""
+        super().check(model, rows)
+        needed = 6.0 * rows.like.element_size() * _numbers(model, len(rows))
+        fits = 'use guide="vb", which keeps no tables'
+        require(f"a table for each dyad of {len(rows)} nodes", needed, allowed=allowed_bytes(self.max_bytes), fits=fits)
+
+    # ----- E step -------------------------------------------------------------------------------------------------
+
+    def e_step(
+        self,
+        params: Params,
+        rows: Dyads,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        del generator
+        listed = _Listed.of(rows, self.pool)
+        counts = {name: value.to(rows.like) for name, value in params.items()}
+        table = None if not locals_ else locals_["table"].to(rows.like)
+        bound = rows.like.new_zeros(1)
+        for _ in range(_REFRESHES):
+            table, bound = self._refreshed(rows, listed, counts, table, temperature)
+            counts = listed.counts(table, len(rows))
+            *sums, bound = self.pool.total(*counts.values(), bound)
+            counts = dict(zip(counts, sums, strict=True))
+        assert table is not None
+        return EStep(counts, {"table": table}, bound)
+
+    def _refreshed(
+        self, rows: Dyads, listed: _Listed, counts: Params, table: Tensor | None, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """All tables at the counts of the others, and the sum of the log predictive probabilities (1,). Without tables
+        the counts are taken as they are."""
+        own = counts["links"].new_zeros(1, 1, 1) if table is None else table
+        x = listed.x
+        senders, receivers = self._ends(rows, listed, counts, own)
+        first, second = beta_prior(self.model, "edge_probability", rows.like)
+        mine = own if listed.directed else own + own.mT - torch.diag_embed(own.diagonal(dim1=1, dim2=2))
+        linked = (first + counts["links"] - x[:, None, None] * mine).clamp(min=0)
+        free = (second + counts["gaps"] - (1 - x)[:, None, None] * mine).clamp(min=0)
+        chance = torch.where(x[:, None, None] > 0, linked, free) / (linked + free)
+        far, near = self._background(rows, counts, own, table is None)
+        weight = near[:, None, None] * senders[:, :, None] * receivers[:, None, :]
+        weight = weight * (chance if temperature == 1 else chance**temperature)
+        total = weight.sum((1, 2)) + (1 - x) * far
+        return weight / total[:, None, None], total.log().sum().reshape(1)
+
+    def _ends(self, rows: Dyads, listed: _Listed, counts: Params, own: Tensor) -> tuple[Tensor, Tensor]:
+        """The predictive probabilities of the blocks of both ends (E, K). The ends of a self loop are left out
+        together."""
+        alpha, members = self.alpha(rows.like), counts["members"]
+        loop = (listed.i == listed.j)[:, None]
+        sent, received = own.sum(2), own.sum(1)
+        either = torch.where(loop, sent + received, 0.0)
+        found = []
+        for end, one in ((listed.i, sent), (listed.j, received)):
+            rest = (members[end] - torch.where(loop, either, one)).clamp(min=0) + alpha
+            found.append(rest / rest.sum(-1, keepdim=True))
+        return found[0], found[1]
+
+    def _background(self, rows: Dyads, counts: Params, own: Tensor, afresh: bool) -> tuple[Tensor, Tensor]:
+        """P(z = 1) and P(z = 0) of every dyad."""
+        if self.model.sparsity is not None:
+            far = rows.like.new_tensor([float(self.model.sparsity)])
+            return far, 1 - far
+        prior = torch.stack(beta_prior(self.model, "sparsity", rows.like))
+        near = own.sum((1, 2)) if not afresh else rows.like.new_zeros(1)
+        left = counts["background"][:, None] - (torch.stack([1 - near, near]) if not afresh else 0.0)
+        weight = left.clamp(min=0) + prior[:, None]
+        return weight[0] / weight.sum(0), weight[1] / weight.sum(0)
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: Dyads) -> Params:
+        return step.statistics
+
+    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+        return float(bound.double().sum())
+
+    # ----- results and starts ---------------------------------------------------------------------------------------
+
+    def posterior(self, params: Params, rows: Dyads, step: EStep) -> DirichletPosterior:
+        """Dirichlet(alpha + n_i)."""
+        return DirichletPosterior(self.alpha(rows.like) + step.statistics["members"])
+
+    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, Any]]:
+        """Means of the posteriors at the expected counts, and those posteriors."""
+        first, second = beta_prior(model, "edge_probability", params["links"])
+        kind = BetaPosterior if self.model.directed else SymmetricBetaPosterior
+        found: dict[str, Any] = {"edge_probability": kind(first + params["links"], second + params["gaps"])}
+        if self.model.sparsity is None:
+            prior = torch.stack(beta_prior(model, "sparsity", params["links"]))
+            found["sparsity"] = BetaPosterior(*(prior + params["background"]))
+        return {site: posterior.mean for site, posterior in found.items()}, found
+
+    def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> Params:
+        return self._counted(model, rows, self.posteriors.initial(model, rows, generator))
+
+    def propose(self, model: Model, rows: Dyads, generator: torch.Generator, attempt: int) -> Params:
+        return self._counted(model, rows, self.posteriors.propose(model, rows, generator, attempt))
+
+    def starting(self, model: Model, params: Params, rows: Dyads) -> Params:
+        return self._counted(model, rows, self.posteriors.starting(model, params, rows))
+
+    def _counted(self, model: Model, rows: Dyads, params: Params) -> Params:
+        """The counts that posteriors hold beside their priors."""
+        first, second = beta_prior(model, "edge_probability", rows.like)
+        split = rows.like.new_tensor([0.0, float(rows.num_edges + rows.num_zeros)])
+        found = {
+            "members": params["concentration"] - self.alpha(rows.like),
+            "links": params["links"] - first,
+            "gaps": params["gaps"] - second,
+        }
+        return {name: value.clamp(min=0) for name, value in found.items()} | {"background": split}
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        return self.posteriors.search_size(model, num_rows)
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        return same_memberships(*(one["members"] + 1e-6 for one in (first, second)))
+
+
+def _numbers(model: Model, num_nodes: int) -> float:
+    """E K^2."""
+    blocks = model.num_blocks  # pyright: ignore[reportAttributeAccessIssue]
+    return float(model.num_dyads(num_nodes)) * blocks**2  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,166 @@
+"""The mixed-membership block model at given block matrix and sparsity: q over memberships and indicators.
+
+The bound is that of ``mmsb_common`` on log p(x | eta, rho), with L1 = log eta and L0 = log(1 - eta). Every E step makes
+rounds of tables and gamma, each two of them followed by an extrapolation (SQUAREM, see ``_accelerate``) that is kept
+only where it raises the bound. As engine of its own the M step takes the modes of eta and rho given the expected
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import EStep, Params
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior
+from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
+from custom_inference.families.memberships.common import Collected, Factors, MmsbSteps
+from custom_inference.families.memberships.dyads import Dyads
+from custom_inference.families.memberships.initialisation import (
+    matched_membership,
+    pair_totals,
+    propose_membership,
+    random_membership,
+)
+from ppl_models import Model
+
+#: Starts that are tried where nothing is known of the memberships, and rounds of each.
+_COLD_STARTS, _COLD_ROUNDS = 4, 10
+#: Extrapolations are at most this long.
+_LONGEST = 64.0
+
+#: gamma -> (what the tables add up to, the bound) there.
+Round = Callable[[Tensor, Tensor | None], tuple[Collected, Tensor]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmsbDirichlet(MmsbSteps):
+    """params: the globals; and "concentration" gamma (N, K) where a start has it. Locals: "concentration", and "role"
+    phi where zeros share it.
+
+    cycles: extrapolations an E step.
+    """
+
+    cycles: int = 1
+
+    name: ClassVar[str] = "dirichlet"
+
+    def factors(self, params: Params, gamma: Tensor) -> Factors:
+        eta = interior(params["edge_probability"])
+        return Factors(expected_log(gamma), torch.log(eta), torch.log1p(-eta), *self.log_rho(params, gamma))
+
+    def e_step(
+        self,
+        params: Params,
+        rows: Dyads,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        alpha = self.alpha(rows.like)
+
+        def one(gamma: Tensor, role: Tensor | None) -> tuple[Collected, Tensor]:
+            found = self.collect(rows, self.factors(params, gamma), role, temperature)
+            return found, found.total - dirichlet_divergence(gamma, alpha).sum(dtype=torch.float64)
+
+        known = {**{name: params[name] for name in ("concentration",) if name in params}, **(locals_ or {})}
+        gamma = known["concentration"] if known else self.cold_start(params, rows, one, generator)
+        found, bound = extrapolated(one, gamma, alpha, known.get("role"), self.cycles)
+        split = torch.stack([found.background, found.foreground]).to(rows.like)
+        statistics = {"members": found.members, "links": found.links, "gaps": found.gaps, "background": split}
+        reached = {"concentration": alpha + found.members, **({} if found.role is None else {"role": found.role})}
+        return EStep(statistics, reached, bound.reshape(1).to(rows.like))
+
+    def cold_start(self, params: Params, rows: Dyads, one: Round, generator: torch.Generator | None) -> Tensor:
+        """The best gamma of several starts: proposals whose blocks are matched to those of eta, and random ones."""
+        generator = generator or torch.Generator().manual_seed(0)
+        alpha, eta = self.alpha(rows.like), interior(params["edge_probability"])
+        reached: list[tuple[float, Tensor]] = []
+        for attempt in range(_COLD_STARTS):
+            if attempt % 2:
+                membership = random_membership(rows, self.model.num_blocks, generator)
+            else:
+                proposal = propose_membership(rows, self.model, generator, attempt // 2)
+                membership = matched_membership(rows, proposal, eta)
+            gamma = self.concentration_of(rows, membership)
+            found, bound = one(gamma, None)
+            for _ in range(_COLD_ROUNDS):
+                gamma = alpha + found.members
+                found, bound = one(gamma, found.role)
+            reached.append((float(bound), gamma))
+        return max(reached, key=lambda one: one[0])[1]
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: Dyads) -> Params:
+        seen = step.statistics
+        learned = self.modes(model, rows, seen["links"], seen["gaps"])
+        if self.model.sparsity is None:
+            split = seen["background"]
+            prior = beta_parameters(model, "sparsity", split[0].reshape(1))
+            learned["sparsity"] = beta_mode(split[:1], split.sum().reshape(1), prior, floor=FLOOR)[0]
+        return learned
+
+    def modes(self, model: Model, rows: Dyads, links: Tensor, gaps: Tensor) -> Params:
+        prior = beta_parameters(model, "edge_probability", rows.like.expand(1, 1))
+        return {"edge_probability": beta_mode(links, links + gaps, prior, floor=FLOOR)}
+
+    def check(self, model: Model, rows: Dyads) -> None:
+        super().check(model, rows)
+        beta_parameters(model, "edge_probability", rows.like.expand(1, 1))
+
+    def posterior(self, params: Params, rows: Dyads, step: EStep) -> DirichletPosterior:
+        return DirichletPosterior(step.locals["concentration"])
+
+    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+        return super().objective(model, {site: params[site] for site in model.shapes}, bound)
+
+    # ----- starts -------------------------------------------------------------------------------------------------
+
+    def from_membership(self, model: Model, rows: Dyads, membership: Tensor) -> Params:
+        params = self.modes(model, rows, *pair_totals(rows, membership))
+        if self.model.sparsity is None:
+            params["sparsity"] = rows.like.new_tensor(0.1)
+        return {**params, "concentration": self.concentration_of(rows, membership)}
+
+    def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> Params:
+        return self.from_membership(model, rows, random_membership(rows, self.model.num_blocks, generator))
+
+    def propose(self, model: Model, rows: Dyads, generator: torch.Generator, attempt: int) -> Params:
+        return self.from_membership(model, rows, propose_membership(rows, model, generator, attempt))
+
+    def reported(self, model: Model, params: Params) -> tuple[Params, dict]:
+        return {site: params[site] for site in model.shapes}, {}
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        return (6 if num_rows <= 300 else 3 if num_rows <= 3000 else 2), num_rows
+
+
+def extrapolated(
+    one: Round, gamma: Tensor, alpha: Tensor, role: Tensor | None, cycles: int
+) -> tuple[Collected, Tensor]:
+    """Cycles of two rounds and an extrapolation from them, taken back where it lowers the bound.
+
+    Returns the last round's sums and its bound.
+    """
+    found, bound = one(gamma, role)
+    for _ in range(cycles):
+        first = alpha + found.members
+        found, reached = one(first, found.role)
+        second = alpha + found.members
+        step = first - gamma
+        bend = second - first - step
+        length = min(float(step.norm()) / max(float(bend.norm()), 1e-300), _LONGEST)
+        if length > 1:
+            trial = torch.maximum(gamma + 2 * length * step + length**2 * bend, torch.minimum(alpha, second))
+            leapt, value = one(trial, found.role)
+            if value >= reached:
+                gamma, found, bound = trial, leapt, value
+                continue
+        gamma = second
+        found, bound = one(second, found.role)
+    return found, bound

@@ -1,0 +1,212 @@
+"""MMSB with the memberships integrated out exactly at given globals: evidence, joint posterior and EM, of tiny graphs.
+
+With w_ij,ab = p(x_ij | a, b) of every observed dyad (002, eqs. 27.78-27.79) the probability of the graph given the
+memberships, the indicators summed out, is a polynomial in them,
+
+    p(x | pi) = prod_ij sum_ab pi_ia w_ij,ab pi_jb = sum_c beta(c) prod_ik pi_ik^{c_ik},
+
+c_ik being how often node i takes block k. Multiplied out dyad by dyad, equal counts merged as they arise, it has
+prod_i C(n_i + K - 1, K - 1) terms for nodes with n_i ends of dyads, instead of the K^2E values of the indicators. A
+Dirichlet moment integrates each term:
+
+    p(x) = sum_c beta(c) prod_i E[prod_k pi_ik^{c_ik}],
+    p(pi | x) = sum_c [... / p(x)] prod_i Dirichlet(pi_i; alpha + c_i).
+
+The derivative of log p(x) by log w_ij,ab is the posterior probability of (s_ij, r_ij) = (a, b): the E step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.posteriors import JointDirichletMixture
+from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior
+from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
+from custom_inference.families.common.graph_rows import GraphRows
+from ppl_models import Data, Model
+
+#: Up to so many terms exact posteriors are the default.
+_LITTLE = 2**14
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmsbExact(Engine):
+    """max_bytes: memory allowed; half of what is free by default. model: set by ``for_model``."""
+
+    max_bytes: float | None = None
+    model: Any = None
+
+    name = "exact"
+    accelerate = "squarem"
+    shares = None
+
+    def for_model(self, model: Model) -> Self:
+        return replace(self, model=model)
+
+    def rows(self, data: Data) -> GraphRows:
+        return GraphRows.of(self.model, data)
+
+    def feasible(self, model: Any) -> bool:
+        return _most_terms(model, model.num_nodes) <= _LITTLE
+
+    def check(self, model: Model, rows: GraphRows) -> None:
+        """Raises MethodError for priors without closed-form updates, CapacityError where the terms do not fit."""
+        for site in model.shapes:
+            beta_parameters(model, site, rows.like)
+        self._alpha(rows.like)
+        self._require(rows)
+
+    def _alpha(self, like: Tensor) -> Tensor:
+        return dirichlet_prior(self.model, "membership", like).expand(self.model.num_blocks)
+
+    def _require(self, rows: GraphRows) -> None:
+        i, j, _ = observed_dyads(rows)
+        size = self.model.num_blocks
+        ends = np.bincount(np.concatenate([i, j]), minlength=len(rows))
+        allowed = allowed_bytes(self.max_bytes)
+        fitting = [n for n in range(1, 12) if _bytes(_most_terms(self.model, n), size) <= allowed]
+        fits = f"complete graphs of up to {max(fitting, default=0)} nodes would fit; use a bound instead, \"dirichlet\""
+        needed = _bytes(math.prod(math.comb(int(n) + size - 1, size - 1) for n in ends), size)
+        # The terms are numbered by whole numbers of 64 bits.
+        if sum((size - 1) * math.log2(n + 1) for n in ends) >= 62:
+            needed = math.inf
+        require(f"summing {size} blocks out of {len(i)} dyads", needed, allowed=allowed, fits=fits)
+
+    # ----- E step -----------------------------------------------------------------------------------------------------
+
+    def _tables(self, params: Params, value: Tensor) -> tuple[Tensor, Tensor]:
+        """w (E, K, K), and of it what dyads bring that are not background."""
+        rho = self.model.rho(params)
+        eta = interior(params["edge_probability"])
+        inside = (1 - rho) * torch.where(value[:, None, None] > 0, eta, 1 - eta)
+        return inside + (1 - value[:, None, None]) * rho, inside
+
+    def _weighted(self, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
+        """log [beta(c) prod_i E[..]] (M,), and c (M, N, K)."""
+        self._require(rows)
+        i, j, _ = observed_dyads(rows)
+        places, counts = _terms(tuple(i.tolist()), tuple(j.tolist()), len(rows), tables.shape[-1])
+        coefficient = tables.new_ones(1)
+        for place, table in zip(places, tables, strict=True):
+            product = table.flatten()[:, None] * coefficient
+            size = int(place.max()) + 1
+            coefficient = tables.new_zeros(size).index_add(0, place.flatten().to(tables.device), product.flatten())
+        counts = counts.to(tables)
+        return coefficient.log() + log_moment(counts, self._alpha(tables)).sum(-1), counts
+
+    def log_evidence(self, params: Params, rows: GraphRows) -> Tensor:
+        """log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""
+        value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
+        return self._weighted(rows, self._tables(params, value)[0])[0].logsumexp(0, keepdim=True)
+
+    def e_step(
+        self,
+        params: Params,
+        rows: GraphRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
+        tables, inside = (one.detach() for one in self._tables(params, value))
+        with torch.enable_grad():
+            log_table = tables.log().requires_grad_()
+            bound = self._weighted(rows, (temperature * log_table).exp())[0].logsumexp(0, keepdim=True)
+            # The derivative is by the logarithm of the powered table over the temperature.
+            share = torch.autograd.grad(bound.sum(), log_table)[0] / temperature if len(value) else tables
+        seen = share * inside / tables
+        linked = value[:, None, None]
+        statistics = {"edges": (seen * linked).sum(0), "empty": (seen * (1 - linked)).sum(0)}
+        statistics = {name: self._by_pairs(found) for name, found in statistics.items()}
+        statistics["background"] = (share - seen).sum()
+        statistics["dyads"] = torch.full_like(statistics["background"], len(value))
+        return EStep(statistics, {}, bound.detach())
+
+    def _by_pairs(self, found: Tensor) -> Tensor:
+        """Of undirected graphs blocks (a, b) in either order."""
+        return found if self.model.directed else found + found.mT - torch.diag(found.diagonal())
+
+    def posterior(self, params: Params, rows: GraphRows, step: EStep | None = None) -> JointDirichletMixture:
+        """The exact joint posterior of all memberships."""
+        value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
+        log_weight, counts = self._weighted(rows, self._tables(params, value)[0])
+        return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + self._alpha(counts))
+
+    # ----- globals ----------------------------------------------------------------------------------------------------
+
+    def initial(self, model: Model, rows: GraphRows, generator: torch.Generator) -> Params:
+        """Edge probabilities around a half."""
+        shape = model.shapes["edge_probability"]
+        eta = 0.2 + 0.6 * torch.rand(shape, generator=generator, dtype=torch.float64)
+        eta = eta if self.model.directed else eta.triu() + eta.triu(1).mT
+        params = {"edge_probability": eta.to(rows.like)}
+        return {**params, "sparsity": rows.like.new_tensor(0.1)} if "sparsity" in model.shapes else params
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: GraphRows) -> Params:
+        """The mode of Beta(g + m, h + e), and of rho's posterior."""
+        found, like = step.statistics, params["edge_probability"]
+        a, b = (one.expand(like.shape) for one in beta_parameters(model, "edge_probability", like))
+        if not self.model.directed:
+            a, b = (one.triu() + one.triu(1).mT for one in (a, b))
+        eta = beta_mode(found["edges"], found["edges"] + found["empty"], (a, b), floor=FLOOR)
+        if "sparsity" not in model.shapes:
+            return {"edge_probability": eta}
+        prior = beta_parameters(model, "sparsity", like)
+        rho = beta_mode(found["background"], found["dyads"], (prior[0].reshape(()), prior[1].reshape(())), floor=FLOOR)
+        return {"edge_probability": eta, "sparsity": rho}
+
+
+def observed_dyads(rows: GraphRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(i, j, x) of all observed dyads, (E,) each; of undirected graphs those with i <= j. For small graphs."""
+    seen = rows.hidden_out.matrix.toarray() == 0
+    if not rows.self_loops:
+        np.fill_diagonal(seen, False)
+    i, j = (seen if rows.directed else np.triu(seen)).nonzero()
+    return i, j, (rows.outgoing.matrix.toarray()[i, j] > 0).astype(np.float64)
+
+
+def _most_terms(model: Any, num_nodes: int) -> int:
+    """Terms where every dyad of so many nodes is observed."""
+    ends = (num_nodes - 1) * (2 if model.directed else 1) + 2 * model.self_loops
+    return math.comb(ends + model.num_blocks - 1, model.num_blocks - 1) ** num_nodes
+
+
+def _bytes(terms: float, size: int) -> float:
+    """K^2 products of each, their places, and what sorting them takes; all dyads together cost about twice the last."""
+    return 64.0 * size**2 * terms
+
+
+@lru_cache(maxsize=8)
+def _terms(
+    i: tuple[int, ...], j: tuple[int, ...], num_nodes: int, size: int
+) -> tuple[list[Tensor], Tensor]:
+    """Per dyad where the K^2 products (a, b) of every term so far go, (K^2, M), and the counts c (M, N, K) of the last.
+
+    A term is numbered by its counts, those of the last block left out: they follow from the dyads that are done.
+    """
+    ends = np.bincount(np.array(i + j, dtype=int), minlength=num_nodes)
+    bases = torch.as_tensor(ends + 1).repeat_interleave(size - 1)
+    unit = torch.cat([bases.new_ones(1), bases.cumprod(0)])[: max(len(bases), 1)]
+    step = torch.zeros(num_nodes, size, dtype=torch.long)
+    if size > 1:
+        step[:, :-1] = unit.reshape(num_nodes, size - 1)
+    keys, places = torch.zeros(1, dtype=torch.long), []
+    for s, r in zip(i, j, strict=True):
+        moved = keys + (step[s][:, None] + step[r]).reshape(-1, 1)
+        keys, place = torch.unique(moved, return_inverse=True)
+        places.append(place)
+    counts = torch.zeros(len(keys), num_nodes, size, dtype=torch.long)
+    if size > 1:
+        counts[..., :-1] = (keys[:, None] // unit % bases).reshape(len(keys), num_nodes, size - 1)
+    counts[..., -1] = torch.as_tensor(ends) - counts.sum(-1)
+    return places, counts

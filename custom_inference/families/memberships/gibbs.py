@@ -1,0 +1,221 @@
+"""Collapsed Gibbs sampling of mixed-membership block models: the blocks that nodes take for every dyad.
+
+Memberships, block matrix and sparsity are integrated out. With c_ik how often node i takes block k, m_ab and e_ab the
+dyads with and without an edge whose nodes take blocks a and b, and z the background dyads (notation of ``ppl_models``'
+``mmsb``; eta ~ Beta(g, h), rho ~ Beta(c, d)):
+
+    p(x, s, r, z) = prod_i E[prod_k pi_ik^{c_ik}] prod_ab B(g_ab + m_ab, h_ab + e_ab) / B(g_ab, h_ab) p(z)
+
+over a <= b in undirected graphs; p(z) = rho^|z| (1 - rho)^(E - |z|), or B(c + |z|, d + E - |z|) / B(c, d). A background
+dyad takes no blocks: whether it does makes no difference to p(x), eta and pi.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import betaln, xlog1py, xlogy
+from torch import Tensor
+
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import JointDirichletMixture
+from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.memberships.gibbs_state import beta_weights, empty_state, fixed_of, given, rates
+from custom_inference.families.topics.gibbs import _dirichlet, _log_moment, _vector, fixed_point
+from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
+from ppl_models import MMSB, Data, Model
+from ppl_models.data import sparse as _sparse
+
+#: Up to so many blocks every dyad is drawn from the table of all pairs.
+EXACT_UP_TO = 6
+#: Visits to dyads that a sweep makes at least.
+VISITS = 2**12
+#: The share of its block in a node's first membership.
+_LOYAL = 0.8
+#: Sweeps, and draws, at given globals.
+_LOCAL_WARMUP, _LOCAL_DRAWS, _LOCAL_THIN = 50, 200, 2
+
+
+class MmsbChain(Chain):
+    """The blocks of all observed dyads.
+
+    start: values of the globals, and of the memberships, that the first blocks are drawn at; without memberships, or
+    without any, the first sweep draws each dyad's given those before it.
+    exact: whether all dyads are drawn from the table of their full conditional; by default where K is small.
+    passes: how often a sweep visits every dyad; by default so often that it makes ``VISITS`` visits: small graphs need
+        many (R's lda: 5000 for Sampson's monks), which take no time.
+    """
+
+    def __init__(
+        self,
+        model: MMSB,
+        rows: GraphRows,
+        seed: int,
+        start: Params | None = None,
+        *,
+        exact: bool | None = None,
+        passes: int | None = None,
+    ):
+        self.model, self.rows = model, rows
+        self.exact = model.num_blocks <= EXACT_UP_TO if exact is None else exact
+        dyads = model.num_dyads(len(rows))
+        self.passes = max(1, -(-VISITS // max(dyads, 1))) if passes is None else passes
+        alpha = _vector(dirichlet_prior(model, "membership", rows.like), model.num_blocks)
+        self.fixed = fixed_of(model, rows, alpha)
+        self.state = empty_state(self.fixed, rows, seed)
+        self._generator = np.random.default_rng(seed % 2**64)
+        if start is not None and "membership" in start:
+            self._seat(start)
+
+    def _seat(self, start: Params) -> None:
+        from custom_inference.families.memberships import gibbs_kernels as kernels
+
+        share = _numpy(start["membership"]).clip(0)
+        rho = float(start["sparsity"]) if "sparsity" in start else float(self.model.sparsity or 0.0)
+        share = np.ascontiguousarray(share / share.sum(1, keepdims=True))
+        kernels.seat(self.fixed, self.state, share, rates(_numpy(start["edge_probability"])), min(rho, 1 - 1e-9))
+
+    def sweep(self) -> None:
+        """New blocks for every dyad, ``passes`` times; other threads may run meanwhile."""
+        from custom_inference.families.memberships import gibbs_kernels as kernels
+
+        kernels.sweep(self.fixed, self.state, self.exact, self.passes)
+
+    def give(self, probability: NDArray[np.float64], sparsity: float | None) -> None:
+        """Hold eta (K, K), and rho, at these values from now on."""
+        self.fixed = given(self.fixed, probability, sparsity)
+        self.state.rate[:] = self.fixed.prior
+
+    @property
+    def member(self) -> NDArray[np.int64]:
+        """c_ik (N, K), a view."""
+        return self.state.member
+
+    def log_joint(self) -> float:
+        prior, cells, kind = self.fixed.prior, self.state.cells, self.state.kind
+        each = betaln(prior[1] + cells[1], prior[0] + cells[0]) - betaln(prior[1], prior[0])
+        pairs = each.sum() if self.fixed.directed else np.triu(each).sum()
+        return float(_log_moment(self.member, self.fixed.alpha) + pairs + self._log_background(kind[1], kind[0]))
+
+    def _log_background(self, some: int, rest: int) -> float:
+        d, c = self.fixed.sparsity
+        if self.fixed.learns_background:
+            return float(betaln(c + some, d + rest) - betaln(c, d))
+        return float(xlogy(some, c) + xlog1py(rest, -c))
+
+    def _concentrations(self) -> tuple[Any, Any, Any]:
+        """Of pi (N, K); (2, K, K) of 1 - eta and eta; (2,) of 1 - rho and rho."""
+        return (self.member + self.fixed.alpha, self.state.cells + self.fixed.prior,
+                self.state.kind + self.fixed.sparsity)
+
+    def means(self) -> Params:
+        """E[eta | s, r, x] = (g + m) / (g + h + m + e), E[pi_i | s, r] = (c_i + alpha) / sum, and E[rho | z]."""
+        member, cells, kind = self._concentrations()
+        found = {"edge_probability": cells[1] / cells.sum(0), "membership": member / member.sum(1, keepdims=True)}
+        if self.fixed.learns_background:
+            found["sparsity"] = kind[1] / kind.sum()
+        return {site: torch.as_tensor(value) for site, value in found.items()}
+
+    def draw(self) -> Params:
+        """From Beta(g + m, h + e), Dirichlet(alpha + c_i) and Beta(c + |z|, d + E - |z|)."""
+        member, cells, kind = self._concentrations()
+        edge = np.finfo(np.float64).eps
+        eta = self._generator.beta(cells[1], cells[0]).clip(edge, 1 - edge)
+        if not self.fixed.directed:
+            eta = np.triu(eta) + np.triu(eta, 1).T
+        found = {"edge_probability": torch.as_tensor(eta), "membership": _dirichlet(member, self._generator)}
+        if self.fixed.learns_background:
+            rho = self._generator.beta(kind[1], kind[0])
+            found["sparsity"] = torch.as_tensor(np.clip(rho, edge, 1 - edge))
+        return found
+
+    def locals(self) -> Tensor:
+        """alpha + c_i, (N, K)."""
+        return torch.as_tensor(self.member + self.fixed.alpha)
+
+    def profile(self) -> Tensor:
+        """Columns of the memberships, (K, N): where edges are few, those of eta tell blocks apart less well."""
+        member = self.member + self.fixed.alpha
+        return torch.as_tensor((member / member.sum(1, keepdims=True)).T)
+
+    def indicators(self) -> Tensor:
+        """s and r of all dyads, in the model's order, (2, E); -1 where hidden, or background."""
+        i, j = (part.numpy() for part in self.model.dyads(torch.arange(self.model.num_dyads())))
+        both = np.stack([self.state.sender[i, j], self.state.receiver[j, i]]).astype(np.int64)
+        return torch.as_tensor(np.where(both < self.model.num_blocks, both, -1))
+
+    def learn(self) -> None:
+        """A step of Minka's fixed point for the concentration of the memberships."""
+        alpha = fixed_point(self.member, self.fixed.alpha)
+        self.fixed = self.fixed._replace(alpha=alpha, mass=float(alpha.sum()))
+
+    def fitted_model(self, model: Model) -> Model:
+        assert isinstance(model, MMSB)
+        return model.with_concentration(torch.as_tensor(self.fixed.alpha))
+
+
+class MmsbSampler(Sampler):
+    """Chains of :class:`MmsbChain`."""
+
+    learns: ClassVar[bool] = True
+
+    def check(self, model: Model, data: Data) -> None:
+        assert isinstance(model, MMSB)
+        dirichlet_prior(model, "membership", data.x)
+        for site in model.shapes:
+            beta_weights(model, site)
+
+    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MmsbChain:
+        assert isinstance(model, MMSB)
+        return MmsbChain(model, GraphRows.of(model, data), seed, start)
+
+    def propose(self, model: Model, data: Data, seed: int) -> Params:
+        """Memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its own."""
+        # Engine import what is compiled: only where it is needed.
+        from custom_inference.families.blocks.partitions import propose_partition
+
+        assert isinstance(model, MMSB)
+        rows, size = GraphRows.of(model, data), model.num_blocks
+        label = propose_partition(rows, size, "bernoulli", seed, 0)
+        return start_at(model, rows, label)
+
+    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
+        """An equal mixture of what the draws say of all memberships together."""
+        like = data.x.values() if _sparse.is_sparse(data.x) else data.x
+        return Local(JointDirichletMixture.of_draws(locals_.to(like)), no_bound(1, like))
+
+    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
+        """Gibbs sampling of the dyads' blocks at given globals, the memberships integrated out (no bound)."""
+        assert isinstance(model, MMSB)
+        chain = self.chain(model, data, seed, None)
+        rho = float(params["sparsity"]) if model.sparsity is None else None
+        chain.give(_numpy(params["edge_probability"]), rho)
+        for _ in range(_LOCAL_WARMUP):
+            chain.sweep()
+        draws = []
+        for _ in range(_LOCAL_DRAWS):
+            for _ in range(_LOCAL_THIN):
+                chain.sweep()
+            draws.append(chain.locals())
+        return self.local_of_draws(model, data, torch.stack(draws))
+
+
+def start_at(model: MMSB, rows: GraphRows, label: NDArray[np.int64]) -> Params:
+    """Memberships mostly of the blocks of a partition, and what its edges and dyads say of eta, off 0 and 1."""
+    size = model.num_blocks
+    own = np.eye(size)[label]
+    seen = own.sum(0)[:, None] * own.sum(0) - own.T @ (rows.hidden_out.matrix @ own)
+    seen = seen if model.self_loops else seen - np.diag(own.sum(0))
+    eta = (own.T @ (rows.outgoing.matrix @ own) + 0.5) / (seen + 1.0)
+    return {
+        "edge_probability": torch.as_tensor(eta),
+        "membership": torch.as_tensor(_LOYAL * own + (1 - _LOYAL) / size),
+    }
+
+
+def _numpy(value: Tensor) -> NDArray[np.float64]:
+    return value.detach().cpu().double().numpy()

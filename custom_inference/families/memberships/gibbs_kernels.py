@@ -1,0 +1,276 @@
+"""Compiled Gibbs sweeps over the blocks that nodes take. Import inside functions only: it loads the compiler.
+
+With memberships, block matrix and sparsity integrated out, and dyad (i, j) itself not counted, the blocks (s, r) that i
+and j take for it have the full conditional (002, eqs. 27.77-27.79)
+
+    p(s = a, r = b | rest) ~ w_0 (c_ia + alpha_a) / (c_i + A) (c_jb + alpha_b) / (c_j + A) f_ab(x)
+    p(background | rest)   ~ w_1 where x = 0, and never where x = 1
+
+with c_ia how often node i takes block a, f_ab(1) = (m_ab + g_ab) / (m_ab + e_ab + g_ab + h_ab) from m_ab edges and e_ab
+other dyads under a Beta(g, h) prior, f_ab(0) = 1 - f_ab(1), and w = (1 - rho, rho), or w_0 = d + dyads with blocks, w_1
+= c + background ones under rho ~ Beta(c, d). A background dyad takes no blocks and has no part in c, m and e. Of a self
+loop both blocks are of one node: c_ib of the second factor counts the first, s = b.
+
+Edges, and all dyads where K is small, are drawn from this table: K^2 operations. Of the other dyads without an edge, by
+far the most, f is close to 1 in sparse graphs. There a pair is proposed from everything but f, and accepted with
+probability min(1, f' / f) (Metropolis-Hastings; f = 1 for background): the same stationary distribution at a cost that
+does not grow with K. To draw from (c_ia + alpha_a), take the block that i has in another of its dyads, chosen at
+random, or with the share A / (c_i + A) one from alpha.
+
+Rows and columns are visited in tiles: of pairs (i, j) the receiver's block lies in row j, so that whole rows would read
+a cache line for every single block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from custom_inference.families.memberships.gibbs_state import TILE
+
+#: Looks at other dyads of a node before its counts are read instead.
+_LOOKS = 8
+#: Proposals that may be rejected for a dyad without blocks before its table is used instead.
+_TRIES = 16
+
+
+_jit: Any = njit
+#: For what allocates nothing: without reference counts of the arrays, which cost more than all else.
+_inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
+
+
+@njit(inline="always")
+def _uniform(rng):
+    """The next number in [0, 1), of 53 bits (SplitMix64; see ``_lda_kernels``)."""
+    z = rng[0] + np.uint64(0x9E3779B97F4A7C15)
+    rng[0] = z
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.float64(z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@njit(inline="always", error_model="numpy")
+def _count(cells, rate, prior, a, b, x, change, mirrored):
+    """A dyad more or less in a cell of the block matrix, and the cell's f anew."""
+    cells[x, a, b] += change
+    linked, empty = prior[1, a, b] + cells[1, a, b], prior[0, a, b] + cells[0, a, b]
+    each = 1.0 / (linked + empty)
+    rate[0, a, b] = empty * each
+    rate[1, a, b] = linked * each
+    if mirrored and a != b:
+        cells[x, b, a] += change
+        rate[0, b, a] = empty * each
+        rate[1, b, a] = linked * each
+
+
+@njit(inline="always", error_model="numpy")
+def _from_table(left, right, rate, x, outside, same, rows, rng):
+    """(a, b) with weight left_a right_b rate_xab, or (-1, -1) with weight ``outside``. same: right_b has one more for
+    b = a."""
+    blocks, total = left.shape[0], outside
+    for a in range(blocks):
+        row = 0.0
+        for b in range(blocks):
+            row += right[b] * rate[x, a, b]
+        if same:
+            row += rate[x, a, a]
+        rows[a] = row * left[a]
+        total += rows[a]
+    rest = _uniform(rng) * total - outside
+    row, column = -1, -1
+    if rest >= 0:
+        row, column = 0, 0
+        for a in range(blocks):  # the last that is possible, should rounding lead past all of them
+            if rows[a] > 0:
+                row = a
+                if rest < rows[a]:
+                    break
+                rest -= rows[a]
+        rest /= left[row]
+        for b in range(blocks):
+            part = (right[b] + (same and row == b)) * rate[x, row, b]
+            if part > 0:
+                column = b
+                if rest < part:
+                    break
+                rest -= part
+    return row, column
+
+
+@_inner
+def _by_counts(member, i, u):
+    """The block of node i at place u of its counts laid end to end."""
+    k = 0
+    while k < member.shape[1] - 1 and u >= member[i, k]:
+        u -= member[i, k]
+        k += 1
+    return k
+
+
+@njit(inline="always", error_model="numpy")
+def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
+    """A block of node i: k with probability (c_ik + alpha_k) / (c_i + A)."""
+    size, blocks = member.shape
+    u = _uniform(rng) * (taken[i] + mass)
+    found = -1
+    if u >= taken[i]:
+        u -= taken[i]
+        found = 0
+        while found < blocks - 1 and u >= alpha[found]:
+            u -= alpha[found]
+            found += 1
+    else:
+        u /= taken[i]
+        looks = 0
+        while found < 0 and looks < _LOOKS:
+            slot = int(u * slots)
+            k = np.int64(sender[i, slot]) if slot < size else np.int64(receiver[i, slot - size])
+            if k < blocks:
+                found = k
+            u = _uniform(rng)
+            looks += 1
+        if found < 0:
+            found = _by_counts(member, i, u * taken[i])
+    return found
+
+
+@_inner
+def _sweep(fixed, state, exact, left, right, rows, place):
+    """One pass. Written in one piece: what is handed to a function costs more than what most of them do."""
+    start, index, alpha, mass, prior = fixed.start, fixed.index, fixed.alpha, fixed.mass, fixed.prior
+    hidden, none, outer = fixed.hidden, fixed.none, fixed.background
+    change, mirrored = np.int64(fixed.learns_rate), not fixed.directed
+    sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
+    kind, cells, rate, rng = state.kind, state.cells, state.rate, state.rng
+    step = np.int64(fixed.learns_background)
+    size, blocks = member.shape
+    slots = size * fixed.layers
+    for top in range(0, size, TILE):
+        bottom = min(top + TILE, size)
+        for i in range(top, bottom):
+            place[i - top] = start[i]
+        for begin in range(top if mirrored else 0, size, TILE):
+            for i in range(top, bottom):
+                at, last = place[i - top], start[i + 1]
+                for j in range(max(begin, i) if mirrored else begin, min(begin + TILE, size)):
+                    x = 0
+                    if at < last and index[at] == j:
+                        x = 1
+                        at += 1
+                    s, r = np.int64(sender[i, j]), np.int64(receiver[j, i])
+                    if s == hidden:
+                        continue
+                    if s < blocks:
+                        member[i, s] -= 1
+                        member[j, r] -= 1
+                        taken[i] -= 1
+                        taken[j] -= 1
+                        kind[0] -= 1
+                        _count(cells, rate, prior, s, r, x, -change, mirrored)
+                    elif s == outer:
+                        kind[1] -= 1
+                    sender[i, j] = none
+                    receiver[j, i] = none
+                    inside = fixed.sparsity[0] + step * kind[0]
+                    outside = fixed.sparsity[1] + step * kind[1] if x == 0 else 0.0
+                    a, b, left_to_do = -1, -1, True
+                    if x == 0 and not exact and i != j:
+                        f = rate[0, s, r] if s < blocks else 1.0
+                        for _ in range(_TRIES if s == none else 1):
+                            new = 1.0
+                            a, b = -1, -1
+                            if outside == 0 or _uniform(rng) * (inside + outside) >= outside:
+                                a = _another(sender, receiver, slots, member, taken, alpha, mass, i, rng)
+                                b = _another(sender, receiver, slots, member, taken, alpha, mass, j, rng)
+                                new = rate[0, a, b]
+                            if new >= f or _uniform(rng) * f < new:
+                                left_to_do = False
+                                break
+                        if left_to_do and s != none:
+                            a, b, left_to_do = (s, r, False) if s < blocks else (-1, -1, False)
+                    if left_to_do:
+                        for k in range(blocks):
+                            left[k] = member[i, k] + alpha[k]
+                            right[k] = member[j, k] + alpha[k]
+                        outside *= (taken[i] + mass) * (taken[j] + mass + (i == j)) / inside
+                        a, b = _from_table(left, right, rate, x, outside, i == j, rows, rng)
+                    if a < 0:
+                        sender[i, j] = outer
+                        receiver[j, i] = outer
+                        kind[1] += 1
+                        continue
+                    sender[i, j] = a
+                    receiver[j, i] = b
+                    member[i, a] += 1
+                    member[j, b] += 1
+                    taken[i] += 1
+                    taken[j] += 1
+                    kind[0] += 1
+                    _count(cells, rate, prior, a, b, x, change, mirrored)
+                place[i - top] = at
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep(fixed, state, exact, passes):
+    """New blocks for every observed dyad, in place, so many times. exact: from the table of all pairs everywhere, else
+    only for edges and self loops."""
+    blocks = state.member.shape[1]
+    left, right, rows = np.empty(blocks), np.empty(blocks), np.empty(blocks)
+    place = np.empty(TILE, np.int64)
+    for _ in range(passes):
+        _sweep(fixed, state, exact, left, right, rows, place)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def seat(fixed, state, membership, rate, sparsity):
+    """First blocks of every dyad, from p(s, r | x) at given memberships (N, K), f (2, K, K) and rho."""
+    sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
+    kind, cells, rng, change = state.kind, state.cells, state.rng, np.int64(fixed.learns_rate)
+    size, blocks = member.shape
+    cumulative, rows = np.empty((size, blocks)), np.empty(blocks)
+    for i in range(size):
+        cumulative[i] = np.cumsum(membership[i])
+    for i in range(size):
+        at, last = fixed.start[i], fixed.start[i + 1]
+        for j in range(0 if fixed.directed else i, size):
+            x = 0
+            if at < last and fixed.index[at] == j:
+                x = 1
+                at += 1
+            if sender[i, j] == fixed.hidden:
+                continue
+            rho = 0.0 if x == 1 else sparsity
+            a, b, found = -1, -1, False
+            for _ in range(_TRIES):
+                found = rho > 0 and _uniform(rng) < rho
+                if found:
+                    a, b = -1, -1
+                    break
+                a, b = _find(cumulative, i, rng), _find(cumulative, j, rng)
+                found = _uniform(rng) < rate[x, a, b]
+                if found:
+                    break
+            if not found:
+                a, b = _from_table(membership[i], membership[j], rate, x, rho / (1 - rho), False, rows, rng)
+            sender[i, j] = fixed.background if a < 0 else a
+            receiver[j, i] = fixed.background if a < 0 else b
+            if a < 0:
+                kind[1] += 1
+                continue
+            member[i, a] += 1
+            member[j, b] += 1
+            taken[i] += 1
+            taken[j] += 1
+            kind[0] += 1
+            _count(cells, state.rate, fixed.prior, a, b, x, change, not fixed.directed)
+
+
+@njit(inline="always")
+def _find(cumulative, i, rng):
+    u, k = _uniform(rng) * cumulative[i, -1], 0
+    while k < cumulative.shape[1] - 1 and u >= cumulative[i, k]:
+        k += 1
+    return k

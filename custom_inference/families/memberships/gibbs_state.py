@@ -1,0 +1,142 @@
+"""What the compiled sweeps of ``_mmsb_kernels`` read, and the blocks of all dyads that they change."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.families.common.graph_rows import GraphRows, Neighbours
+from ppl_models import MMSB, MethodError
+from ppl_models.core.priors import is_flat
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+#: Rows and columns of a tile: of two matrices of bytes, 8 kB.
+TILE = 64
+
+
+class Fixed(NamedTuple):
+    """start (N + 1,), index: the edges, in CSR; of undirected graphs those on and right of the diagonal.
+
+    alpha (K,), mass: the prior of memberships, and its sum. prior (2, K, K): (h, g) of f(0) and f(1). sparsity (2,):
+    (d, c) of rho, or (1 - rho, rho). learns_rate, learns_background: whether those are integrated out, or given.
+    layers: 1 where a node's blocks all lie in its row of ``State.sender``. hidden, none, background: marks there of a
+    dyad that is none or was not observed, that has no blocks yet, and that takes none.
+    """
+
+    start: Whole
+    index: Whole
+    alpha: Floats
+    mass: float
+    prior: Floats
+    sparsity: Floats
+    learns_rate: bool
+    learns_background: bool
+    directed: bool
+    layers: int
+    hidden: int
+    none: int
+    background: int
+
+
+class State(NamedTuple):
+    """The blocks, and what they add up to.
+
+    sender, receiver (N, N): s of dyad (i, j) at [i, j], and r at [j, i]: row i of both holds what node i takes. One
+        and the same matrix for undirected graphs without self loops.
+    member (N, K), taken (N,): c_ik, and its sum over k. kind (2,): dyads with blocks, and background ones.
+    cells (2, K, K): dyads without an edge and with one, by their blocks, symmetric if undirected. rate (2, K, K): f.
+    rng (1,): SplitMix64.
+    """
+
+    sender: NDArray[Any]
+    receiver: NDArray[Any]
+    member: Whole
+    taken: Whole
+    kind: Whole
+    cells: Whole
+    rate: Floats
+    rng: NDArray[np.uint64]
+
+
+def beta_weights(model: MMSB, site: str) -> tuple[Floats, Floats]:
+    """(a, b) of a Beta prior. Raises MethodError for any other, which cannot be integrated out."""
+    prior = model.priors[site]
+    if not isinstance(prior, torch.distributions.Beta):
+        name = "an improper prior (Flat)" if is_flat(prior) else type(prior).__name__
+        raise MethodError(f"collapsed Gibbs sampling needs a Beta prior for '{site}', not {name}; use SVI or NUTS")
+    return prior.concentration1.double().cpu().numpy(), prior.concentration0.double().cpu().numpy()
+
+
+def fixed_of(model: MMSB, rows: GraphRows, alpha: Floats) -> Fixed:
+    """The arrays of a graph under the priors of a model."""
+    blocks = model.num_blocks
+    first, second = (np.broadcast_to(c, (blocks, blocks)) for c in beta_weights(model, "edge_probability"))
+    prior = np.stack([second, first]).astype(np.float64)
+    if not model.directed:
+        prior = np.triu(prior) + np.triu(prior, 1).swapaxes(1, 2)
+    learned = model.sparsity is None
+    rho = float(model.sparsity or 0.0)
+    c, d = beta_weights(model, "sparsity") if learned else (rho, 1 - rho)
+    edges = _upper(rows.outgoing) if not model.directed else rows.outgoing
+    top = int(np.iinfo(number_type(blocks)).max)
+    return Fixed(
+        edges.start, edges.index, alpha, float(alpha.sum()), prior, np.array([float(d), float(c)]), True, learned,
+        model.directed, 2 if model.directed or model.self_loops else 1, top, top - 1, top - 2,
+    )  # fmt: skip
+
+
+def given(fixed: Fixed, probability: Any, sparsity: float | None) -> Fixed:
+    """The same at given eta (K, K) and rho."""
+    rate = rates(probability)
+    share = fixed.sparsity if sparsity is None else np.array([1 - sparsity, sparsity])
+    return fixed._replace(prior=rate, sparsity=share, learns_rate=False, learns_background=False)
+
+
+def rates(probability: Any) -> Floats:
+    """f (2, K, K) of eta, off 0 and 1 by rounding."""
+    edge = np.finfo(np.float64).eps
+    eta = np.asarray(probability, dtype=np.float64).clip(edge, 1 - edge)
+    return np.stack([1 - eta, eta])
+
+
+def empty_state(fixed: Fixed, rows: GraphRows, seed: int) -> State:
+    """No dyad with blocks. Raises CapacityError where the blocks of all dyads do not fit into memory."""
+    size, blocks = len(rows), len(fixed.alpha)
+    kind = number_type(blocks)
+    require_memory(size, fixed.layers, np.dtype(kind).itemsize)
+    sender = np.full((size, size), fixed.none, kind)
+    receiver = sender if fixed.layers == 1 else np.full((size, size), fixed.none, kind)
+    if not rows.self_loops:
+        np.fill_diagonal(sender, fixed.hidden)
+    hidden = rows.hidden_out.matrix.tocoo()
+    sender[hidden.row, hidden.col] = fixed.hidden
+    receiver[hidden.col, hidden.row] = fixed.hidden
+    return State(
+        sender, receiver, np.zeros((size, blocks), np.int64), np.zeros(size, np.int64), np.zeros(2, np.int64),
+        np.zeros((2, blocks, blocks), np.int64), fixed.prior / fixed.prior.sum(0), np.array([seed % 2**64], np.uint64),
+    )  # fmt: skip
+
+
+def number_type(blocks: int) -> Any:
+    """The smallest whole numbers that hold a block and three marks."""
+    return np.uint8 if blocks <= 253 else np.uint16
+
+
+def require_memory(size: int, layers: int, itemsize: int) -> None:
+    """Raise CapacityError where the blocks of all dyads take more than half of what is free."""
+    allowed, each = allowed_bytes(), layers * itemsize
+    most = int((allowed / each) ** 0.5)
+    fits = f"graphs of up to {most} nodes would fit; use VariationalEM, whose cost grows with the edges"
+    require(f"a chain over all dyads of {size} nodes", float(each) * size**2, allowed=allowed, fits=fits)
+
+
+def _upper(edges: Neighbours) -> Neighbours:
+    import scipy.sparse
+
+    return Neighbours.of(scipy.sparse.csr_matrix(scipy.sparse.triu(edges.matrix)))

@@ -1,0 +1,116 @@
+"""Memberships to start from: hard partitions, softened, and overlapping communities of the edges.
+
+Variational rounds end in the basin they start in. Partitions of high integrated likelihood under the unmixed block
+model (``_sbm_partitions``) find any pattern of blocks, overlapping communities (``_mmsb_overlap``) what mixing hides
+from a partition. The search takes them in turn and keeps the best by its bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_inference.core.align import match_components
+from custom_inference.families.memberships.dyads import Dyads
+from ppl_models import Model
+
+#: Share of a softened partition's memberships that is spread over all blocks: below about a tenth of a node's dyads its
+#: rounds never leave the corner of the simplex.
+_SOFT = 0.2
+#: Two starts found the same where the memberships of every block have at least this cosine.
+_SAME = 0.95
+#: Up to so many nodes partitions are searched for; of more, spectral ones are taken as they are.
+_SEARCHED = 300
+#: Passes over all pairs of blocks in matching a proposal to a block matrix.
+_PASSES = 10
+
+
+def propose_membership(rows: Dyads, model: Model, generator: torch.Generator, attempt: int) -> Tensor:
+    """(N, K): softened partitions and overlapping communities in turn, of large graphs one partition in three."""
+    from custom_inference.families.memberships.overlap import overlapping_communities
+
+    size, blocks = len(rows), model.num_blocks  # pyright: ignore[reportAttributeAccessIssue]
+    seed = int(torch.randint(2**31, (), generator=generator))
+    partition = attempt % 2 == 0 if size <= _SEARCHED else attempt % 3 == 1
+    if rows.num_edges and not partition:
+        return torch.as_tensor(overlapping_communities(rows, blocks, seed)).to(rows.like)
+    label = torch.as_tensor(_partition(rows, blocks, seed, attempt), device=rows.like.device)
+    hard = torch.nn.functional.one_hot(label, blocks).to(rows.like)
+    return (1 - _SOFT) * hard + _SOFT / blocks
+
+
+def _partition(rows: Dyads, blocks: int, seed: int, attempt: int) -> NDArray[np.int64]:
+    """Labels (N,)."""
+    from custom_inference.families.blocks import partitions
+    from custom_inference.families.blocks.state import BERNOULLI, graph_of
+
+    if len(rows) <= _SEARCHED:
+        return partitions.propose_partition(rows.graph, blocks, "bernoulli", seed, attempt // 2)
+    ones = np.ones((blocks, blocks))
+    graph = graph_of(rows.graph, kind=BERNOULLI, alpha=np.ones(blocks), first=ones, second=ones)
+    return partitions.spectral_partition(graph, blocks, np.random.default_rng(seed))
+
+
+def random_membership(rows: Dyads, num_blocks: int, generator: torch.Generator) -> Tensor:
+    """(N, K) drawn from Dirichlet(1/2)."""
+    normal = torch.randn(len(rows), num_blocks, generator=generator, dtype=torch.float64)
+    weight = normal.square().to(rows.like) + 1e-6  # twice a Gamma variable of shape 1/2
+    return weight / weight.sum(-1, keepdim=True)
+
+
+def pair_totals(rows: Dyads, membership: Tensor) -> tuple[Tensor, Tensor]:
+    """(edges, zeros) (K, K) by the blocks of their ends, the two ends taking theirs independently; of undirected graphs
+    in either order, and symmetric."""
+
+    def either(found: Tensor) -> Tensor:
+        return found if rows.directed else found + found.mT - torch.diag(found.diagonal())
+
+    own, mass = membership.mT @ membership, membership.sum(0)
+    every = torch.outer(mass, mass) - own
+    if not rows.directed:
+        every = every - torch.diag(every.diagonal() / 2)
+    if rows.graph.self_loops:
+        every = every + either(own)
+    links, hidden = (
+        either(membership[i].mT @ membership[j]) for i, j in ((rows.source, rows.target), tuple(rows.hidden))
+    )
+    return links, (every - links - hidden).clamp(min=0)
+
+
+def matched_membership(rows: Dyads, membership: Tensor, eta: Tensor) -> Tensor:
+    """The columns of a proposal in the order in which eta explains its edges best: a greedy matching along the
+    diagonal, then exchanges of two blocks while any raises sum_ab links_ab log eta_ab + gaps_ab log(1 - eta_ab)."""
+    links, gaps = (one.double() for one in pair_totals(rows, membership))
+    near, far = torch.log(eta).double(), torch.log1p(-eta).double()
+    density = links / (links + gaps).clamp(min=1e-12)
+    place = torch.empty(len(eta), dtype=torch.long)
+    place[density.diagonal().argsort().cpu()] = eta.diagonal().argsort().cpu()
+
+    def score(order: Tensor) -> float:
+        at = order.to(eta.device)
+        return float((links * near[at][:, at] + gaps * far[at][:, at]).sum())
+
+    best = score(place)
+    for _ in range(_PASSES):
+        before = best
+        for a in range(len(eta)):
+            for b in range(a):
+                trial = place.clone()
+                trial[a], trial[b] = place[b], place[a]
+                value = score(trial)
+                if value > best:
+                    place, best = trial, value
+        if best == before:
+            break
+    found = torch.empty_like(membership)
+    found[:, place.to(eta.device)] = membership
+    return found
+
+
+def same_memberships(first: Tensor, second: Tensor) -> bool:
+    """Whether every block has its counterpart, by the cosine of its memberships (N, K)."""
+    shares = [one / one.sum(-1, keepdim=True) for one in (first, second)]
+    found = match_components(*(one.mT.contiguous() for one in shares))
+    return bool((found.similarity > _SAME).all())

@@ -1,0 +1,160 @@
+"""Zeros that share their blocks by node: a restriction of q under which a round is linear in nodes and edges.
+
+Every zero (i, j) has the table phi_ia phi_jb (times q(not background) = 1 - h, one number for all zeros). With m_i the
+ends of node i in zeros, L0 = E[log(1 - eta)] and entropies H, the zeros bring to the bound of ``mmsb_common``
+
+    (1 - h) { sum_i m_i [phi_i' E[log pi_i] + H(phi_i)] + sum_{zeros (i, j)} phi_i' L0 phi_j }
+    + n0 { h E[log rho] + (1 - h) E[log(1 - rho)] + H(h) },
+
+a lower bound, as phi and h stand for one choice of tables that the maximum there ranges over. With R_i = sum of phi_j
+over the zeros (i, j) that i sends, which is all of them less i's own, its neighbours' and the hidden ones', and C_j
+likewise over those that it receives, coordinate ascent sets node by node
+
+    phi_ia = softmax_a(E[log pi_ia] + [L0 R_i + L0' C_i]_a / m_i),
+
+and h = sigmoid(E[log rho] - E[log(1 - rho)] - {...} / n0). Nodes are swept one after the other: all at once, as two
+that avoid each other would, phi need not climb. (Undirected: R_i = C_i over all zeros of i, counted once.) Zeros on the
+diagonal keep their own tables; there are N of them at most.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from custom_inference.families.common.graph_rows import Neighbours
+from custom_inference.families.memberships.dyads import Dyads, pair_sums
+
+
+class Shared(NamedTuple):
+    """As ``Collected``, of the zeros alone; ``foreground`` counts them. role (N, K): phi."""
+
+    members: Tensor
+    gaps: Tensor
+    background: Tensor
+    foreground: Tensor
+    total: Tensor
+    role: Tensor
+
+
+def shared_zeros(
+    dyads: Dyads, log_share: Tensor, log_gap: Tensor, share: Tensor, gap: Tensor, log_rho: tuple[Tensor, Tensor],
+    role: Tensor | None,
+) -> Shared:  # fmt: skip
+    """One sweep of phi, then h at its optimum, and what they add up to.
+
+    share, gap: the exponentials of log_share and log_gap; role: phi to go on from, else softmax(E[log pi]).
+    """
+    role = torch.softmax(log_share, -1) if role is None else role.to(share).clone()
+    graph, sent, ends = dyads.graph, np.zeros(role.shape, role.numpy().dtype), np.zeros(len(role))
+    start_out, index_out = _joined(graph.outgoing, graph.hidden_out)
+    start_in, index_in = _joined(graph.incoming, graph.hidden_in) if dyads.directed else (start_out, index_out)
+    scores = (log_share.numpy(), log_gap.numpy())
+    _sweep(role.numpy(), *scores, start_out, index_out, start_in, index_in, dyads.directed, sent, ends)
+    out, m = torch.as_tensor(sent), torch.as_tensor(ends).to(role)
+    found = _summed(dyads, log_share, log_gap, log_rho, role, out, m)
+    own = _own_zeros(dyads)
+    if not len(own):
+        return found
+    background, near = (one.exp() for one in log_rho)
+    loops, table = pair_sums(own, own, share, near * gap, background), near * gap
+    away = background.double() * loops.weight
+    return Shared(
+        found.members + loops.members(share, table),
+        found.gaps + loops.cells(share, table, directed=dyads.directed),
+        found.background + away,
+        found.foreground + len(own) - away,
+        found.total + loops.log_total,
+        role,
+    )
+
+
+def _summed(
+    dyads: Dyads, log_share: Tensor, log_gap: Tensor, log_rho: tuple[Tensor, Tensor], role: Tensor, out: Tensor,
+    m: Tensor,
+) -> Shared:  # fmt: skip
+    """What phi adds up to, without the diagonal. out (N, K): R at the end of the sweep; m (N,)."""
+    background, foreground = log_rho
+    cells = role.mT @ out
+    gaps = cells if dyads.directed else cells - torch.diag(cells.diagonal() / 2)
+    count = m.sum(dtype=torch.float64) / 2
+    drawn = (m[:, None] * (role * log_share + torch.special.entr(role))).sum(dtype=torch.float64)
+    paid = (cells * log_gap).sum(dtype=torch.float64) * (1.0 if dyads.directed else 0.5)
+    energy = drawn + paid
+    odds = (background - foreground).double() - energy / count.clamp(min=1)
+    h = torch.sigmoid(odds)
+    # The maximum over h: n0 log(rho + (1 - rho) exp(energy / n0)).
+    total = count * torch.logaddexp(background.double(), foreground.double() + energy / count.clamp(min=1))
+    near = (1 - h).to(role)
+    return Shared(near * m[:, None] * role, near * gaps, h * count, (1 - h) * count, total, role)
+
+
+def _own_zeros(dyads: Dyads) -> Tensor:
+    """Nodes whose self loop is an observed zero."""
+    if not dyads.graph.self_loops:
+        return torch.zeros(0, dtype=torch.long)
+    i, j = torch.cat([torch.stack([dyads.source, dyads.target]), dyads.hidden], 1)
+    free = torch.ones(len(dyads), dtype=torch.bool)
+    free[i[i == j]] = False
+    return free.nonzero().flatten()
+
+
+def _joined(edges: Neighbours, hidden: Neighbours) -> tuple[np.ndarray, np.ndarray]:
+    """(start, index) of all dyads that are no zeros, without the diagonal."""
+    size = len(edges.start) - 1
+    row = np.concatenate([np.repeat(np.arange(size), np.diff(one.start)) for one in (edges, hidden)])
+    column = np.concatenate([edges.index, hidden.index])
+    off = row != column
+    order = np.argsort(row[off], kind="stable")
+    start = np.searchsorted(row[off][order], np.arange(size + 1))
+    return start.astype(np.int64), column[off][order]
+
+
+@njit(cache=True)
+def _sweep(role, log_share, log_gap, start_out, index_out, start_in, index_in, directed, sent, ends):
+    """phi of every node in turn; then R and m of all. Undirected graphs have R = C, used once."""
+    size, blocks = role.shape
+    mass = np.zeros(blocks)
+    for i in range(size):
+        mass += role[i]
+    rest, other, score = np.empty(blocks), np.empty(blocks), np.empty(blocks)
+    for i in range(size):
+        own = (size - 1) - (start_out[i + 1] - start_out[i])
+        _left(role, mass, i, start_out, index_out, rest)
+        if directed:
+            own += (size - 1) - (start_in[i + 1] - start_in[i])
+            _left(role, mass, i, start_in, index_in, other)
+        ends[i] = own
+        top = -np.inf
+        for a in range(blocks):
+            cost = 0.0
+            for b in range(blocks):
+                cost += log_gap[a, b] * rest[b]
+                if directed:
+                    cost += log_gap[b, a] * other[b]
+            score[a] = log_share[i, a] + (cost / own if own > 0 else 0.0)
+            top = max(top, score[a])
+        total = 0.0
+        for a in range(blocks):
+            score[a] = np.exp(score[a] - top)
+            total += score[a]
+        for a in range(blocks):
+            mass[a] -= role[i, a]
+            role[i, a] = score[a] / total
+            mass[a] += role[i, a]
+    for i in range(size):
+        _left(role, mass, i, start_out, index_out, sent[i])
+
+
+@njit(cache=True)
+def _left(role, mass, i, start, index, rest):
+    """The sum of phi_j over the zeros (i, j)."""
+    for a in range(len(mass)):
+        rest[a] = mass[a] - role[i, a]
+    for at in range(start[i], start[i + 1]):
+        for a in range(len(mass)):
+            rest[a] -= role[index[at], a]

@@ -1,0 +1,179 @@
+"""Collapsed Gibbs sampling of mixtures of counts: the class of every row, proportions and components integrated out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import gammaln
+from torch import Tensor
+
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import CodePosterior, DirichletPosterior, GammaPosterior
+from custom_inference.core.registry import engine_for
+from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.mixtures.classes import Family, Rates
+from custom_inference.families.mixtures.counts import CountMixtureExact
+from custom_inference.families.mixtures.rows import MixtureRows
+from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
+from ppl_models import Data, MethodError, Model
+from ppl_models.data import sparse as _sparse
+from ppl_models.distributions import Flat
+
+
+class MixtureChain(Chain):
+    """The classes of all rows.
+
+    assignment: (N,) int64, -1 before the first sweep. share: (N, K), the probabilities that each was last drawn with.
+    given: log p(x_n, z_n = k) at values of the globals that the first classes are drawn from; without it the first
+        sweep draws each given those before it.
+    """
+
+    def __init__(self, model: Model, family: Family, rows: MixtureRows, seed: int, given: Tensor | None = None):
+        self.model, self.family, self.rows = model, family, rows
+        self.alpha = _array(dirichlet_prior(model, "mixing_proportion", rows.like).expand(model.local_shape))
+        self._rng = np.array([seed % 2**64], np.uint64)
+        self._generator = np.random.default_rng(seed % 2**64)
+        self.assignment = np.full(len(rows), -1, np.int64)
+        self.share = np.zeros((len(rows), len(self.alpha)))
+        if given is not None:
+            odds = _array(torch.softmax(given, -1)).cumsum(1)
+            below = odds < self._generator.random((len(rows), 1)) * odds[:, -1:]
+            self.assignment = below.sum(1).clip(max=len(self.alpha) - 1)
+        self._sweep = _rates_sweep(self) if isinstance(family, Rates) else _simplices_sweep(self)
+
+    def one_hot(self) -> Tensor:
+        """(N, K); rows without a class are 0."""
+        found = torch.zeros(self.share.shape, dtype=self.rows.like.dtype)
+        known = np.flatnonzero(self.assignment >= 0)
+        found[known, self.assignment[known]] = 1.0
+        return found.to(self.rows.like.device)
+
+    def sweep(self) -> None:
+        """One new class for every row; other threads may run meanwhile."""
+        self._sweep()
+
+    def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
+        """n (K,), S (K, F) and M (K, D) of the present classes."""
+        chosen = self.one_hot()
+        counts, observed = self.rows.collect(chosen), self.rows.observed(chosen)
+        return chosen.sum(0), counts, chosen.sum(0).unsqueeze(-1) if observed is None else observed
+
+    def log_joint(self) -> float:
+        """log p(x, z) = log p(z | alpha) + sum_k log m(S_k, M_k), and what does not depend on the classes."""
+        size, counts, observed = self._statistics()
+        number, mass = _array(size), self.alpha.sum()
+        proportions = gammaln(self.alpha + number) - gammaln(self.alpha)
+        columns = torch.arange(counts.shape[1], device=counts.device)
+        marginal = self.family.log_marginal(self.model, columns, counts, observed, own=True).double().sum()
+        constant = self.rows.base.double().sum() + gammaln(mass) - gammaln(mass + number.sum())
+        return float(proportions.sum() + marginal + constant)
+
+    def _posteriors(self) -> dict[str, Any]:
+        size, counts, observed = self._statistics()
+        alpha = torch.as_tensor(self.alpha).to(size)
+        components = self.family.posterior(self.family.update(self.model, counts, observed))
+        return {"mixing_proportion": DirichletPosterior(size + alpha), self.family.site: components}
+
+    def means(self) -> Params:
+        """E[globals | z, x]."""
+        return {site: posterior.mean.double() for site, posterior in self._posteriors().items()}
+
+    def draw(self) -> Params:
+        """From p(globals | z, x), by the chain's own random state."""
+        return {site: _drawn(posterior, self._generator) for site, posterior in self._posteriors().items()}
+
+    def locals(self) -> Tensor:
+        """The probabilities that each row's class was last drawn with, (N, K): their mean over draws is less noisy than
+        that of the classes themselves (Rao-Blackwell)."""
+        return torch.as_tensor(self.share.copy())
+
+    def indicators(self) -> Tensor:
+        """The class of every row, (N,)."""
+        return torch.as_tensor(self.assignment.copy())
+
+
+class MixtureSampler(Sampler):
+    """Chains of :class:`MixtureChain` for the mixtures of multinomials, Poissons and categoricals."""
+
+    def check(self, model: Model, data: Data) -> None:
+        steps = _exact(model)
+        steps.check(model, steps.rows(data))
+        if isinstance(model.priors[steps.site], Flat):
+            raise MethodError(f"the prior of '{steps.site}' is improper (Flat) and cannot be integrated out; use EM")
+
+    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MixtureChain:
+        steps = _exact(model)
+        rows = steps.rows(data)
+        given = None if start is None else steps.log_joint({s: v.to(rows.like) for s, v in start.items()}, rows)
+        return MixtureChain(model, steps.density, rows, seed, given)
+
+    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
+        share = locals_.mean(0)
+        return Local(CodePosterior(torch.eye(share.shape[1]).to(data.x), torch.log(share).to(data.x)),
+                     no_bound(len(data), data.x))
+
+
+def _exact(model: Model) -> CountMixtureExact:
+    steps = engine_for(model, "exact")
+    assert isinstance(steps, CountMixtureExact)
+    return steps
+
+
+def _simplices_sweep(chain: MixtureChain):
+    """The compiled sweep of words or categories, with its state."""
+    size, counts, _ = chain._statistics()
+    groups = chain.family.groups  # pyright: ignore[reportAttributeAccessIssue]
+    crow, column, count = (
+        part.cpu().numpy().astype(np.int64)
+        for part in (chain.rows.counts.crow_indices(), chain.rows.counts.col_indices(), chain.rows.counts.values())
+    )
+    group = np.repeat(np.arange(groups), counts.shape[1] // groups)
+    prior = np.ascontiguousarray(_array(chain.family.update(chain.model, torch.zeros_like(counts), None)[
+        chain.family.site]).T)
+    table = np.ascontiguousarray(_array(counts).T.astype(np.int64))
+    mass, totals = (value.reshape(groups, -1, value.shape[1]).sum(1) for value in (prior, table))
+    rows = _array(size).astype(np.int64)
+
+    def sweep() -> None:
+        from custom_inference.families.mixtures import gibbs_kernels as kernels
+
+        kernels.sweep_simplices(crow, column, count, group, chain.assignment, chain.alpha, prior, mass, rows, table,
+                                totals, chain.share, chain._rng)
+
+    return sweep
+
+
+def _rates_sweep(chain: MixtureChain):
+    """The compiled sweep of events, with its state."""
+    size, counts, observed = chain._statistics()
+    x = _array(_sparse.dense(chain.rows.counts)).astype(np.int64)
+    seen = np.ones(x.shape, np.int64) if chain.rows.mask is None else chain.rows.mask.cpu().numpy().astype(np.int64)
+    nothing = chain.family.update(chain.model, torch.zeros_like(counts), torch.zeros_like(counts))
+    shape, rate = (np.ascontiguousarray(_array(nothing[name]).T) for name in ("shape", "rate"))
+    events, exposure = (
+        np.ascontiguousarray(_array(v.expand_as(counts)).T.astype(np.int64)) for v in (counts, observed)
+    )
+    rows = _array(size).astype(np.int64)
+
+    def sweep() -> None:
+        from custom_inference.families.mixtures import gibbs_kernels as kernels
+
+        kernels.sweep_rates(x, seen, chain.assignment, chain.alpha, shape, rate, rows, events, exposure, chain.share,
+                            chain._rng)
+
+    return sweep
+
+
+def _drawn(posterior: Any, generator: np.random.Generator) -> Tensor:
+    least = np.finfo(np.float64).tiny
+    if isinstance(posterior, GammaPosterior):
+        return torch.as_tensor((generator.standard_gamma(_array(posterior.shape)) / _array(posterior.rate)).clip(least))
+    weight = generator.standard_gamma(_array(posterior.concentration)).clip(least)
+    return torch.as_tensor(weight / weight.sum(-1, keepdims=True))
+
+
+def _array(value: Tensor) -> NDArray[np.float64]:
+    return value.detach().cpu().double().numpy()

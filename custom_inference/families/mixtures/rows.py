@@ -1,0 +1,132 @@
+"""Rows of counts the way the steps of mixtures read them: matrix products, sparse where the counts are.
+
+Every class-conditional density of source 002, section 27.2.1, is log-linear in counts x (N, F):
+
+    log p(row n | class k) = sum_f x_nf w_kf - sum_j m_nj r_kj + base_n,      m_nj = 1 where entry j was observed
+
+Words of documents, events (with their rates r), or indicators "response j is c", which lie side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ppl_models import Data
+from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.tokens import log_coefficient
+
+#: Counts of a row that leave its class open at first: longer ones are annealed from there.
+BRIEF = 10.0
+
+
+@dataclass(frozen=True)
+class MixtureRows:
+    """counts (N, F), dense or CSR, 0 where nothing was observed; base (N,), what does not depend on the class.
+
+    mask: (N, D) bool, for densities that entries which were not observed must drop out of; None where all were.
+    """
+
+    counts: Tensor
+    base: Tensor
+    mask: Tensor | None = None
+
+    @classmethod
+    def of_tokens(cls, data: Data, *, coefficient: bool) -> MixtureRows:
+        """Word counts, sparse; masked ones are left out of their documents."""
+        x = _without_masked(data)
+        counts = x if _sparse.is_sparse(x) else _sparse.from_dense(x)
+        base = log_coefficient(counts) if coefficient else _zeros(counts)
+        return cls(counts, base)
+
+    @classmethod
+    def of_events(cls, data: Data) -> MixtureRows:
+        """Counts of events, as they came; base -sum_j log x_nj!."""
+        x = _without_masked(data)
+        if not _sparse.is_sparse(x):
+            return cls(x, -torch.lgamma(x + 1).sum(-1), data.mask)
+        row, _, values = _sparse.triplets(x)
+        return cls(x, _zeros(x).index_add(0, row, -torch.lgamma(values + 1)), data.mask)
+
+    @classmethod
+    def of_categories(cls, data: Data, num_categories: int) -> MixtureRows:
+        """Indicators (N, R C), sparse: response r is c in column r C + c; responses that are missing have none."""
+        x = data.x.long() if data.mask is None else data.x.masked_fill(~data.mask, 0.0).long()
+        seen = torch.ones_like(x, dtype=torch.bool) if data.mask is None else data.mask
+        column = (x + num_categories * torch.arange(x.shape[1], device=x.device))[seen]
+        crow = torch.cat([seen.new_zeros(1, dtype=torch.long), seen.sum(1).cumsum(0)])
+        ones = torch.ones(len(column), dtype=data.x.dtype, device=data.x.device)
+        counts = _sparse.tensor(crow, column, ones, size=(len(x), x.shape[1] * num_categories))
+        return cls(counts, _zeros(counts))
+
+    @property
+    def like(self) -> Tensor:
+        return self.base
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def select(self, index: Tensor | slice) -> MixtureRows:
+        mask = None if self.mask is None else self.mask[index]
+        return MixtureRows(_sparse.select_rows(self.counts, index), self.base[index], mask)
+
+    def to(self, dtype: torch.dtype) -> MixtureRows:
+        return self if dtype == self.base.dtype else MixtureRows(self.counts.to(dtype), self.base.to(dtype), self.mask)
+
+    def table(self, weight: Tensor, rate: Tensor | None = None) -> Tensor:
+        """log p(row n | class k), (N, K), from w (K, F) and r (K, D)."""
+        found = self.counts @ weight.T.contiguous() + self.base.unsqueeze(-1)
+        if rate is None:
+            return found
+        return found - (rate.sum(-1) if self.mask is None else self.mask.to(rate) @ rate.T)
+
+    def collect(self, share: Tensor) -> Tensor:
+        """sum_n share_nk x_nf, (K, F)."""
+        if not _sparse.is_sparse(self.counts):
+            return share.T @ self.counts
+        return (self._transposed @ share).T
+
+    def observed(self, share: Tensor) -> Tensor | None:
+        """sum_n share_nk m_nj, (K, D); None where everything was observed."""
+        return None if self.mask is None else share.T @ self.mask.to(share)
+
+    def mapped(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """The counts with function(row, values) in place of their entries; of sparse ones, of those that are stored."""
+        if not _sparse.is_sparse(self.counts):
+            return function(torch.arange(len(self), device=self.base.device).unsqueeze(-1), self.counts)
+        row, _, values = _sparse.triplets(self.counts)
+        return _sparse.with_values(self.counts, function(row, values))
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Sum of the counts of each row, (N,)."""
+        return _sparse.row_sums(self.counts)
+
+    @cached_property
+    def temperature(self) -> float:
+        """The likelihood's exponent at which a row weighs as much as one of ``BRIEF`` counts, at most 1."""
+        return min(1.0, BRIEF / max(float(self.lengths.mean()), 1e-9))
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean counts of a row, (F,); of entries that may be missing, over the rows that have them."""
+        observed = len(self) if self.mask is None else self.mask.sum(0).clamp(min=1)
+        return _sparse.column_sums(self.counts) / observed
+
+    @cached_property
+    def _transposed(self) -> Tensor:
+        """(F, N) in CSR: a product with it is several times as fast as one with the transposed view."""
+        found = _sparse.to_scipy(self.counts).T
+        return _sparse.from_scipy(found, dtype=self.counts.dtype, device=self.counts.device)
+
+
+def _without_masked(data: Data) -> Tensor:
+    return data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
+
+
+def _zeros(counts: Tensor) -> Tensor:
+    return torch.zeros(counts.shape[0], dtype=counts.dtype, device=counts.device)

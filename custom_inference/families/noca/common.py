@@ -1,0 +1,92 @@
+"""What NOCA's engines share: random starts, pruning, and the closed-form M step of cause transmission.
+
+Cause transmission. Introduce z_ij ~ Bernoulli(s_i p_ij) for every source and z_0j ~ Bernoulli(p_0j) for the leak,
+x_j = OR_i z_ij. Given s, P(z_ij = 1 | s, x_j = 1) = s_i p_ij / P(x_j = 1 | s), and 0 for x_j = 0. Hence with
+T_ij = sum_n ones_nj E_q[s_i p_ij / P(x_j = 1 | s)] and S_ij = sum_n m_nj E_q[s_i] the M step is p_ij = T_ij / S_ij
+(plus Beta pseudo-counts). It is an EM step for the augmented model, so it raises E_q[log p(x, s)] too.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import EStep, Params
+from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, logit_jitter, prior_mode
+from custom_inference.families.common.rows import BinaryRows
+from ppl_models import Model
+from ppl_models.distributions import theta_of
+
+
+def random_start(model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
+    """Random loadings around the data's mean rate, a leak well below it."""
+    num_components = model.shapes["source_prior"][0]
+    like = rows.ones
+    rate = (rows.ones.sum(0) / rows.observed_count.clamp(min=1)).clamp(0.01, 0.9)
+    noise = torch.rand((num_components, rows.ones.shape[1]), generator=generator, dtype=torch.float64).to(like)
+    loading = (rate * (0.4 + 1.2 * noise)).clamp(0.02, 0.95)
+    return {
+        "source_prior": logit_jitter(min(0.3, 2.0 / num_components), (num_components,), 0.1, generator, like),
+        "loading": loading,
+        "leak": (0.3 * rate).clamp(1e-3, 0.5),
+    }
+
+
+Priors = dict[str, tuple[Tensor, Tensor]]
+
+
+def transmission_priors(model: Model, params: Params) -> Priors:
+    """(a, b) of the Beta priors of loading and leak."""
+    return {site: beta_parameters(model, site, params[site]) for site in ("loading", "leak")}
+
+
+def transmission_update(
+    priors: Priors, *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
+) -> dict[str, Tensor]:
+    """p = T / S for loading (K, D) and leak (D,), with Beta pseudo-counts."""
+    loading = beta_mode(sent, present, priors["loading"], floor=FLOOR)
+    leak = beta_mode(sent_leak, observed, priors["leak"], floor=FLOOR)
+    return {"loading": loading, "leak": leak}
+
+
+def transmission_statistics(
+    params: Params, rows: BinaryRows, mean: Tensor, sent: Tensor, sent_leak: Tensor
+) -> dict[str, Tensor]:
+    """What ``transmission_m_step`` needs: sent (K, D) and sent_leak (D,) are sums of E_q[s_i / P(x_j = 1 | s)]."""
+    return {
+        "sent": sent * params["loading"],
+        "sent_leak": sent_leak * params["leak"],
+        "present": rows.observed_sum(mean),
+        "observed": rows.observed_count,
+        "source": mean.sum(0),
+        "rows": mean.new_tensor(len(rows)),
+    }
+
+
+def transmission_m_step(model: Model, params: Params, step: EStep) -> Params:
+    """The M step from ``transmission_statistics``."""
+    s = step.statistics
+    counts = {name: s[name] for name in ("sent", "sent_leak", "present", "observed")}
+    update = transmission_update(transmission_priors(model, params), **counts)
+    prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
+    return {**params, **update, "source_prior": prior}
+
+
+def any_size(model: Model) -> Model:
+    """The model with priors that serve any number of sources: those that differ by source are made flat.
+
+    M steps read nothing but the priors from a model, so searches run them with fewer or more sources than it has.
+    """
+    by_source = {
+        "source_prior": lambda shape: shape not in ((), (1,)),
+        "loading": lambda shape: len(shape) == 2 and shape[0] != 1,
+    }
+    flat = model.default_priors()
+    shapes = {site: tuple(getattr(model.priors[site], "batch_shape", ())) for site in by_source}
+    varying = {site: flat[site] for site, varies in by_source.items() if varies(shapes[site])}
+    return model.with_priors(**varying) if varying else model
+
+
+def thetas(params: Params) -> tuple[Tensor, Tensor]:
+    """theta (K, D) and theta_0 (D,)."""
+    return theta_of(params["loading"]), theta_of(params["leak"])

@@ -1,0 +1,182 @@
+"""NOCA under a mean-field posterior, with the noisy-or's expectation evaluated to a known accuracy.
+
+E_Q[log(1 - e^{-a})] has the power series -sum_m E[e^{-m a}] / m, and every term factorises over the sources:
+E[e^{-t a}] = e^{-t theta_0} prod_i (1 - lambda_i + lambda_i e^{-t theta_i}). The series needs about 1 / theta_0
+terms. Instead -log(1 - e^{-a}) is approximated by a short exponential sum, sum_l w_l e^{-t_l a} with w >= 0, to a
+uniform error eps over a >= min_j theta_0j (``exponential_sum``): the expectation then has the same error eps, and
+
+L_n = sum_i [lambda_i logit pi_i + log(1 - pi_i)] - sum_j zeros_nj (theta_0j + sum_i lambda_i theta_ij) + H(Q)
+      - sum_{j: x_nj = 1} [eps + sum_l w_l e^{-t_l theta_0j} prod_i (1 - lambda_i + lambda_i e^{-t_l theta_ij})]
+
+never exceeds the ELBO of Q, hence never the evidence. L_n is multilinear in the lambda_i but for the entropy, so
+every coordinate has a closed-form maximum, and sweeps over the sources never lower it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import EStep, Params
+from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
+from custom_inference.families.common.beta import interior
+from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.noca.common import thetas, transmission_m_step, transmission_statistics
+from custom_inference.families.noca.exponential_sum import ExponentialSum, exponential_sum
+from custom_inference.families.noca.propose import InformedStarts
+from custom_inference.families.noca.truncated import likely_codes
+from ppl_models import Model
+
+#: Entries of the (ones, nodes) work arrays per block of rows: four of them stay in cache, where the passes are cheap.
+_BLOCK_ENTRIES = 2**18
+#: Smallest theta_0 that the exponential sum reaches down to.
+_LEAST_LEAK = 1e-9
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """The exponential sum at the current parameters: fall (K, D, L) = 1 - e^{-t_l theta_ij}, leak (D, L), w (L,)."""
+
+    sum: ExponentialSum
+    fall: Tensor
+    leak: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, params: Params, tolerance: float) -> _Nodes:
+        theta, theta0 = thetas(params)
+        # No sum is accurate down to a = 0: a leak below _LEAST_LEAK counts as that much.
+        theta0 = theta0.clamp(min=_LEAST_LEAK)
+        terms = exponential_sum(float(theta0.min()), tolerance)
+        nodes = terms.nodes.to(theta)
+        fall = -torch.expm1(-theta[..., None] * nodes)
+        return cls(terms, fall, torch.exp(-theta0[:, None] * nodes), terms.weights.to(theta))
+
+
+class _Work(NamedTuple):
+    """The ones of a block of rows, and E[e^{-t_l a_j}] of each of them, (E, L), kept up to date by the sweeps."""
+
+    row: Tensor
+    column: Tensor
+    product: Tensor
+
+    @classmethod
+    def of(cls, rows: BinaryRows, mean: Tensor, nodes: _Nodes) -> _Work:
+        row, column = rows.nonzero
+        work = cls(row, column, nodes.leak.index_select(0, column))
+        for i in range(mean.shape[1]):
+            work.product.mul_(work.factor(i, mean, nodes)[0])
+        return work
+
+    def factor(self, i: int, mean: Tensor, nodes: _Nodes) -> tuple[Tensor, Tensor]:
+        """1 - lambda_i (1 - e^{-t theta_ij}), and the bracket, (E, L): always rounded alike, so that it divides out."""
+        fall = nodes.fall[i].index_select(0, self.column)
+        on = mean[:, i].index_select(0, self.row)[:, None]
+        return torch.addcmul(fall.new_ones(()), fall, on, value=-1), fall
+
+
+@dataclass(frozen=True, kw_only=True)
+class NocaMeanField(InformedStarts):
+    """E step: ``sweeps`` coordinate sweeps over the sources; M step: cause transmission.
+
+    tolerance: largest uniform error of the exponential sum, per observed one.
+    """
+
+    sweeps: int = 2
+    tolerance: float = 1e-7
+    name: ClassVar[str] = "mean_field"
+
+    def e_step(
+        self,
+        params: Params,
+        rows: BinaryRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        nodes = _Nodes.of(params, self.tolerance)
+        # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
+        start = locals_["mean"] if locals_ else likely_codes(params, rows)
+        total: dict[str, Tensor] = {}
+        means, bounds = [], []
+        for block, part in rows.parts(_block_rows(rows, nodes)):
+            mean = _clipped(start[block].clone())
+            work = _Work.of(part, mean, nodes)
+            for _ in range(self.sweeps):
+                self._sweep(params, part, mean, nodes, work, temperature)
+            bounds.append(self._bound(params, part, mean, nodes, work))
+            counts = self._statistics(params, part, mean, nodes, work)
+            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
+            means.append(mean)
+        return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
+
+    def _sweep(
+        self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work, temperature: float
+    ) -> None:
+        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
+        theta, _ = thetas(params)
+        row, _, product = work
+        logit, absent = torch.logit(interior(params["source_prior"])), rows.zeros @ theta.T
+        for i in range(mean.shape[1]):
+            factor, fall = work.factor(i, mean, nodes)
+            product.div_(factor)
+            gain = torch.mul(product, fall, out=factor) @ nodes.weights
+            raised = torch.zeros_like(mean[:, 0]).index_add(0, row, gain) - absent[:, i]
+            mean[:, i] = _clipped(torch.sigmoid(logit[i] + temperature * raised))
+            on = mean[:, i].index_select(0, row)[:, None]
+            product.mul_(torch.addcmul(fall.new_ones(()), fall, on, value=-1, out=factor))
+
+    def _bound(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work) -> Tensor:
+        theta, theta0 = thetas(params)
+        pi = interior(params["source_prior"])
+        cost = work.product @ nodes.weights + nodes.sum.error
+        explained = torch.zeros_like(mean[:, 0]).index_add(0, work.row, -cost)
+        prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()
+        absent = (rows.zeros * (theta0 + mean @ theta)).sum(-1)
+        entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
+        return prior - absent + explained + entropy
+
+    def bound(self, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
+        """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
+        nodes = _Nodes.of(params, self.tolerance)
+        bounds = []
+        for block, part in rows.parts(_block_rows(rows, nodes)):
+            at = mean[block]
+            bounds.append(self._bound(params, part, at, nodes, _Work.of(part, at, nodes)))
+        return torch.cat(bounds)
+
+    def _statistics(
+        self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work
+    ) -> dict[str, Tensor]:
+        """Expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i = 1])."""
+        row, column, product = work
+        slope = (nodes.sum.weights * nodes.sum.nodes).to(mean)
+        sent = torch.zeros_like(params["loading"])
+        for i in range(mean.shape[1]):
+            factor, fall = work.factor(i, mean, nodes)
+            given = torch.div(product, factor, out=factor)
+            given.addcmul_(given, fall, value=-1)
+            sent[i].index_add_(0, column, mean[:, i].index_select(0, row) * (1 + given @ slope))
+        sent_leak = torch.zeros_like(params["leak"]).index_add(0, column, 1 + product @ slope)
+        return transmission_statistics(params, rows, mean, sent, sent_leak)
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
+        return transmission_m_step(model, params, step)
+
+    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+        return BernoulliPosterior(step.locals["mean"])
+
+
+def _block_rows(rows: BinaryRows, nodes: _Nodes) -> int:
+    per_row = max(1, int(rows.ones.sum() / len(rows))) * len(nodes.sum.weights)
+    return max(1, _BLOCK_ENTRIES // per_row)
+
+
+def _clipped(mean: Tensor) -> Tensor:
+    """Off 0 and 1, so that a coordinate's own factor can be divided out of the products."""
+    edge = 1e-10 if mean.dtype == torch.float64 else 1e-6
+    return mean.clamp(edge, 1 - edge)

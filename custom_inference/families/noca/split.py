@@ -1,0 +1,252 @@
+"""Starts for NOCA with many sources: over-complete EM on truncated posteriors, with splits and pruning by evidence.
+
+Beyond enumeration EM from many random rows finds most sources; what is left are *merged* ones, the overlay of two true
+sources that each explain half of the rows it is active in. Births from residuals do not cure them (nothing is left
+unexplained), splits do: over the active rows of source k the transmissions z_nj = x_nj p_kj / P(x_j = 1 | s_n) are
+independent noise for a true source, and have one large eigenvalue for an overlay. Both halves of the split are the
+means of z on either side of the leading eigenvector. After a few EM steps, sources are dropped one set at a time by
+what the bound would lose without them (``removal_loss``), priced by BIC, so that the useless halves disappear.
+Source: the split-and-merge idea is Ueda et al., Neural Computation 12 (2000); the criteria are this suite's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Params
+from custom_inference.families.common.beta import FLOOR
+from custom_inference.families.common.cubes import Cubes
+from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.noca.common import any_size, thetas
+from custom_inference.families.noca.truncated import NocaTruncated
+from ppl_models import Model
+
+
+@dataclass
+class _State:
+    """Parameters with the cubes and the bound they were last used with."""
+
+    params: Params
+    cubes: Cubes
+    bound: Tensor
+
+    @property
+    def size(self) -> int:
+        return len(self.params["source_prior"])
+
+    def keep(self, index: list[int]) -> _State:
+        cubes = Cubes.at(self.cubes.base[:, index], self.cubes.mean[:, index])
+        return _State(_selected(self.params, index), cubes, self.bound)
+
+
+@dataclass(frozen=True)
+class _Climber:
+    """EM on truncated posteriors for models of any number of sources."""
+
+    model: Model
+    rows: BinaryRows
+    steps: NocaTruncated
+    #: What a link costs beside half log N; log D (extended BIC) when sources are shut off for good.
+    link_price: float = 0.0
+
+    def climb(self, state: _State, iterations: int) -> _State:
+        params, cubes, bound = state.params, state.cubes, state.bound
+        for _ in range(iterations):
+            step = self.steps.e_step(params, self.rows, cubes._asdict())
+            cubes = Cubes(*(step.locals[field] for field in Cubes._fields))
+            bound = step.bound
+            params = self.steps.m_step(self.model, params, step, self.rows)
+        return _State(params, cubes, bound)
+
+    def price(self, params: Params) -> Tensor:
+        """BIC's price of every source, (K,): half log N for its prior and for each link in use."""
+        links = (params["loading"] > 0.1).sum(1).to(params["leak"])
+        return 0.5 * math.log(len(self.rows)) * (1 + links) + self.link_price * links
+
+    def objective(self, state: _State) -> float:
+        return float(state.bound.sum() - self.price(state.params).sum())
+
+
+def _selected(params: Params, index: list[int]) -> Params:
+    return {
+        "source_prior": params["source_prior"][index],
+        "loading": params["loading"][index],
+        "leak": params["leak"],
+    }
+
+
+def random_rows(rows: BinaryRows, number: int, generator: torch.Generator) -> Params:
+    """Sources from random rows, faded: each starts specialised, which random loadings do not."""
+    mass = rows.ones.sum(1).double().cpu() + 1e-3
+    cap = mass.median() + 1e-3
+    pick = torch.multinomial(mass.clamp_max(cap), number, replacement=number > len(mass), generator=generator)
+    loading = 0.6 * rows.ones[pick.to(rows.ones.device)] + 0.05
+    return {
+        "source_prior": loading.new_full((number,), min(0.3, 2.5 / number)),
+        "loading": loading,
+        "leak": loading.new_full((loading.shape[1],), 0.02),
+    }
+
+
+def removal_loss(climber: _Climber, state: _State) -> tuple[Tensor, Tensor]:
+    """What the bound loses without each source (K,), and where its rows would go, (K, K) expected counts.
+
+    Every (row, active source) pair is inferred again with that source held off; rows where it is off just lose its
+    factor 1 - pi_k. The stand-ins' priors are refitted, a gain of N KL(pi_new || pi) each: without it duplicates
+    would seem to be worth log 2 a row.
+    """
+    params, cubes = state.params, state.cubes
+    size, total = state.size, len(climber.rows)
+    row, source = (cubes.mean > 0.02).nonzero(as_tuple=True)
+    base = cubes.base[row].scatter(1, source[:, None], 0.0)
+    part, again = climber.rows.select(row), Cubes.at(base)
+    bound = state.bound[row]
+    for _ in range(2):
+        step = climber.steps.e_step(params, part, again._asdict(), forbid=source)
+        again, bound = Cubes(*(step.locals[field] for field in Cubes._fields)), step.bound
+    pi = params["source_prior"]
+    zero = torch.zeros_like(pi)
+    loss = zero.index_add(0, source, state.bound[row] - bound) + total * torch.log1p(-pi)
+    moved = zero.expand(size, size).contiguous().index_add(0, source, again.mean - cubes.mean[row])
+    new = ((cubes.mean.sum(0) + moved) / total).clamp(FLOOR, 1 - FLOOR)
+    gain = total * (new * (new / pi).log() + (1 - new) * ((1 - new) / (1 - pi)).log())
+    return loss - gain.fill_diagonal_(0.0).sum(1), moved
+
+
+def _expendable(loss: Tensor, moved: Tensor, price: Tensor, maximum: int, tie: float = 2.0) -> list[int]:
+    """Sources to keep after dropping surplus and unpaid ones, never two at once that stand in for each other."""
+    size = len(loss)
+    gone: list[int] = []
+    for rank, i in enumerate(torch.argsort(loss - price).tolist()):
+        if rank >= size - maximum and loss[i] > price[i]:
+            break
+        if not any(max(moved[j, i], moved[i, j]) > tie for j in gone):
+            gone.append(i)
+    return [i for i in range(size) if i not in gone]
+
+
+def prune_by_evidence(climber: _Climber, state: _State, maximum: int, iterations: int = 4) -> _State:
+    """Backward elimination: drop and re-fit until no source is surplus or worth less than its price."""
+    while True:
+        loss, moved = removal_loss(climber, state)
+        keep = _expendable(loss, moved, climber.price(state.params), maximum)
+        if len(keep) == state.size or not keep:
+            return state
+        state = climber.climb(state.keep(keep), iterations)
+
+
+def split(climber: _Climber, state: _State, number: int, generator: torch.Generator) -> _State:
+    """Split the ``number`` sources whose transmissions vary most coherently over their active rows."""
+    params, base = state.params, state.cubes.base
+    theta, theta0 = thetas(params)
+    row, source = (base > 0).nonzero(as_tuple=True)
+    size = state.size
+    on = -torch.expm1(-(base @ theta + theta0))
+    z = (climber.rows.ones / on)[row] * params["loading"][source]
+
+    def by_source(values: Tensor) -> Tensor:
+        return values.new_zeros(size, *values.shape[1:]).index_add_(0, source, values)
+
+    count = torch.bincount(source, minlength=size).to(z).clamp(min=1)
+    mean = by_source(z) / count[:, None]
+    z = z - mean[source]
+    direction = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(z)
+    for _ in range(8):  # power iteration for the leading eigenvector of every source's covariance
+        direction = torch.nn.functional.normalize(direction)
+        direction = by_source(z * (z * direction[source]).sum(1, keepdim=True)) / count[:, None]
+    eigenvalue = torch.where(count > 20, direction.norm(dim=1), -1.0)
+    up = ((z * direction[source]).sum(1) > 0).to(z)
+    above_count = by_source(up)
+    above = mean + by_source(z * up[:, None]) / above_count.clamp(min=1)[:, None]
+    below = mean + by_source(z * (1 - up)[:, None]) / (count - above_count).clamp(min=1)[:, None]
+    share = above_count / count
+    top = eigenvalue.topk(min(number, size)).indices
+    top = top[eigenvalue[top] > 0]
+    prior, loading = params["source_prior"].clone(), params["loading"].clone()
+    second = prior[top] * (1 - share[top])
+    prior[top], loading[top] = prior[top] * share[top], above[top]
+    halves = {
+        "source_prior": torch.cat([prior, second]).clamp(1e-4, 0.99),
+        "loading": torch.cat([loading, below[top]]).clamp(1e-3, 0.95),
+        "leak": params["leak"].clamp(min=0.003),
+    }
+    pad = base.new_zeros(len(base), len(top))
+    cubes = Cubes.at(torch.cat([base, pad], 1), torch.cat([state.cubes.mean, pad], 1))
+    return _State(halves, cubes, state.bound)
+
+
+def split_and_prune(
+    model: Model, rows: BinaryRows, generator: torch.Generator, *, cycles: int = 6
+) -> Params:
+    """EM from K + max(K / 2, 8) random rows; then (split K / 2 sources, EM, prune) while the objective grows.
+
+    First with that room, then with K. Sources that are not worth their BIC price are shut off:
+    they come back with prior and links at the floor, so the shapes are the model's.
+    """
+    wanted = model.shapes["source_prior"][0]
+    room = wanted + max(math.ceil(wanted / 2), 8)
+    climber = _Climber(any_size(model), rows, NocaTruncated(free=3, guard=False, refresh_every=1))
+    start = random_rows(rows, room, generator)
+    best = climber.climb(_State(start, Cubes.empty(rows, room), rows.ones.new_zeros(len(rows))), 20)
+    for maximum in (room, wanted):
+        best = prune_by_evidence(climber, best, maximum)
+        for _ in range(cycles):
+            trial = climber.climb(split(climber, best, math.ceil(0.5 * wanted), generator), 8)
+            trial = prune_by_evidence(climber, trial, maximum)
+            gain = climber.objective(trial) - climber.objective(best)
+            best = trial if gain > 0 else best
+            if gain < float(climber.price(best.params).mean()):
+                break
+    return padded(best.params, wanted)
+
+
+def shut_off(model: Model, rows: BinaryRows, params: Params) -> Params:
+    """Put the sources at the floor whose removal, after re-fitting, costs less than their price on these rows.
+
+    The price is that of extended BIC, log D more for each link, since links are chosen among D features (Chen & Chen,
+    Biometrika 95, 2008): a surplus source can always find a few rows to fit.
+    """
+    engine = NocaTruncated(free=4, refresh_every=1)
+    climber = _Climber(any_size(model), rows, engine, link_price=math.log(rows.ones.shape[1]))
+    alive = (params["source_prior"] > 10 * FLOOR).nonzero().flatten().tolist()
+    start = _selected(params, alive)
+    state = _State(start, Cubes.empty(rows, len(alive)), rows.ones.new_zeros(len(rows)))
+    state = prune_by_evidence(climber, climber.climb(state, 10), len(params["source_prior"]))
+    return padded(_without_the_doubtful(climber, state).params, len(params["source_prior"]))
+
+
+def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10.0, refit: int = 4) -> _State:
+    """Remove, one by one, sources worth less than ``doubt`` times their price, if that pays after re-fitting.
+
+    ``removal_loss`` holds the other sources fixed; near-duplicates adapt when one of them is gone.
+    """
+    loss, _ = removal_loss(climber, state)
+    ratio = loss / climber.price(state.params)
+    doubtful = [i for i in torch.argsort(ratio).tolist() if ratio[i] < doubt]
+    alive = list(range(state.size))
+    for source in doubtful:
+        if len(alive) == 1:
+            break
+        rest = [i for i in alive if i != source]
+        trial = climber.climb(state.keep([alive.index(i) for i in rest]), refit)
+        kept = climber.climb(state, refit)
+        better = climber.objective(trial) > climber.objective(kept)
+        state, alive = (trial, rest) if better else (kept, alive)
+    return state
+
+
+def padded(params: Params, size: int) -> Params:
+    """The parameters with shut-off sources added up to ``size``."""
+    missing = size - len(params["source_prior"])
+    if missing <= 0:
+        return params
+    prior, loading = params["source_prior"], params["loading"]
+    return {
+        "source_prior": torch.cat([prior, prior.new_full((missing,), FLOOR)]),
+        "loading": torch.cat([loading, loading.new_full((missing, loading.shape[1]), FLOOR)]),
+        "leak": params["leak"],
+    }

@@ -1,0 +1,38 @@
+"""Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, point and exact engines, Gibbs, tempering."""
+
+from custom_inference.core.registry import Family
+from custom_inference.families.topics.cvb0 import LdaCvb0
+from custom_inference.families.topics.dirichlet import LdaDirichlet
+from custom_inference.families.topics.exact import LdaExact
+from custom_inference.families.topics.gibbs import LdaSampler
+from custom_inference.families.topics.map import LdaMap
+from custom_inference.families.topics.tempered import TemperedEM
+from custom_inference.families.topics.user_rating_profile import (
+    ProfileDirichlet,
+    ProfileExact,
+    ProfileMap,
+    ProfileVB,
+)
+from custom_inference.families.topics.vb import LdaVB
+from ppl_models import LDA, PLSA, MultinomialPCA, UserRatingProfile
+
+_POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
+
+FAMILIES = (
+    *(
+        Family(
+            model=model,
+            engines={**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0},
+            default="vb",
+            sampler=LdaSampler,
+            methods={"tempered": TemperedEM},
+        )
+        for model in (LDA, MultinomialPCA)
+    ),
+    Family(model=PLSA, engines=_POINT_TOPICS, default="map", methods={"tempered": TemperedEM}),
+    Family(
+        model=UserRatingProfile,
+        engines={"exact": ProfileExact, "dirichlet": ProfileDirichlet, "vb": ProfileVB, "map": ProfileMap},
+        default="vb",
+    ),
+)

@@ -1,0 +1,114 @@
+"""What the engines of LDA and PLSA share that estimate the topics as points: data, priors, M step, starts.
+
+Given c_kv, the expected number of tokens of word v that topic k wrote, the M step is b_kv proportional to c_kv plus
+the prior's pseudo-counts (002, eqs. 27.42 and 27.46): gamma_v - 1 where every gamma_v >= 1, so that flat priors give
+maximum likelihood, and else gamma_v as printed, which is the mode in the softmax basis (see ``_dirichlet``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.align import match_components
+from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.merge import propose_topics
+from ppl_models import Data, Model
+from ppl_models.data import sparse as _sparse
+
+#: Word probabilities and proportions are kept this far from 0: nothing meets log 0, and no number becomes so small that
+#: the processor slows down.
+FLOOR = 1e-12
+#: Two starts found a topic in common where their word probabilities have at least this cosine.
+_SAME = 0.9
+#: Documents that a start looks at: at least the first, and the second for every topic.
+_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
+#: The largest concentrations that starts are sampled under.
+_SPARSE_ALPHA, _SPARSE_GAMMA = 0.1, 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSteps(Engine):
+    """concentration: alpha of the topic proportions, (K,), empty for all 1; coefficient: of the counts' distribution.
+
+    Both are set by ``for_model``.
+    """
+
+    concentration: tuple[float, ...] = ()
+    coefficient: bool = False
+
+    #: How even random starts are: the words of the topics are multiplied by Gamma variables of this shape.
+    noise_shape: ClassVar[int] = 1
+
+    def for_model(self, model: Model) -> Self:
+        """Raises MethodError where the prior of the topic proportions is not a Dirichlet."""
+        alpha = dirichlet_prior(model, "topic_proportion", torch.ones((), dtype=torch.float64))
+        coefficient = bool(getattr(model, "coefficient", False))
+        return replace(self, concentration=tuple(alpha.flatten().tolist()), coefficient=coefficient)
+
+    def alpha(self, params: Params) -> Tensor:
+        """(K,)."""
+        topic = params["topic"]
+        return topic.new_tensor(self.concentration or [1.0] * len(topic))
+
+    def rows(self, data: Data) -> DocumentRows:
+        return DocumentRows.of(data, coefficient=self.coefficient)
+
+    def check(self, model: Model, rows: DocumentRows) -> None:
+        """Raises MethodError for priors without closed-form updates."""
+        self.for_model(model)
+        dirichlet_prior(model, "topic", rows.like.values())
+
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
+        """The corpus' word frequencies, each multiplied by a Gamma(noise_shape) variable in every topic."""
+        frequency = _sparse.column_sums(rows.counts) + 1
+        weight = torch.zeros(model.shapes["topic"], dtype=torch.float64)
+        for _ in range(self.noise_shape):
+            weight -= torch.log1p(-torch.rand(weight.shape, generator=generator, dtype=weight.dtype) * (1 - 1e-6))
+        weight = frequency * weight.to(frequency)
+        return {"topic": weight / weight.sum(-1, keepdim=True)}
+
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        """The parameters at given expected tokens of every word in every topic, (K, V)."""
+        prior = dirichlet_prior(model, "topic", counts)
+        return {"topic": softmax_or_simplex(counts, prior, floor=FLOOR)}
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """Sampled topics, more than asked for and merged; see ``lda_merge``. Every attempt draws its own.
+
+        Under flat priors a sampler hardly tells topics apart: it is given sparser ones.
+        """
+        del attempt
+        like = rows.like.values()
+        alpha = like.new_tensor(self.concentration).clamp(max=_SPARSE_ALPHA)
+        gamma = dirichlet_prior(model, "topic", like).clamp(max=_SPARSE_GAMMA)
+        return self.from_counts(model, propose_topics(rows, alpha, gamma, generator))
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Three starts; on so many documents that they show every topic often."""
+        return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
+        prior = dirichlet_prior(model, "topic", params["topic"])
+        return {**params, "topic": softmax_or_simplex(step.statistics["topic"], prior, floor=FLOOR)}
+
+    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+        """With the prior's density in the basis that the M step takes its mode in."""
+        prior = dirichlet_prior(model, "topic", params["topic"])
+        return float(bound.double().sum() + log_prior_density(params["topic"], prior).double())
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every topic has its counterpart."""
+        return bool((match_components(first["topic"], second["topic"]).similarity > _SAME).all())
+
+
+def shares_at(proportion: Tensor, topic: Tensor, rows: DocumentRows) -> Tensor:
+    """p(z = k | word, document) proportional to proportion_dk topic_kv of every stored cell, (nnz, K)."""
+    row, column, _ = _sparse.triplets(rows.counts)
+    joint = proportion[row] * topic.T[column]
+    return joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)

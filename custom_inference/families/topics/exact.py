@@ -1,0 +1,164 @@
+"""LDA with the topic proportions integrated out exactly at given topics: evidence, posterior and EM.
+
+Given pi, the L tokens of a document are independent with probabilities sum_k pi_k b_kv (002, eq. 27.22), so that
+
+    p(y_1 .. y_L | pi) = prod_l sum_k pi_k b_{k, y_l}
+
+is a polynomial in pi: ``_polynomial`` multiplies it out and integrates it. Collecting the terms by how many tokens each
+topic wrote, m with sum_k m_k = L, it is the sum over all K^L assignments of tokens to topics
+
+    p(y) = sum_m DirichletMultinomial(m; alpha) beta(m),    p(pi | y) = sum_m [... / p(y)] Dirichlet(pi; alpha + m)
+
+with C(L + K - 1, K - 1) terms: for short documents or few topics. EM from it is exact: it climbs the evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import EStep, Params
+from custom_inference.core.posteriors import DirichletMixture
+from custom_inference.families.common import polynomial as _polynomial
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.polynomial import BLOCK_ENTRIES, num_states, num_terms
+from custom_inference.families.topics.common import TopicSteps
+from ppl_models import Model
+
+#: Polynomials of fewer terms than this cost what the calls cost: short documents are padded to the longest.
+_LITTLE = 2**18
+
+
+@dataclass(frozen=True, kw_only=True)
+class LdaExact(TopicSteps):
+    """max_bytes: memory allowed; half of what is free by default."""
+
+    max_bytes: float | None = None
+
+    name = "exact"
+    accelerate = "squarem"
+
+    def feasible(self, model: Model) -> bool:
+        """Only with a single topic: how long the documents are is not known here."""
+        return model.shapes["topic"][0] == 1
+
+    def check(self, model: Model, rows: DocumentRows) -> None:
+        """Raises MethodError for priors without closed-form updates, CapacityError for polynomials that do not fit."""
+        super().check(model, rows)
+        longest = int(rows.lengths.max()) if len(rows) else 0
+        self._require(model.shapes["topic"][0], longest, 1, rows.like.values().element_size())
+
+    def _require(self, size: int, length: int, num_rows: int, itemsize: int, *, only_last: bool = False) -> None:
+        most = _polynomial.most_draws(size, itemsize, self.max_bytes)
+        what = f"{length} tokens in {size} topics"
+        fits = f'documents of up to {most} tokens would fit; use a bound instead, such as "dirichlet"'
+        settings = {"what": what, "fits": fits, "limit": self.max_bytes, "only_last": only_last}
+        _polynomial.require_memory(length, size, num_rows, itemsize, **settings)
+
+    # ----- E step -------------------------------------------------------------------------------------------------
+
+    def e_step(
+        self,
+        params: Params,
+        rows: DocumentRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        topic = params["topic"]
+        counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
+        for tokens in self._blocks(params, rows, temperature):
+            states, weight = self._multiplied(params, tokens, bound)
+            for place, share in _polynomial.attributed(tokens, states, weight):
+                counts.index_add_(0, tokens.word[place], (share * tokens.inside[place]).T)
+        return EStep({"topic": counts.T}, {}, bound)
+
+    def _multiplied(self, params: Params, tokens: _Tokens, bound: Tensor) -> tuple[list[Tensor], Tensor]:
+        """All degrees of the block's polynomials, and w(m); adds log p(n) to the block's places of ``bound``."""
+        states, log_scale = _polynomial.multiplied(tokens, keep=True)
+        weight = _polynomial.prior_weight(len(tokens), self.alpha(params)).to(tokens.like)
+        bound[tokens.documents] += log_scale + (weight @ states[-1]).log()
+        return states, weight
+
+    def _blocks(
+        self, params: Params, rows: DocumentRows, temperature: float = 1.0, *, keep: bool = True
+    ) -> Iterator[_Tokens]:
+        """Documents of one length each, as many as fit; of several lengths where all of them are little work."""
+        topic = params["topic"]
+        lengths = rows.lengths.round().long()
+        longest = int(lengths.max()) if len(rows) else 0
+        if len(rows) * num_states(longest, len(topic)) <= _LITTLE:
+            lengths = torch.where(lengths > 0, longest, 0)  # empty documents have probability 1, without rounding
+        for length in torch.unique(lengths).tolist():
+            documents = (lengths == length).nonzero().flatten()
+            each = num_states(length, len(topic)) if keep else 4 * num_terms(length, len(topic))
+            block = max(1, min(len(documents), BLOCK_ENTRIES // each))
+            self._require(len(topic), length, block, topic.element_size())
+            for part in documents.split(block):
+                yield _Tokens(topic, rows, part, length, temperature)
+
+    def log_evidence(self, params: Params, rows: DocumentRows) -> Tensor:
+        """log p(n_d | topic, alpha), (N,); differentiable in the topics."""
+        documents, found = [], []
+        for tokens in self._blocks(params, rows, keep=False):
+            documents.append(tokens.documents)
+            found.append(_polynomial.log_terms(tokens, self.alpha(params))[1])
+        place = torch.argsort(torch.cat(documents))
+        return torch.cat(found)[place] + rows.log_coefficient
+
+    def posterior(self, params: Params, rows: DocumentRows, step: EStep | None = None) -> DirichletMixture:
+        """The exact posterior of every document's proportions: the same Dirichlets, in proportions of its own."""
+        topic, alpha = params["topic"], self.alpha(params)
+        length = int(rows.lengths.max()) if len(rows) else 0
+        self._require(len(topic), length, len(rows), topic.element_size(), only_last=True)
+        block = max(1, BLOCK_ENTRIES // (4 * num_terms(length, len(topic))))
+        parts = torch.arange(len(rows), device=topic.device).split(block)
+        log_weight = [_polynomial.log_terms(_Tokens(topic, rows, part, length), alpha)[0] for part in parts]
+        exponents = _polynomial.terms_of(length, len(topic), topic.device).every.to(topic)
+        return DirichletMixture(torch.cat(log_weight), alpha + exponents)
+
+    def responsibilities(self, params: Params, rows: DocumentRows, locals_: dict[str, Tensor]) -> Tensor:
+        """p(q = k | document) of the tokens of every stored cell, (nnz, K): those of one word share theirs."""
+        topic = params["topic"]
+        found, ignored = topic.new_zeros(rows.counts.values().numel(), len(topic)), torch.zeros_like(rows.lengths)
+        for tokens in self._blocks(params, rows):
+            states, weight = self._multiplied(params, tokens, ignored)
+            for place, share in _polynomial.attributed(tokens, states, weight):
+                inside = tokens.inside[place]
+                found[tokens.cell[place][inside]] = share.T[inside]
+        return found
+
+
+class _Tokens:
+    """The tokens of some documents, one after the other: the linear forms of ``_polynomial``.
+
+    documents (B,): which; word, cell (length, B): each token's word, and where it is stored among the counts;
+    inside (length, B): False past a document's end.
+    """
+
+    def __init__(
+        self, topic: Tensor, rows: DocumentRows, documents: Tensor, length: int, temperature: float = 1.0
+    ):
+        self.like, self.size, self.num_rows = topic, len(topic), len(documents)
+        self.documents, self.temperature, self._length = documents, temperature, length
+        crow, count = rows.counts.crow_indices(), rows.counts.values().round().long()
+        # Where each cell's tokens begin among those of all documents.
+        ends = count.cumsum(0)
+        begins = torch.cat([ends.new_zeros(1), ends])
+        first, last = begins[crow[documents]], begins[crow[documents + 1]]
+        token = first + torch.arange(length, device=topic.device).unsqueeze(1)
+        self.inside = token < last
+        self.cell = torch.searchsorted(ends, token, right=True).clamp(max=max(len(ends) - 1, 0))
+        columns = rows.counts.col_indices()
+        self.word = columns[self.cell] if len(columns) else torch.zeros_like(self.cell)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def form(self, draw: int) -> Tensor:
+        b = self.like[:, self.word[draw]].pow(self.temperature)
+        return torch.where(self.inside[draw], b, torch.ones_like(b))

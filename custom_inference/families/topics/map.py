@@ -1,0 +1,156 @@
+"""LDA by joint maximum a posteriori, and PLSA by maximum likelihood: a point for every topic and every document.
+
+The objective is the log joint, up to constants of flat priors, with n_dv the tokens of word v in document d:
+
+    F(theta, b) = sum_d [sum_v n_dv log sum_k theta_dk b_kv + sum_k a_k log theta_dk] + sum_kv g_v log b_kv
+
+a = alpha - 1 and g = gamma - 1 where all concentrations of that prior are at least 1, and a = alpha, g = gamma in the
+softmax basis else (see ``_dirichlet``). Flat priors leave Hofmann's likelihood (004, PLSA slide 5; SIGIR 1999). EM with
+c_dvk = theta_dk b_kv / sum_j theta_dj b_jv, never stored:
+
+    theta_dk <- [sum_v n_dv c_dvk + a_k] / sum_j [...]        E step, ``sweeps`` times at fixed topics
+    b_kv     <- [sum_d n_dv c_dvk + g_v] / sum_w [...]        M step
+
+Each raises F, so that together they are EM in turns. In 004's symmetric parameters P(d | z) P(z) = theta_dz L_d / R.
+With the topics fixed, F is concave in every theta_d: that is the folding-in of new documents.
+
+``temper`` < 1 gives Hofmann's tempered EM, c_dvk proportional to P(k) [P(d | k) b_kv]^temper, which is
+
+    c_dvk proportional to P(k)^(1 - temper) (theta_dk b_kv)^temper,       share_k = P(k) = sum_d L_d theta_dk / R
+
+as P(d | k) = theta_dk L_d / (R P(k)), and what does not depend on k drops out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import POINT, EStep, Params
+from custom_inference.core.posteriors import LocalPosterior, PointPosterior
+from custom_inference.families.common.dirichlet import in_softmax_basis, softmax_or_simplex
+from custom_inference.families.common.documents import Block, DocumentRows
+from custom_inference.families.topics.common import FLOOR, TopicSteps, shares_at
+from ppl_models import Model
+from ppl_models.distributions.sparse_products import entry_products
+
+#: Updates of the proportions of documents that start from equal shares.
+_COLD_SWEEPS = 20
+#: Fewer documents than this have this many starts.
+_FEW_DOCUMENTS, _STARTS_OF_FEW = 500, 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class LdaMap(TopicSteps):
+    """sweeps: updates of the proportions in an E step. temper, share: see above; ``share`` (K,) is needed below 1.
+
+    EStep.bound is log p(n_d | theta_d, b), with the multinomial coefficient where the model has it, plus
+    sum_k a_k log theta_dk and the constant of that prior.
+    """
+
+    sweeps: int = 2
+    temper: float = 1.0
+    share: tuple[float, ...] = ()
+
+    name: ClassVar[str] = POINT
+    accelerate: ClassVar[str | None] = "anderson"
+    extrapolated: ClassVar[tuple[str, ...]] = ("topic_proportion",)
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """Sampled topics; of few documents, two times in three, random ones: the likelihood has other optima there."""
+        if attempt % 3 and len(rows) < _FEW_DOCUMENTS:
+            return self.initial(model, rows, generator)
+        return super().propose(model, rows, generator, attempt)
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Few documents have many optima, and starts are cheap there."""
+        starts, size = super().search_size(model, num_rows)
+        return (_STARTS_OF_FEW if num_rows < _FEW_DOCUMENTS else starts), size
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return {} if self.temper == 1.0 else {"temper": self.temper, "share": self.share}
+
+    def local(self) -> LdaMap:
+        """Folding in: many cheap updates between two looks at the bound."""
+        return replace(self, sweeps=_COLD_SWEEPS)
+
+    def e_step(
+        self,
+        params: Params,
+        rows: DocumentRows,
+        locals_: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        del generator
+        topic, alpha = params["topic"], self.alpha(params)
+        sweeps = self.sweeps if locals_ else max(self.sweeps, _COLD_SWEEPS)
+        equal = topic.new_full((len(rows), len(topic)), 1 / len(topic))
+        proportion = (locals_["topic_proportion"] if locals_ else equal).clone()
+        words = topic.T.contiguous()
+        tempered = words if self.temper == 1.0 else words**self.temper
+        bound = rows.log_coefficient + self._log_prior_constant(alpha)
+        ratios = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
+        weights = torch.empty_like(proportion)
+        for block in rows.blocks:
+            theta, seen = proportion[block.documents], _gathered(tempered, block)
+            for _ in range(sweeps):
+                theta = softmax_or_simplex(temperature * self._counts(theta, seen, block)[0], alpha, floor=FLOOR)
+            weights[block.documents], ratios[block.cells] = self._counts(theta, seen, block)[1:]
+            proportion[block.documents] = theta
+            plain = seen if tempered is words else _gathered(words, block)
+            bound[block.documents] += _log_likelihood(theta, plain, block)
+        shift = 0.0 if in_softmax_basis(alpha) else 1.0
+        bound = bound + torch.xlogy(alpha - shift, proportion).sum(-1)
+        counts = tempered * rows.gathered(ratios[:-1], weights)
+        return EStep({"topic": counts.T}, {"topic_proportion": proportion}, bound)
+
+    def _counts(self, theta: Tensor, seen: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+        """sum_v n_dv c_dvk (B, K); the weights w_dk of the topics in c = w b / sum w b; n_dv / sum_k w_dk b_kv."""
+        weight = theta
+        if self.temper != 1.0:
+            weight = theta**self.temper * theta.new_tensor(self.share) ** (1 - self.temper)
+        mixture = (seen @ weight.unsqueeze(-1)).squeeze(-1)
+        ratio = block.count / mixture.clamp(min=torch.finfo(mixture.dtype).tiny)
+        return weight * (ratio.unsqueeze(1) @ seen).squeeze(1), weight, ratio
+
+    @staticmethod
+    def _log_prior_constant(alpha: Tensor) -> Tensor:
+        """log Gamma(sum alpha) - sum log Gamma(alpha); 0 for a flat prior, as in ``Model.log_prior``."""
+        flat = bool((alpha == 1).all())
+        return alpha.new_zeros(()) if flat else torch.lgamma(alpha.sum()) - torch.lgamma(alpha).sum()
+
+    def responsibilities(self, params: Params, rows: DocumentRows, locals_: dict[str, Tensor]) -> Tensor:
+        """P(z | d, w) of every stored cell, (nnz, K)."""
+        return shares_at(locals_["topic_proportion"], params["topic"], rows)
+
+    def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
+        return PointPosterior(step.locals["topic_proportion"])
+
+    def point_locals(self, step: EStep) -> dict[str, Tensor]:
+        return {"topic_proportion": step.locals["topic_proportion"]}
+
+    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+        """Proportions onto the simplex; none at 0, which an EM step could not leave."""
+        inside = locals_["topic_proportion"].clamp(min=FLOOR)
+        return params, {**locals_, "topic_proportion": inside / inside.sum(-1, keepdim=True)}
+
+
+def _gathered(words: Tensor, block: Block) -> Tensor:
+    """b of the block's words, (B, M, K); words (V, K)."""
+    return words.index_select(0, block.word.flatten()).view(*block.word.shape, -1)
+
+
+def _log_likelihood(theta: Tensor, seen: Tensor, block: Block) -> Tensor:
+    mixture = (seen @ theta.unsqueeze(-1)).squeeze(-1)
+    return torch.xlogy(block.count, mixture).sum(-1)
+
+
+def log_mixture(rows: DocumentRows, proportion: Tensor, topic: Tensor) -> Tensor:
+    """log sum_k theta_dk b_kv of every stored cell, (nnz,)."""
+    return entry_products(proportion, topic, rows.counts).log()

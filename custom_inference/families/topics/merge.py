@@ -1,0 +1,96 @@
+"""Starts for topic models with more topics than asked for, merged down.
+
+A short run of collapsed Gibbs sampling with K topics typically ends with one topic that means two things and another
+that means none; neither sampling on nor coordinate ascent leaves that soon. With some topics to spare every meaning
+finds a topic of its own, some find two, and those can be told: merging them costs the collapsed likelihood of the
+expected counts the least. With c_kv tokens of word v and n_ik of document i in topic k, merging topics k and l gains
+
+    G(c_k + c_l, gamma) - G(c_k, gamma) - G(c_l, gamma)
+    + sum_i [g(n_ik + n_il, alpha) - g(n_ik, alpha) - g(n_il, alpha)],
+    G(c, gamma) = sum_v g(c_v, gamma_v) - g(sum_v c_v, sum_v gamma_v),    g(n, a) = log [Gamma(a + n) / Gamma(a)]
+
+(the logarithm of p(w, q | alpha, gamma), 002, eqs. 27.33 and 27.35, as far as it changes).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from custom_inference.families.common.dirichlet import log_moment, log_rising
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.propose import gibbs_counts
+from custom_inference.families.topics.sweeps import Scores, sweep_documents
+
+#: Topics to spare, as a share of those asked for; and at least this many.
+_SPARE, _LEAST_SPARE = 0.3, 2
+#: Pairs that are looked at closely, as a multiple of the number of topics: those most alike in words or documents.
+_PAIRS = 6
+#: Numbers of an intermediate array, at most.
+_ENTRIES = 2**21
+
+
+def propose_topics(
+    rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator, *, sweeps: int = 30
+) -> Tensor:
+    """Expected tokens of every word in every topic, (K, V).
+
+    alpha (K,), gamma (V,) or one number: the concentrations of the priors. Where alpha differs by topic, topics of many
+    tokens come where it is large.
+    """
+    wanted = len(alpha)
+    size = wanted + max(_LEAST_SPARE, round(_SPARE * wanted)) if wanted > 1 else 1
+    spread = alpha.new_full((size,), float(alpha.sum()) / size)
+    counts = gibbs_counts(rows, size, spread, gamma, generator, sweeps=sweeps, average=5)
+    weight = counts + gamma
+    scores = Scores.of(torch.log(weight / weight.sum(-1, keepdim=True)))
+    found = sweep_documents(rows, scores, spread, None, sweeps=20, threshold=1e-2)
+    merged = merge_topics(found.counts, found.concentration - spread, alpha.mean(), gamma, wanted)
+    rank = torch.argsort(torch.argsort(alpha, descending=True, stable=True))
+    return merged[torch.argsort(merged.sum(-1), descending=True)][rank]
+
+
+def merge_topics(counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int) -> Tensor:
+    """Merges, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left.
+
+    counts (K', V), usage (N, K'): tokens of the words and of the documents in every topic. Returns (wanted, V).
+    """
+    words, documents = counts.double(), usage.T.double().contiguous()
+    gain = words.new_full((len(words), len(words)), torch.nan)
+    while len(words) > wanted:
+        pair = _candidates(words, documents)
+        unknown = pair[:, torch.isnan(gain[pair[0], pair[1]])]
+        gain[unknown[0], unknown[1]] = _gains(words, documents, unknown, alpha.double(), gamma.double())
+        kept, gone = pair[:, gain[pair[0], pair[1]].argmax()].tolist()
+        words[kept] += words[gone]
+        documents[kept] += documents[gone]
+        gain[kept], gain[:, kept] = torch.nan, torch.nan
+        rest = torch.arange(len(words), device=words.device) != gone
+        words, documents, gain = words[rest], documents[rest], gain[rest][:, rest]
+    return words.to(counts)
+
+
+def _candidates(words: Tensor, documents: Tensor) -> Tensor:
+    """The pairs (2, P) that are most alike, in their words or in their documents, and all with the smallest topic."""
+    first, second = torch.triu_indices(len(words), len(words), 1, device=words.device)
+    alike = torch.maximum(_cosines(words), _cosines(documents))[first, second]
+    smallest = words.sum(-1).argmin()
+    alike[(first == smallest) | (second == smallest)] = torch.inf
+    most = torch.topk(alike, min(_PAIRS * len(words), len(alike))).indices
+    return torch.stack([first[most], second[most]])
+
+
+def _cosines(rows: Tensor) -> Tensor:
+    unit = torch.nn.functional.normalize(rows, dim=-1)
+    return unit @ unit.T
+
+
+def _gains(words: Tensor, documents: Tensor, pair: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
+    """What merging each pair (2, P) gains, (P,)."""
+    prior = gamma.expand(words.shape[1])
+    alone = log_moment(words, prior) + log_rising(documents, alpha)
+    found = []
+    for i, j in zip(*(part.split(max(1, _ENTRIES // sum(words.shape))) for part in pair), strict=True):
+        joint = log_moment(words[i] + words[j], prior) + log_rising(documents[i] + documents[j], alpha)
+        found.append(joint - alone[i] - alone[j])
+    return torch.cat(found) if found else alone[:0]

@@ -1,0 +1,190 @@
+"""Sweeps over documents: their Dirichlet posteriors at given scores of the words (002, algorithm 27.1, Estep).
+
+With scores s_vk (the word probabilities b_vk, or exp(E[log b_vk]) where the topics have a posterior too) and, for
+document i, e_ik = exp(E[log pi_ik]), the words' topics c_ivk = s_vk e_ik / sum_j s_vj e_ij (eqs. 27.45 and 27.48) are
+summed where they are used and never stored:
+
+    pi~_ik <- alpha_k + e_ik sum_v [n_iv / sum_j e_ij s_vj] s_vk                                     (eq. 27.44)
+    bound_i = sum_v n_iv log sum_k e_ik s_vk - KL(Dirichlet(pi~_i) || Dirichlet(alpha))
+    sum_i n_iv c_ivk = s_vk sum_i [n_iv / sum_j e_ij s_vj] e_ik                              (eqs. 27.46 and 27.49)
+
+The bound holds at any pi~_i, as c is at its best given pi~. On a processor compiled loops go through the documents one
+by one (``_lda_kernel``); elsewhere each block of documents is two batched matrix products a sweep, with its scores
+gathered once, in two layouts, so that both read memory in order. Scores are scaled by word, e by document, to a largest
+value of 1, and what the scales take away is added to the bound.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
+from custom_inference.families.common.documents import Block, DocumentRows
+from ppl_models.data import sparse as _sparse
+
+#: Sweeps from which on a document counts as restless: its topics have moved.
+_RESTLESS = 4
+
+
+class Scores(NamedTuple):
+    """word (V, K): s_vk over its largest value; log_scale (V,): the logarithm of that value."""
+
+    word: Tensor
+    log_scale: Tensor
+
+    @classmethod
+    def of(cls, log_score: Tensor) -> Scores:
+        """From log s_kv (K, V)."""
+        largest = log_score.amax(0)
+        # A word that no topic can write, log s = -inf for all k, has equal shares and the bound -inf.
+        relative = torch.where(largest > -torch.inf, log_score - largest, torch.zeros_like(log_score))
+        score = torch.where(relative > -torch.inf, relative.clamp(min=_lowest(relative)).exp(), 0.0)
+        return cls(score.T.contiguous(), largest)
+
+
+class Swept(NamedTuple):
+    """concentration (N, K): pi~; bound (N,); counts (K, V): sum_i n_iv c_ivk."""
+
+    concentration: Tensor
+    bound: Tensor
+    counts: Tensor
+
+
+class Settled(NamedTuple):
+    """share (N, K): exp(E[log pi]) up to a factor of the document; ratio (nnz,): n_iv over its mixture in that scale;
+    bound (N,): sum_v n_iv log sum_k exp(E[log pi_ik]) s_vk; sweeps (N,)."""
+
+    share: Tensor
+    ratio: Tensor
+    bound: Tensor
+    sweeps: Tensor
+
+
+def sweep_documents(
+    rows: DocumentRows,
+    scores: Scores,
+    alpha: Tensor,
+    start: Tensor | None,
+    *,
+    sweeps: int,
+    threshold: float,
+    afresh: int = 0,
+) -> Swept:
+    """Sweep until pi~ changes by less than ``threshold`` on average over k (algorithm 27.1, line 22), document by
+    document or block by block.
+
+    start: pi~ (N, K) to go on from; None: equal shares. afresh: documents that take ``_RESTLESS`` sweeps or more from
+    ``start`` are tried from equal shares too, with this many sweeps at most, and keep what bounds better: what was best
+    for topics that have moved since often is a poor local optimum for those of now.
+    """
+    concentration = (equal_shares(rows, alpha) if start is None else start.to(alpha)).clone(
+        memory_format=torch.contiguous_format
+    )
+    found, bound = _settled(rows, scores.word, alpha, concentration, sweeps, threshold)
+    if start is not None and afresh:
+        _try_afresh(rows, scores.word, alpha, concentration, found, bound, afresh, threshold)
+    counts = scores.word * rows.gathered(found.ratio, found.share)
+    return Swept(concentration, bound + rows.weighted(scores.log_scale) + rows.log_coefficient, counts.T)
+
+
+def equal_shares(rows: DocumentRows, alpha: Tensor) -> Tensor:
+    """pi~ (N, K) of documents whose tokens belong to every topic alike."""
+    return alpha + rows.lengths.unsqueeze(-1) / len(alpha)
+
+
+def _settled(
+    rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
+) -> tuple[Settled, Tensor]:
+    """``concentration`` is updated in place; the bound (N,) is that of ``score``, with the divergence."""
+    settings = {"sweeps": sweeps, "threshold": threshold}
+    if concentration.device.type == "cpu":
+        # The compiler is loaded where it is needed, not with the package.
+        from custom_inference.families.topics.sweeps_kernel import settle_documents
+
+        found = Settled(*settle_documents(rows, score, alpha, concentration, **settings))
+    else:
+        found = settle_blocks(rows, score, alpha, concentration, **settings)
+    return found, found.bound - dirichlet_divergence(concentration, alpha)
+
+
+def _try_afresh(
+    rows: DocumentRows,
+    score: Tensor,
+    alpha: Tensor,
+    concentration: Tensor,
+    found: Settled,
+    bound: Tensor,
+    sweeps: int,
+    threshold: float,
+) -> None:
+    """Puts what restless documents reach from equal shares in place of what they have, where that bounds better."""
+    restless = (found.sweeps >= _RESTLESS).nonzero().flatten()
+    if not len(restless):
+        return
+    part = rows.select(restless)
+    other = equal_shares(part, alpha).contiguous()
+    again, reached = _settled(part, score, alpha, other, sweeps, threshold)
+    better = reached > bound[restless]
+    at = restless[better]
+    concentration[at], found.share[at], bound[at] = other[better], again.share[better], reached[better]
+    chosen = torch.zeros_like(bound, dtype=torch.bool)
+    chosen[at] = True
+    cells, others = (one.counts.crow_indices().diff() for one in (rows, part))
+    found.ratio[chosen.repeat_interleave(cells)] = again.ratio[better.repeat_interleave(others)]
+
+
+def responsibilities(rows: DocumentRows, scores: Scores, concentration: Tensor) -> Tensor:
+    """c_ivk of every stored cell, (nnz, K)."""
+    row, column, _ = _sparse.triplets(rows.counts)
+    weight = scores.word.index_select(0, column) * relative_share(concentration).index_select(0, row)
+    return weight / weight.sum(-1, keepdim=True)
+
+
+def relative_share(concentration: Tensor) -> Tensor:
+    """exp(E[log pi_ik]) over the largest of its row: E[log pi] up to what is the same for every k."""
+    value = torch.digamma(concentration)
+    value = value - value.amax(-1, keepdim=True)
+    return value.clamp(min=_lowest(value)).exp()
+
+
+def _lowest(value: Tensor) -> float:
+    """Half the logarithm of the smallest normal number: the product of two such factors is still a normal number."""
+    return 0.49 * float(torch.log(torch.tensor(torch.finfo(value.dtype).tiny)))
+
+
+def settle_blocks(
+    rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
+) -> Settled:
+    """As :func:`custom_inference.steps._lda_kernel.settle_documents`, in blocks of documents, on any device."""
+    share, bound = torch.empty_like(concentration), torch.empty_like(rows.lengths)
+    ratio = torch.zeros_like(torch.cat([rows.counts.values(), bound[:1]]))  # the last place takes the padding
+    used = torch.zeros(len(rows), dtype=torch.int32, device=bound.device)
+    for block in rows.blocks:
+        seen = score.index_select(0, block.word.flatten()).view(*block.word.shape, -1)
+        found, made = _swept(block, seen, alpha, concentration[block.documents], sweeps, threshold)
+        each = relative_share(found)
+        mixture = (seen @ each.unsqueeze(-1)).squeeze(-1)
+        ratio[block.cells] = block.count / mixture
+        largest = expected_log(found).amax(-1) * block.count.sum(-1)
+        bound[block.documents] = torch.xlogy(block.count, mixture).sum(-1) + largest
+        concentration[block.documents], share[block.documents], used[block.documents] = found, each, made
+    return Settled(share, ratio[:-1], bound, used)
+
+
+def _swept(
+    block: Block, seen: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
+) -> tuple[Tensor, int]:
+    """pi~ (B, K) of a block's documents after the sweeps, and how many were made."""
+    across, count = seen.transpose(1, 2).contiguous(), block.count.unsqueeze(1)
+    before, used = concentration.unsqueeze(1), 0
+    for used in range(1, sweeps + 1):  # noqa: B007
+        share = relative_share(before)
+        after = torch.addcmul(alpha, share, (count / (share @ across)) @ seen)
+        change = (after - before).abs_().mean(-1).amax()
+        before = after
+        if float(change) < threshold:
+            break
+    return before.squeeze(1), used

@@ -1,0 +1,167 @@
+"""The sweeps of ``_lda_sweeps`` on a processor: document by document, with its words' scores in the nearest cache.
+
+A document of M distinct words needs M K scores, some kilobytes. They are gathered once, transposed, so that the two
+inner loops of a sweep run along the words, and each document stops as soon as it has settled. exp(psi(x)) comes without
+a logarithm, from psi(x) = psi(x + 10) - sum_{i<10} 1/(x + i) and, with u = x + 10 - 1/2, the series
+
+    psi(u + 1/2) = log u + 1/(24 u^2) - 7/(960 u^4) + 31/(8064 u^6) - 127/(30720 u^8) + 511/(67584 u^10)
+                   - 1414477/(67092480 u^12) + ...,
+
+where with t = x (x + 9) the sum is (2 x + 9) [1/t + 1/(t + 8) + 1/(t + 14) + 1/(t + 18) + 1/(t + 20)], the logarithmic
+derivative of the polynomial with these five roots.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.families.common.documents import DocumentRows
+
+#: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
+_CHUNK_CELLS = 2**16
+_LAST = -1414477 / 67092480
+#: Sums over words and topics may be taken in any order; infinities and NaN keep their meaning.
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+def settle_documents(
+    rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The fields of ``Settled``: sweeps every document until it settles, on the CPU; ``concentration`` (N, K) is updated
+    in place.
+
+    score: s_vk (V, K), each word's largest being 1.
+    """
+    counts, size = rows.counts, len(rows)
+    crow = counts.crow_indices().numpy()
+    share, ratio = torch.empty_like(concentration), torch.empty_like(counts.values())
+    bound, used = concentration.new_empty(size), torch.empty(size, dtype=torch.int32)
+    given = (crow, counts.col_indices().numpy(), counts.values().numpy(), score.numpy(), alpha.numpy())
+    found = (concentration.numpy(), share.numpy(), ratio.numpy(), bound.numpy(), used.numpy())
+
+    def run(first: int, last: int) -> None:
+        _settle(*given, *found, first, last, sweeps, threshold)
+
+    cuts = _cuts(crow)
+    if torch.get_num_threads() == 1 or len(cuts) == 2:
+        for first, last in pairwise(cuts):
+            run(first, last)
+    else:
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            list(pool.map(run, cuts[:-1], cuts[1:]))
+    return share, ratio, bound, used
+
+
+def _cuts(crow: np.ndarray) -> list[int]:
+    """Documents at which calls begin and end, so that each has about ``_CHUNK_CELLS`` cells."""
+    marks = np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS)
+    inner = np.unique(np.searchsorted(crow, marks)).tolist()
+    size = len(crow) - 1
+    return [0, *(at for at in inner if 0 < at < size), size]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _settle(
+    crow, column, count, score, alpha, concentration, share_out, ratio_out, bound_out, used_out, first, last, sweeps,
+    threshold,
+):  # fmt: skip
+    topics = score.shape[1]
+    widest = 1
+    for i in range(first, last):
+        widest = max(widest, crow[i + 1] - crow[i])
+    seen = np.empty((topics, widest), dtype=score.dtype)
+    mixture, ratio = np.empty(widest, dtype=score.dtype), np.empty(widest, dtype=score.dtype)
+    share, exponent = np.empty(topics, dtype=score.dtype), np.empty(topics, dtype=np.float64)
+    for i in range(first, last):
+        start, size = crow[i], crow[i + 1] - crow[i]
+        for j in range(size):
+            for k in range(topics):
+                seen[k, j] = score[column[start + j], k]
+        at = concentration[i]
+        used_out[i] = _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold)
+        scale = _exp_psi(at, share, exponent)
+        _ratios(seen, share, count, start, size, mixture, ratio)
+        length, total_at = 0.0, 0.0
+        for k in range(topics):
+            share_out[i, k] = share[k]
+            total_at += at[k]
+        value = 0.0
+        for j in range(size):
+            ratio_out[start + j] = ratio[j]
+            length += count[start + j]
+            value += count[start + j] * math.log(mixture[j])
+        bound_out[i] = value + length * (scale - _psi(total_at))
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold):
+    """Sweeps of one document, ``at`` (K,) being its pi~; returns how many were made."""
+    topics, used = len(at), 0
+    for used in range(1, sweeps + 1):  # noqa: B007
+        _exp_psi(at, share, exponent)
+        _ratios(seen, share, count, start, size, mixture, ratio)
+        change = 0.0
+        for k in range(topics):
+            total = seen.dtype.type(0)
+            for j in range(size):
+                total += ratio[j] * seen[k, j]
+            after = alpha[k] + share[k] * total
+            change += abs(after - at[k])
+            at[k] = after
+        if change < threshold * topics:
+            break
+    return used
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _ratios(seen, share, count, start, size, mixture, ratio):
+    """mixture_j = sum_k share_k seen_kj and ratio_j = count_j / mixture_j."""
+    for j in range(size):
+        mixture[j] = share[0] * seen[0, j]
+    for k in range(1, len(share)):
+        factor = share[k]
+        for j in range(size):
+            mixture[j] += factor * seen[k, j]
+    for j in range(size):
+        ratio[j] = count[start + j] / mixture[j]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _exp_psi(x, share, exponent):
+    """share = exp(psi(x) - scale), scale being returned: the largest exponent beside the powers of u."""
+    # Half of what the smallest normal number is: the product of a share and a score is still a normal number.
+    lowest = -340.0 if share.itemsize == 8 else -40.0
+    for k in range(len(x)):
+        exponent[k] = _beside_log(np.float64(x[k]))
+    scale = exponent[0]
+    for k in range(1, len(x)):
+        scale = max(scale, exponent[k])
+    for k in range(len(x)):
+        exponent[k] = max(exponent[k] - scale, lowest)
+    for k in range(len(x)):
+        share[k] = (x[k] + 9.5) * math.exp(exponent[k])
+    return scale
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _beside_log(x):
+    """psi(x) - log(x + 9.5)."""
+    u = x + 9.5
+    w = 1.0 / (u * u)
+    series = w * (1 / 24 + w * (-7 / 960 + w * (31 / 8064 + w * (-127 / 30720 + w * (511 / 67584 + w * _LAST)))))
+    t = x * (x + 9.0)
+    above = 40320.0 + t * (24352.0 + t * (3924.0 + t * (240.0 + 5.0 * t)))
+    below = t * (40320.0 + t * (12176.0 + t * (1308.0 + t * (60.0 + t))))
+    return series - (2 * x + 9.0) * above / below
+
+
+@numba.njit(nogil=True, cache=True)
+def _psi(x):
+    return math.log(x + 9.5) + _beside_log(np.float64(x))

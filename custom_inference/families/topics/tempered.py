@@ -1,0 +1,250 @@
+"""Tempered EM for PLSA and LDA by points: as smooth responsibilities as predict held-out tokens best.
+
+Hofmann, *Probabilistic latent semantic indexing*, SIGIR 1999, section 3.5, and UAI 1999, section 3. Maximum likelihood
+overfits: with a proportion for every document there are as many parameters as one likes. At an inverse temperature
+beta <= 1 the E step is P(z | d, w) proportional to P(z) [P(d | z) P(w | z)]^beta (``steps/lda_map``), and beta is found
+by a part of every document's tokens that is held out:
+
+    1. beta = 1: EM until the perplexity of the held-out tokens stops falling (early stopping).
+    2. beta <- eta beta, going on from the best state so far, as long as the perplexity falls.
+    3. Stop where lowering beta gains nothing.
+
+The held-out tokens are predicted by the proportions that the document's other tokens give, folded in: the perplexity is
+exp(-sum log sum_k theta_dk b_kv / their number), in natural logarithms and per token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import POINT, EStep, Params
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local, LocalSolver
+from custom_inference.core.method import Call, Method
+from custom_inference.core.progress import Progress
+from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.em.loop import AT_LIMIT
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.map import LdaMap, log_mixture
+from ppl_models import Data, DataError, MethodError, Model
+from ppl_models.data import sparse as _sparse
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemperedEM(Method):
+    """held_out: the share of every document's tokens that beta and the number of iterations are found by.
+
+    eta: what beta is multiplied by. patience: how many iterations in a row may gain nothing before beta is lowered.
+    max_iterations: at most, over all beta. tolerance: gains of log perplexity that count.
+    refit: repeat the iterations that led to the best state, from the same start, with all tokens; False keeps that
+        state and only folds the held-out tokens in.
+    informed: start from sampled topics; False: from random ones.
+
+    ``Fit.details`` holds "beta" and "held_out_perplexity" of every iteration, "best_beta", "best_perplexity", and the
+    betas of the iterations that led there, "path". New documents are folded in at the best beta.
+    """
+
+    held_out: float = 0.1
+    eta: float = 0.9
+    patience: int = 3
+    max_iterations: int = 500
+    tolerance: float = 1e-4
+    refit: bool = True
+    informed: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("held_out", "eta"):
+            if not 0 < getattr(self, name) < 1:
+                raise MethodError(f"{name} = {getattr(self, name)}, expected in (0, 1)")
+        if self.patience < 1 or self.max_iterations < 1 or self.tolerance < 0:
+            raise MethodError("patience and max_iterations must be at least 1 and tolerance not negative")
+
+    @property
+    def name(self) -> str:
+        return "TemperedEM"
+
+    def check(self, model: Model) -> None:
+        """Raises MethodError for models other than those of documents whose proportions are estimated as points."""
+        if engines_of(model).get(POINT) is not LdaMap:
+            raise MethodError(f"tempered EM is for models of documents such as PLSA, not {type(model).__name__}")
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        """``init`` gives the topics to start from. Ctrl-C keeps the best state so far."""
+        steps: Any = replace(engine_for(model, POINT), sweeps=1)  # pyright: ignore[reportArgumentType]
+        rows, start = steps.rows(data), call.start(model)
+        steps.check(model, rows)
+        generator = torch.Generator().manual_seed(call.seed)
+        split = split_tokens(rows, self.held_out, generator)
+        with Progress(None, self.name, enabled=call.progress) as bar, torch.no_grad():
+            params = self._start(model, steps, split[0], start, generator)
+            path = _Path(self, model, steps, split, params)
+            path.follow(bar)
+            try:
+                fit = self._result(model, data, steps, rows, params, path, call.seed)
+            except KeyboardInterrupt:  # the best state is there all the same
+                path.interrupted = True
+                fit = self._result(model, data, steps, rows, params, path, call.seed)
+        return fit
+
+    def _start(
+        self, model: Model, steps: LdaMap, rows: DocumentRows, given: Params | None, generator: torch.Generator
+    ) -> Params:
+        if given is not None:
+            return {"topic": given["topic"].to(rows.like)}
+        return steps.propose(model, rows, generator, 0) if self.informed else steps.initial(model, rows, generator)
+
+    def _result(
+        self, model: Model, data: Data, steps: LdaMap, rows: DocumentRows, start: Params, path: _Path, seed: int
+    ) -> Fit:
+        best = path.best
+        params, steps, trace = best.params, best.steps, best.trace
+        locals_: Any = {"topic_proportion": best.proportion}
+        if self.refit and not path.interrupted:
+            params, locals_, trace = start, None, []
+            for beta in best.betas:
+                steps = tempered(steps, rows, locals_, beta)
+                step = steps.e_step(params, rows, locals_)
+                trace.append(steps.objective(model, params, step.bound))
+                params, locals_ = steps.m_step(model, params, step, rows), step.locals
+        solver = LocalSolver(steps=tempered(steps, rows, locals_, steps.temper))
+        local = (replace(solver, max_iterations=1) if path.interrupted else solver).solve(params, data)
+        step = EStep({}, {"topic_proportion": local.posterior.mean}, local.bound)
+        return Fit(
+            model=model,
+            params={**params, **steps.point_locals(step)},
+            elbo=torch.tensor(trace, dtype=torch.float64),
+            bound_name=POINT,
+            status=path.outcome,
+            method=self.name,
+            data=data,
+            seed=seed,
+            local=local,
+            solver=solver,
+            details=path.details,
+        )
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """Folding in at beta = 1: a beta belongs to a fit."""
+        with torch.no_grad():
+            return LocalSolver(steps=engine_for(model, POINT)).solve(params, data, seed=seed)
+
+
+@dataclass
+class _State:
+    """Where the search for beta is: topics, proportions, the steps that led here, their betas and objectives."""
+
+    params: Params
+    proportion: Tensor | None
+    steps: LdaMap
+    betas: list[float] = field(default_factory=list)
+    trace: list[float] = field(default_factory=list)
+
+
+class _Path:
+    """The search for beta on the observed tokens, judged by the hidden ones."""
+
+    def __init__(
+        self, settings: TemperedEM, model: Model, steps: LdaMap, split: tuple[DocumentRows, DocumentRows], start: Params
+    ):
+        self.settings, self.model = settings, model
+        self.observed, self.hidden = split
+        self.best = _State(start, None, steps)
+        self.tried: list[float] = []
+        self.scores: list[float] = []
+        self.interrupted = False
+
+    def follow(self, bar: Progress) -> None:
+        beta, state, idle, gained = 1.0, self.best, 0, False
+        lowest, eta = math.inf, self.settings.eta
+        try:
+            while len(self.scores) < self.settings.max_iterations:
+                state = self._moved(state, beta)
+                score = self._score(state)
+                self.tried.append(beta)
+                self.scores.append(score)
+                bar.advance(-score)
+                if score < lowest - self.settings.tolerance:
+                    lowest, idle, gained, self.best = score, 0, True, state
+                    continue
+                idle += 1
+                if idle < self.settings.patience:
+                    continue
+                if not gained:
+                    break
+                beta, state, idle, gained = beta * eta, self.best, 0, False
+        except KeyboardInterrupt:
+            if self.best.proportion is None:
+                raise
+            self.interrupted = True
+
+    def _moved(self, state: _State, beta: float) -> _State:
+        locals_ = None if state.proportion is None else {"topic_proportion": state.proportion}
+        steps = tempered(state.steps, self.observed, locals_, beta)
+        step = steps.e_step(state.params, self.observed, locals_)
+        value = steps.objective(self.model, state.params, step.bound)
+        params = steps.m_step(self.model, state.params, step, self.observed)
+        betas, trace = [*state.betas, beta], [*state.trace, value]
+        return _State(params, step.locals["topic_proportion"], steps, betas, trace)
+
+    def _score(self, state: _State) -> float:
+        """Log perplexity of the hidden tokens."""
+        assert state.proportion is not None
+        count = self.hidden.counts.values()
+        log_p = log_mixture(self.hidden, state.proportion, state.params["topic"])
+        return -float(torch.dot(count.double(), log_p.double()) / count.double().sum())
+
+    @property
+    def outcome(self) -> str:
+        beta, count = self.best.betas[-1], len(self.scores)
+        found = f"beta = {beta:.3g}, held-out perplexity {math.exp(min(self.scores)):.4g}"
+        if self.interrupted:
+            return f"interrupted after {count} iterations; this is the best state so far: {found}"
+        if count == self.settings.max_iterations:
+            return f"{AT_LIMIT} of {count} iterations; the best state: {found}"
+        return f"lowering beta gained no more after {count} iterations; the best state: {found}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        perplexity = [math.exp(score) for score in self.scores]
+        found = {"best_beta": self.best.betas[-1], "best_perplexity": min(perplexity), "path": self.best.betas}
+        return {"beta": self.tried, "held_out_perplexity": perplexity, **found}
+
+
+def tempered(steps: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] | None, beta: float) -> LdaMap:
+    """The steps at this beta, with P(z) = sum_d L_d P(z | d) / sum_d L_d of proportions so far; equal without."""
+    if beta == 1.0:
+        return replace(steps, temper=1.0, share=())
+    if locals_ is None:
+        raise MethodError("a beta below 1 needs proportions to start from")
+    weight = rows.lengths @ locals_["topic_proportion"]
+    return replace(steps, temper=beta, share=tuple((weight / weight.sum()).tolist()))
+
+
+def split_tokens(
+    rows: DocumentRows, share: float, generator: torch.Generator
+) -> tuple[DocumentRows, DocumentRows]:
+    """(observed, hidden): of every document ``share`` of its tokens, rounded, drawn without replacement.
+
+    Raises DataError where no document is long enough to lose a token.
+    """
+    counts = rows.counts
+    count = counts.values().round().long().cpu()
+    cell = torch.repeat_interleave(torch.arange(len(count)), count)
+    document = _sparse.triplets(counts)[0].cpu()[cell]
+    order = torch.argsort(torch.rand(len(cell), generator=generator, dtype=torch.float64))
+    order = order[torch.argsort(document[order], stable=True)]
+    length = torch.bincount(document, minlength=len(rows))
+    rank = torch.arange(len(cell)) - (length.cumsum(0) - length)[document[order]]
+    chosen = order[rank < (share * length).round()[document[order]]]
+    if not len(chosen):
+        found = f"no document is long enough to hold {share:g} of its tokens out (the longest: {int(length.max())})"
+        raise DataError(found, axis="document", expected="longer documents, or a larger held_out")
+    hidden = torch.bincount(cell[chosen], minlength=len(count)).to(counts.values())
+    parts = [_sparse.with_values(counts, values) for values in (counts.values() - hidden, hidden)]
+    return DocumentRows(parts[0], rows.coefficient), DocumentRows(parts[1], rows.coefficient)

@@ -1,0 +1,232 @@
+"""Collapsed Gibbs sampling: the discrete latents one at a time, everything else integrated out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.align import match_components
+from custom_inference.core.diagnostics import effective_size, r_hat
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local
+from custom_inference.core.method import Call, Method
+from custom_inference.core.settings import require_whole
+from custom_inference.gibbs.chains import Plan, Record, collect, relabel, run_chains
+from custom_inference.gibbs.protocol import Params, Sampler, sampler_of
+from ppl_models import Data, MethodError, Model
+
+#: Draws of a site are kept where all of them together have at most so many entries; likewise those of the locals.
+_ENTRIES = 2**23
+#: Chains found the same components where every pair of matched ones is as similar as this (cosine).
+_SAME = 0.95
+#: Of every component, so many of its strongest features are watched for convergence.
+_WATCHED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollapsedGibbs(Method):
+    """Collapsed Gibbs sampling (002, section 27.3.4; Griffiths & Steyvers, PNAS 2004), several chains in threads.
+
+    num_samples: draws kept of each chain, ``thin`` sweeps apart, after ``warmup`` sweeps.
+    chains: independent chains. The one with the largest mean log p(x, q) is reported, together with those that found
+        the same components: different modes are never averaged, and ``status`` says how many agreed.
+    learn: estimate the concentrations of the Dirichlet priors (Minka's fixed point) during the warm-up. They are held
+        fixed when draws are collected; ``Fit.model`` has those of the best chain.
+    search: start every chain from values of its own near a good mode, where the model's sampler proposes some (LDA: a
+        short run with more topics than asked for, merged down); otherwise, and with False, from the prior.
+    align: reorder the components of each draw to match the mean of those before it.
+    indicators: keep the discrete latents of every draw too, as ``Fit.draws["indicator"]``.
+    threads: chains that run at once; by default as many as torch uses. The result does not depend on it.
+
+    ``Fit.params`` are posterior means: over the draws, of the means given the discrete latents (Rao-Blackwell). Under
+    exchangeable priors the exact posterior mean is the same for all components, as every labelling is equally probable.
+    What is reported is the mean within one labelling, which chains on more than toy data do not leave; it describes one
+    mode of the posterior. Where labels switch often, only what does not depend on them (predictions, which tokens share
+    a topic) has a meaning. With ``align=False`` nothing is reordered, which is exact where unequal priors tell the
+    components apart and the chain is long enough to visit every mode.
+
+    ``Fit.draws`` are draws of the globals from their posterior (and of the locals, where small enough).
+    """
+
+    num_samples: int = 50
+    warmup: int = 50
+    thin: int = 2
+    chains: int = 4
+    learn: bool = False
+    search: bool = True
+    align: bool = True
+    indicators: bool = False
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        lowest = {"num_samples": 1, "warmup": 0, "thin": 1, "chains": 1, "threads": 1}
+        for name, least in lowest.items():
+            value = getattr(self, name)
+            if value is not None:
+                require_whole(name, value, least)
+
+    @property
+    def name(self) -> str:
+        return "CollapsedGibbs"
+
+    def has_global_posterior(self, model: Model) -> bool:
+        del model
+        return True
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        """Ctrl-C returns what the chains have until then. ``init`` gives the globals that the first discrete latents
+        are drawn at, in all chains. The sampler runs on the CPU, whatever ``device`` holds the result.
+        """
+        checked = data if model.is_graph else model.as_read(data)  # graphs are never made dense
+        sampler, start, seed = sampler_of(model), call.start(model), call.seed
+        here = checked.to(device="cpu")
+        sampler.check(model, here)
+        if self.learn and not sampler.learns:
+            raise MethodError(f"the sampler of {type(model).__name__} learns no concentrations; use learn=False")
+        seeds = np.random.SeedSequence([seed % 2**64]).generate_state(self.chains, np.uint64).tolist()
+        start = None if start is None else {site: value.cpu() for site, value in start.items()}
+        chains = [sampler.chain(model, here, one, self._start(sampler, model, here, one, start)) for one in seeds]
+        plan = self._plan(model, len(checked))
+        threads = min(self.threads or torch.get_num_threads(), self.chains)
+        records, interrupted = run_chains(
+            chains, model, sampler, plan, threads=threads, label=self.name, progress=call.progress
+        )
+        fit = self._result(model, here, sampler, plan, records, interrupted).to(checked.x.device)
+        fit.seed = seed
+        return fit
+
+    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
+        """The locals at given globals, without a bound: of LDA by Gibbs sampling of the tokens' topics."""
+        params = {site: value.cpu() for site, value in params.items()}
+        local = sampler_of(model).local_posterior(model, params, data.to(device="cpu"), seed=seed)
+        return local.to(data.x.device)
+
+    def _start(self, sampler: Sampler, model: Model, data: Data, seed: int, given: Params | None) -> Params | None:
+        return sampler.propose(model, data, seed) if given is None and self.search else given
+
+    def _plan(self, model: Model, rows: int) -> Plan:
+        total = self.chains * self.num_samples
+        sizes = {site: int(np.prod(shape)) for site, shape in model.shapes.items()}
+        sizes[model.local_site] = rows * int(np.prod(model.local_shape))
+        keep = tuple(site for site, size in sizes.items() if size * total <= _ENTRIES)
+        if not set(model.global_sites) <= set(keep):
+            keep = ()
+        return Plan(
+            warmup=self.warmup,
+            num_samples=self.num_samples,
+            thin=self.thin,
+            learn_every=5 if self.learn else 0,
+            keep=keep,
+            local_every=max(1, -(-sizes[model.local_site] * total // _ENTRIES)),
+            indicators=self.indicators,
+            align=self.align,
+        )
+
+    def _result(
+        self, model: Model, data: Data, sampler: Sampler, plan: Plan, records: list[Record], interrupted: bool
+    ) -> Fit:
+        begun = [record for record in records if record.sweeps]
+        if not begun:
+            raise KeyboardInterrupt
+        if not any(record.count for record in begun):
+            for record in begun:  # cut short in the warm-up: the present states stand for draws
+                collect(record, model, sampler, plan)
+        usable = [record for record in begun if record.count]
+        usable.sort(key=lambda record: -float(np.mean(record.lp)))  # stable: equal chains stay in order
+        best = usable[0]
+        if plan.align:
+            for record in usable[1:]:
+                relabel(record, model, sampler, match_components(best.profile, record.profile))
+        agreeing = [record for record in usable if self._agrees(best, record)]
+        diagnostics = _diagnostics(model, agreeing)
+        params = _averaged(agreeing)
+        local = sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals]))
+        like = data.x
+        return Fit(
+            model=best.chain.fitted_model(model) if self.learn else model,
+            params={site: params[site].to(like) for site in model.global_sites},
+            elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
+            bound_name="log p(x, q), all else integrated out",
+            status=self._status(records, usable, agreeing, interrupted, diagnostics),
+            method=self.name,
+            data=data,
+            seed=0,
+            local=local,
+            draws=_stacked(agreeing, like),
+            sample_stats={"lp": torch.tensor([r.lp[: _shortest(agreeing)] for r in agreeing], dtype=torch.float64)},
+            details=diagnostics | {
+                "chains": len(records),
+                "agreeing": len(agreeing),
+                "draws": [record.count for record in records],
+                "mean_lp": [round(float(np.mean(r.lp)), 3) if r.lp else None for r in records],
+            },
+        )
+
+    def _agrees(self, best: Record, other: Record) -> bool:
+        if not self.align:
+            return True  # nothing was matched: all chains are draws from one posterior
+        return bool((torch.cosine_similarity(best.profile, other.profile, dim=-1) > _SAME).all())
+
+    def _status(
+        self, records: list[Record], usable: list[Record], agreeing: list[Record], interrupted: bool, found: dict
+    ) -> str:
+        drawn = f"{len(agreeing)} chains of {_shortest(agreeing)} draws, {self.thin} sweeps apart"
+        parts = [f"{drawn}, after {self.warmup} of warm-up"]
+        if interrupted:
+            parts = [f"interrupted after {sum(r.sweeps for r in records)} sweeps in all; {drawn}"]
+        if self.align:
+            parts.append(f"{len(agreeing)} of {len(usable)} chains found these components")
+        if found["lp_r_hat"] is None:
+            parts.append("no R-hat: too few draws, or all alike")
+        else:
+            parts.append(f"log p(x, q): R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
+        return "; ".join(parts)
+
+
+def _shortest(records: list[Record]) -> int:
+    return min(record.count for record in records)
+
+
+def _averaged(records: list[Record]) -> Params:
+    """The means of all draws."""
+    total = sum(record.count for record in records)
+    sites = records[0].mean
+    return {site: sum((r.mean[site] * (r.count / total) for r in records), torch.zeros(())) for site in sites}
+
+
+def _stacked(records: list[Record], like: Tensor) -> dict[str, Tensor] | None:
+    """site -> (chain, draw, ...), cut to the shortest chain; None where nothing was kept."""
+    length = _shortest(records)
+    stacked = {site: torch.stack([torch.stack(r.draws[site][:length]) for r in records]) for site in records[0].draws}
+    # Blocks of nodes are whole numbers, and stay so.
+    draws = {site: v.to(like) if v.is_floating_point() else v.to(like.device) for site, v in stacked.items()}
+    if records[0].indicators:
+        draws["indicator"] = torch.stack([torch.stack(r.indicators[:length]) for r in records])
+    return draws or None
+
+
+def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
+    """R-hat and effective sample size of log p(x, q), and the worst of the components' strongest features."""
+    length = _shortest(records)
+    if length < 4:
+        return {"lp_r_hat": None, "lp_ess": None}
+    lp = np.array([record.lp[:length] for record in records])
+    found: dict[str, Any] = {"lp_r_hat": _number(r_hat(lp)), "lp_ess": _number(effective_size(lp))}
+    site = model.component_site
+    if site not in records[0].draws:
+        return found
+    size = min(_WATCHED, records[0].mean[site].shape[-1])
+    strongest = records[0].mean[site].topk(size, dim=-1).indices
+    watched = np.array([[one.gather(-1, strongest).numpy() for one in r.draws[site][:length]] for r in records])
+    return found | {
+        f"{site}_r_hat": _number(np.max(r_hat(watched))),
+        f"{site}_ess": _number(np.min(effective_size(watched))),
+    }
+
+
+def _number(value: Any) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None

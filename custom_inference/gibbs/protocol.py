@@ -1,0 +1,110 @@
+"""What a model must provide for ``CollapsedGibbs`` to run it, and which models do."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.local_inference import Local, solve_local
+from custom_inference.core.registry import family_of
+from ppl_models import Data, MethodError, Model
+
+Params = dict[str, Tensor]
+
+
+class Chain(abc.ABC):
+    """One chain: indicators q that are sampled one at a time, everything with a conjugate prior integrated out.
+
+    A chain is a function of its seed: it holds a random state of its own and touches no other. It runs in a thread of
+    its own, so ``sweep`` and ``log_joint`` should leave the interpreter free where they take long.
+    """
+
+    @abc.abstractmethod
+    def sweep(self) -> None:
+        """One new value for every indicator. The first gives those a value that have none yet."""
+
+    @abc.abstractmethod
+    def log_joint(self) -> float:
+        """log p(x, q), the globals and the locals' proportions integrated out, with every constant."""
+
+    @abc.abstractmethod
+    def means(self) -> Params:
+        """E[s | q, x] of the global sites, and of the local site where it is continuous, at the present indicators.
+
+        Averaged over draws they estimate posterior means best (Rao-Blackwell)."""
+
+    @abc.abstractmethod
+    def draw(self) -> Params:
+        """A draw from p(. | q, x) of the global sites, and of the local site (N, ...)."""
+
+    @abc.abstractmethod
+    def indicators(self) -> Tensor:
+        """q, whole numbers below the number of components; negative where something has none."""
+
+    @abc.abstractmethod
+    def locals(self) -> Tensor:
+        """What determines p(local_i | q, x) of every row, (N, ...): see :meth:`Sampler.local_of_draws`."""
+
+    def profile(self) -> Tensor | None:
+        """What the components are matched by, (K, ...), from one draw to the next and between chains; None: their
+        values in :meth:`means`."""
+        return None
+
+    def learn(self) -> None:  # noqa: B027 - an empty default is meant
+        """One step up log p(x, q) in the concentrations of the priors; by default they stay."""
+
+    def fitted_model(self, model: Model) -> Model:
+        """The model with the concentrations that were learned."""
+        return model
+
+
+class Sampler(abc.ABC):
+    """Makes the chains of one type of model, and reads the locals off them."""
+
+    #: Whether chains learn concentrations.
+    learns: ClassVar[bool] = False
+
+    def check(self, model: Model, data: Data) -> None:  # noqa: B027 - an empty default is meant
+        """Refuse, before anything runs, priors that cannot be integrated out."""
+
+    @abc.abstractmethod
+    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> Chain:
+        """A chain that has not swept yet; ``start`` holds values of the globals to draw the first indicators from."""
+
+    def propose(self, model: Model, data: Data, seed: int) -> Params | None:
+        """Values of the globals near a good mode to start a chain from; by default none: it starts from the prior."""
+        return None
+
+    @abc.abstractmethod
+    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
+        """The posterior of the training rows' locals from those of the draws (S, N, ...), each already reordered to
+        the labels that are reported; the bound is NaN."""
+
+    def relabelled(self, locals_: Tensor, order: Tensor) -> Tensor:
+        """``Chain.locals`` with components in another order; by default they are the last axis."""
+        return locals_[..., order]
+
+    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
+        """The posterior of the locals at given globals; by default the model's own."""
+        return solve_local(model, params, data, seed=seed)
+
+
+def has_sampler(model: Model) -> bool:
+    """Whether the registry has a collapsed Gibbs sampler for the model."""
+    return family_of(model).sampler is not None
+
+
+def sampler_of(model: Model) -> Sampler:
+    """The sampler of a model. Raises MethodError where there is none."""
+    make = family_of(model).sampler
+    if make is None:
+        raise MethodError(f"{type(model).__name__} has no collapsed Gibbs sampler; use NUTS, or VariationalEM")
+    return make()
+
+
+def no_bound(rows: int, like: Tensor) -> Tensor:
+    """(N,) NaN: draws give no bound."""
+    return torch.full((rows,), torch.nan, dtype=like.dtype, device=like.device)

@@ -1,0 +1,210 @@
+"""Pyro's NUTS over the globals, with the codes summed out."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro.infer import MCMC
+from pyro.infer import NUTS as PyroNUTS
+from pyro.infer.mcmc.util import initialize_model
+from torch import Tensor
+from torch.distributions import biject_to
+
+from custom_inference.core.align import align_draws
+from custom_inference.core.enumeration import plate_nesting
+from custom_inference.core.fit import Fit, completed
+from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.local_inference import Local, solve_local
+from custom_inference.core.method import Call, Method
+from custom_inference.core.progress import Progress
+from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.em.method import EM, VariationalEM
+from ppl_models import Data, MethodError, Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class NUTS(Method):
+    """No-U-turn sampling of the globals given the data, all codes summed out: the gold standard on toy problems.
+
+    Continuous locals (memberships, scores) are sampled with the globals.
+
+    num_samples, warmup: per chain. chains: run one after the other, each from its own jittered start.
+    The starts are the maximum a posteriori of exact EM, so that chains begin in the same labelling; draws are
+    aligned afterwards. Long work: costs one evaluation of the evidence and its gradient per leapfrog step.
+    """
+
+    num_samples: int = 300
+    warmup: int = 200
+    chains: int = 2
+    target_accept: float = 0.8
+    max_tree_depth: int = 8
+    jitter: float = 0.1
+
+    @property
+    def name(self) -> str:
+        return "NUTS"
+
+    def has_global_posterior(self, model: Model) -> bool:
+        del model
+        return True
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        """Ctrl-C returns the draws of the chains that are done; of the first chain those until then."""
+        data, start = model.as_read(data), call.start(model)
+        if start is None or model.has_continuous_locals:
+            start = _mode(model, data, call.seed) | (start or {})
+        with isolated(call.seed), default_dtype(call.dtype):
+            chains, stats, outcome = self._sample(model, data, start, call.progress)
+        draws = {site: torch.stack([c[site] for c in chains]) for site in chains[0]}
+        draws = align_draws(draws, model.dims, site=model.component_site)
+        params = {site: value.mean((0, 1)) for site, value in draws.items()}
+        return Fit(
+            model=model,
+            params=params,
+            elbo=stats["lp"].flatten().double(),
+            bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
+            status=outcome,
+            method=self.name,
+            data=data,
+            seed=call.seed,
+            draws=draws,
+            sample_stats=stats,
+        )
+
+    def _sample(
+        self, model: Model, data: Data, start: dict[str, Tensor], progress: bool
+    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor], str]:
+        from custom_inference.svi.method import off_the_edges
+
+        potential, transforms = log_joint_potential(model, data)
+        inside = off_the_edges(model, start, 1e-3)
+        unconstrained = {site: transforms[site](value.to(data.x)) for site, value in inside.items()}
+        potential, complete = _without_constants(potential, unconstrained)
+        chains, energies, diverging = [], [], 0
+        outcome, drawn = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps", []
+
+        def keep(draws: dict[str, Tensor]) -> None:
+            energy = [-potential(one).detach() for one in _unstacked(draws)]
+            chain = {site: transforms[site].inv(value) for site, value in complete(draws, (len(energy),)).items()}
+            energies.append(torch.stack(energy))
+            chains.append(chain)
+
+        try:
+            for chain in range(self.chains):
+                noisy = {s: v + self.jitter * torch.randn_like(v) for s, v in unconstrained.items() if v.numel()}
+                label, drawn = f"{self.name} chain {chain + 1} of {self.chains}", []
+                draws, bad = self._chain(potential, noisy, label, drawn, progress)
+                keep(draws)
+                diverging += bad
+        except KeyboardInterrupt:
+            if not chains and not drawn:
+                raise
+            outcome = f"interrupted after {len(chains)} of {self.chains} chains"
+            if not chains:
+                keep({site: torch.stack([one[site] for one in drawn]) for site in drawn[0]})
+                outcome = f"interrupted after {len(drawn)} of {self.num_samples} draws of the first chain"
+        done = chains[: len(energies)]
+        return done, {"lp": torch.stack(energies[: len(done)])}, f"{outcome}; {diverging} divergences"
+
+    def _chain(
+        self, potential: Any, start: dict[str, Tensor], label: str, drawn: list[dict[str, Tensor]], progress: bool
+    ) -> tuple[dict[str, Tensor], int]:
+        """The draws and the number of divergences; ``drawn`` collects the draws as they come."""
+
+        def heard(kernel: Any, params: dict[str, Tensor], stage: str, *__: Any) -> None:
+            if stage.startswith("Sample"):
+                drawn.append({site: value.detach().clone() for site, value in params.items()})
+                divergent[:] = kernel.diagnostics()["divergences"]
+            bar.advance()
+
+        divergent: list[int] = []
+
+        kernel = PyroNUTS(
+            potential_fn=potential, target_accept_prob=self.target_accept, max_tree_depth=self.max_tree_depth
+        )
+        with Progress(self.warmup + self.num_samples, label, enabled=progress) as bar, warnings.catch_warnings():
+            # torch deprecates what Pyro's MCMC still calls; nothing here depends on it.
+            warnings.simplefilter("ignore")
+            mcmc = MCMC(
+                kernel,
+                num_samples=self.num_samples,
+                warmup_steps=self.warmup,
+                initial_params=start,
+                disable_progbar=True,
+                hook_fn=heard,
+            )
+            mcmc.run()
+        return mcmc.get_samples(), len(divergent)
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """Given the globals the codes are summed out: the exact posterior."""
+        return solve_local(model, params, data, bound="exact", seed=seed)
+
+
+def _unstacked(draws: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """One mapping a draw."""
+    count = len(next(iter(draws.values())))
+    return [{site: value[i] for site, value in draws.items()} for i in range(count)]
+
+
+def _without_constants(potential: Any, unconstrained: dict[str, Tensor]) -> tuple[Any, Any]:
+    """The potential of the sites that vary, and what puts the others beside values of these.
+
+    A simplex of one entry, as the proportions of a mixture of one component, has no unconstrained coordinate: there
+    is nothing to sample, and Pyro's MCMC takes no empty tensors.
+    """
+    empty = {site: value for site, value in unconstrained.items() if not value.numel()}
+
+    def complete(free: dict[str, Tensor], batch: tuple[int, ...] = ()) -> dict[str, Tensor]:
+        return {
+            site: empty[site].expand(*batch, *empty[site].shape) if site in empty else free[site]
+            for site in unconstrained
+        }
+
+    return lambda free: potential(complete(free)), complete
+
+
+def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
+    """-log p(globals, x) of unconstrained globals with the codes summed out, and the transforms to them.
+
+    With closed-form steps the evidence is theirs; otherwise Pyro enumerates the program. Continuous locals are not
+    summed out: they are arguments beside the globals.
+    """
+    if model.has_continuous_locals:
+        return initialize_model(model, (data.x,), {"mask": data.mask})[1:3]
+    transforms = {s: biject_to(model.prior(s, like=data.x).support).inv for s in model.global_sites}
+    if "exact" not in engines_of(model):
+        middle = {s: t.inv(torch.zeros(t.forward_shape(model.shapes[s])).to(data.x)) for s, t in transforms.items()}
+        depth = plate_nesting(model, middle, data)
+        return initialize_model(model, (data.x,), {"mask": data.mask}, max_plate_nesting=depth)[1:3]
+    steps = engine_for(model, "exact")
+    rows = steps.rows(data)
+
+    def potential(unconstrained: dict[str, Tensor]) -> Tensor:
+        params = {site: transforms[site].inv(value) for site, value in unconstrained.items()}
+        volume = torch.stack(
+            [transforms[s].inv.log_abs_det_jacobian(v, params[s]).sum() for s, v in unconstrained.items()]
+        ).sum()
+        evidence = steps.log_evidence(params, rows).sum()
+        return -(evidence + model.log_prior(params) + volume)
+
+    return potential, transforms
+
+
+def _mode(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
+    """Maximum a posteriori: by exact EM where codes are summed out, of continuous locals too by "map" steps.
+
+    By AutoDelta where the model or its priors have no closed-form steps.
+    """
+    method = VariationalEM(guide="map") if model.has_continuous_locals else EM()
+    try:
+        found = completed(method.fit(model, data, seed=seed, progress=False)).params
+    except MethodError:
+        from custom_inference.svi.method import SVI
+
+        found = completed(SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False)).params
+    sites = (*model.global_sites, *([model.local_site] if model.has_continuous_locals else []))
+    return {site: found[site] for site in sites}

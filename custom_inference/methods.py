@@ -1,0 +1,174 @@
+"""Methods by name, the default of each model, and ``fit(model, x)``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local
+from custom_inference.core.registry import family_of
+from custom_inference.em.method import EM, VariationalEM
+from custom_inference.exact.method import Exact
+from custom_inference.gibbs import CollapsedGibbs
+from custom_inference.mcmc.nuts import NUTS
+from custom_inference.svi.method import SVI
+from ppl_models import MODELS, Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
+from ppl_models.core.model import require_model
+
+#: Name -> what makes a method that serves any model with the latents that it is for.
+_GENERIC: dict[str, Callable[..., Any]] = {
+    "svi": partial(SVI, guide="mean_field"),
+    "amortized": partial(SVI, guide="amortized"),
+    "svi_delta": partial(SVI, guide="delta"),
+    "svi_normal": partial(SVI, guide="normal"),
+    "nuts": NUTS,
+}
+
+
+def default_method(model: Model, data: Data | None) -> Any:
+    """The best-known method for a model and a size: what its record in the registry says.
+
+    Models without a record have AutoDelta with the codes summed out.
+    """
+    rule = family_of(model).default
+    if rule is None:
+        return SVI(guide="delta")
+    name = rule if isinstance(rule, str) else rule(model, data)
+    return EM() if name == "exact" else VariationalEM(guide=name)
+
+
+def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments: Any) -> Fit:
+    """Fit a model with the default, best-known method for it and for the size at hand.
+
+    method: a method object, or one of the names that :func:`custom_inference.methods_for` gives for the model.
+    arguments: those of every method's ``fit`` (mask, seed, device, dtype, init, progress, and what the model observes
+        beside x), and fields of the method.
+    Missing entries: NaN, or ``mask`` (True = observed).
+    """
+    require_model(model)
+    chosen = default_method(model, None) if method is None else named_method(method, model=model)
+    names = _settings_of(chosen)
+    settings = {name: value for name, value in arguments.items() if name in names}
+    call = {name: value for name, value in arguments.items() if name not in names}
+    wrong = [name for name in call if name not in _ARGUMENTS and name not in model.other_sites]
+    if wrong:
+        valid = (*names, *_ARGUMENTS, *model.other_sites)
+        raise MethodError(unknown_name(f"setting of {type(chosen).__name__}", wrong[0], valid))
+    return with_settings(chosen, settings).fit(model, x, seed=seed, **call)
+
+
+#: What every method's ``fit`` takes beside the model and the data.
+_ARGUMENTS = ("mask", "device", "dtype", "init", "progress")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Default:
+    """Whatever :func:`fit` takes for the model and the size at hand, as a method object.
+
+    settings: fields of the method that it turns out to be.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return "default"
+
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        return default_method(model, None).has_global_posterior(model)
+
+    def _chosen(self, model: Model, data: Data | None) -> Any:
+        return with_settings(default_method(model, data), self.settings)
+
+    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
+        """Fit with the method that the default is here; arguments as those of every method."""
+        require_model(model)
+        return self._chosen(model, None).fit(model, data, **arguments)
+
+    def local_posterior(self, model: Model, params: dict[str, Any], data: Data, *, seed: int = 0) -> Local:
+        """The local posterior of that method at given globals."""
+        return self._chosen(model, data).local_posterior(model, params, data, seed=seed)
+
+
+def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
+    """Name -> what makes the method, of the methods that apply to a model."""
+    family = family_of(model)
+    found: dict[str, Callable[..., Any]] = {"default": Default}
+    if not model.has_continuous_locals or "exact" in family.engines:
+        found["exact"] = Exact
+    found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
+    found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}
+    found |= {name: make for name, make in _GENERIC.items() if _applies(name, model)}
+    if family.sampler is not None:
+        found["gibbs"] = CollapsedGibbs
+    return {**found, **family.methods}
+
+
+def _by_engine(name: str) -> Callable[..., Any]:
+    return EM if name == "exact" else partial(VariationalEM, guide=name)
+
+
+def _applies(name: str, model: Model) -> bool:
+    """Local guides are for binary codes, continuous latents and nodes of graphs; an encoder reads rows."""
+    if name == "amortized" and model.is_graph:
+        return False
+    return name not in ("svi", "amortized") or (
+        model.code_bits is not None or model.has_continuous_locals or model.is_graph
+    )
+
+
+def methods_for(model: Model) -> list[str]:
+    """The names of the methods that apply to a model: it has the closed-form engines, or the latents, that they need.
+
+    They are what ``fit(model, x, method=...)`` and the command line take. Raises ModelError for what is no model.
+    """
+    require_model(model)
+    return list(methods_of(model))
+
+
+@functools.cache
+def every_method() -> dict[str, Callable[..., Any]]:
+    """Name -> what makes the method, of all methods that apply to some model of the suite."""
+    return {name: make for kind in MODELS.values() for name, make in methods_of(kind.example().model).items()}
+
+
+def named_method(method: Any, *, model: Model | None = None, **settings: Any) -> Any:
+    """A method object from its name, or the object given, with some of its settings exchanged.
+
+    model: the model that the method is for; by default any of the suite's.
+
+    Raises
+    ------
+    MethodError: an unknown name, something that is not a method, or a setting that the method does not have;
+        the valid ones are listed.
+    """
+    if not isinstance(method, str):
+        if isinstance(method, type) or not hasattr(method, "fit"):
+            raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
+        return with_settings(method, settings) if settings else method
+    known = every_method() if model is None else methods_of(model)
+    if method not in known:
+        kind = "method" if model is None else f"method of {type(model).__name__}"
+        raise MethodError(unknown_name(kind, method, known))
+    if method == "default":
+        return Default(settings=settings)
+    return with_settings(known[method](), settings)
+
+
+def _settings_of(method: Any) -> list[str]:
+    return [f.name for f in fields(method)] if is_dataclass(method) and not isinstance(method, type) else []
+
+
+def with_settings(method: Any, settings: dict[str, Any]) -> Any:
+    """The method with some of its settings exchanged. Raises MethodError for one that it does not have."""
+    valid = _settings_of(method)
+    for name in settings:
+        if name not in valid:
+            raise MethodError(unknown_name(f"setting of {type(method).__name__}", name, valid))
+    return replace(method, **settings) if settings else method  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,305 @@
+"""Pyro's stochastic variational inference, for any model and any guide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyro
+import torch
+from pyro.infer import SVI as PyroSVI
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
+from pyro.optim import ClippedAdam, PyroOptim
+from torch import Tensor
+from torch.distributions import constraints
+
+from custom_inference.core.align import align_draws
+from custom_inference.core.engine import POINT
+from custom_inference.core.fit import Fit
+from custom_inference.core.guide import Guide
+from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.local_inference import Local, bound_of, solve_local
+from custom_inference.core.method import Call, Method
+from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.progress import Progress
+from custom_inference.core.registry import engines_of, family_of
+from custom_inference.svi.guides.amortized import Amortized
+from custom_inference.svi.guides.dirichlet import ClosedFormELBO
+from custom_inference.svi.guides.globals import GLOBAL_GUIDES, DirichletGlobals, global_guide, global_kind, with_modes
+from custom_inference.svi.guides.graphs import LabellingBound, LabellingGuide
+from custom_inference.svi.guides.mean_field import MeanField
+from custom_inference.svi.guides.protocol import ENUMERATE_UP_TO, LocalGuide
+from custom_inference.svi.initialisation import off_the_edges
+from custom_inference.svi.minibatches import SviData
+from custom_inference.svi.point_estimates import point_locals
+from custom_inference.svi.row_adam import RowAdam
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
+from ppl_models.core.priors import support_of
+
+#: Guides of the globals alone: the codes are summed out by enumeration.
+_GLOBAL_GUIDES = ("delta", "normal")
+#: Guides of the locals that serve many models; families have more of their own.
+_LOCAL_GUIDES: dict[str, Callable[[], Guide]] = {"mean_field": MeanField, "amortized": Amortized}
+#: Learning rates of logarithms of concentrations, which move over many orders of magnitude, relative to the others':
+#: those of the globals, and those of documents, each of which few minibatches see.
+_RATES = {"_concentration": 4.0, "local_parameters": 8.0}
+#: Steps by which several starts of the locals at given globals are judged.
+_BRIEF_STEPS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class SVI(Method):
+    """Generic SVI.
+
+    guide: "mean_field", "amortized", "factorized", or a guide with settings (locals by that family), or
+        "delta" / "normal" (globals by AutoDelta / AutoNormal with the codes summed out exactly), or any Pyro
+        guide: a callable with the model's arguments.
+    globals_: how the globals are treated beside a local guide: "delta" (ML/MAP), "normal" (AutoNormal), "dirichlet"
+        (Dirichlets of simplices, points for other sites; ``Fit.global_posterior``), or "auto": "dirichlet" where a
+        Dirichlet prior is unbounded at the edge (a concentration below 1), so that it has no maximum a posteriori, else
+        "delta". Points under such priors are the maximum in the softmax basis (of Beta and Gamma: logit, logarithm).
+    steps, learning_rate: ClippedAdam, the rate decaying to a tenth over the steps; logarithms of concentrations move
+        at four times the rate, those of single documents, each of which few steps see, at eight times.
+    batch_size: rows per step (subsampled in the model's plate); None for all; "auto" for all, or for so many that a
+        step sums over at most 2^20 (code, row, feature) triples where all rows would take more than 2^22, and that the
+        words of a minibatch of documents cost about as much as a draw of all topics.
+    num_particles: samples per ELBO gradient where it is not exact.
+    loss: a Pyro ELBO; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can be
+        summed, ClosedFormELBO (divergences from the priors in closed form) for documents and Dirichlets, else
+        TraceGraph_ELBO.
+    """
+
+    guide: str | Guide | Callable[..., Any] = "mean_field"
+    globals_: str = "auto"
+    steps: int = 1500
+    learning_rate: float = 0.05
+    batch_size: int | str | None = "auto"
+    num_particles: int = 1
+    loss: Any = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.learning_rate <= 0 or self.num_particles < 1:
+            raise MethodError("steps and num_particles must be at least 1 and learning_rate positive")
+        if not (self.batch_size in (None, "auto") or (isinstance(self.batch_size, int) and self.batch_size >= 1)):
+            raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number from 1, None or "auto"')
+        if self.globals_ not in GLOBAL_GUIDES:
+            raise MethodError(unknown_name("treatment of the globals", self.globals_, GLOBAL_GUIDES))
+
+    @property
+    def name(self) -> str:
+        if isinstance(self.guide, str):
+            return f"SVI({self.guide})"
+        return f"SVI({self.guide.name if isinstance(self.guide, Guide) else 'custom'})"
+
+    @property
+    def sums_codes(self) -> bool:
+        return isinstance(self.guide, str) and self.guide in _GLOBAL_GUIDES
+
+    @property
+    def bound_name(self) -> str:
+        """What the objective bounds, for models whose locals can be summed out; see also ``_bound_name``."""
+        if self.sums_codes:
+            return "exact" if self.guide == "delta" else "elbo (codes summed out)"
+        if isinstance(self.guide, str | Guide):
+            return self._family if self.globals_ in ("auto", "delta") else f"elbo ({self._family})"
+        return "elbo"
+
+    @property
+    def _family(self) -> str:
+        """The name of the guide of the locals."""
+        return self.guide.name if isinstance(self.guide, Guide) else str(self.guide)
+
+    def _local_guide(self, model: Model) -> Guide:
+        """The guide of the locals. Raises MethodError for a name that no guide of this model has."""
+        if isinstance(self.guide, Guide):
+            return self.guide
+        known = {**_LOCAL_GUIDES, **family_of(model).guides}
+        if self.guide not in known:
+            valid = (*_GLOBAL_GUIDES, *known)
+            raise MethodError(unknown_name(f"guide of {type(model).__name__}", str(self.guide), valid))
+        return known[str(self.guide)]()
+
+    def enumerates(self, model: Model) -> bool:
+        """Whether a step sums over the codes of its rows, or samples them."""
+        return self.sums_codes or not isinstance(self.guide, str | Guide) or self._local_guide(model).enumerates
+
+    def check(self, model: Model) -> None:
+        """Refuses names of guides that the model does not have."""
+        if isinstance(self.guide, str) and not self.sums_codes:
+            self._local_guide(model)
+
+    def _bound_name(self, model: Model) -> str:
+        if self.sums_codes and model.has_continuous_locals:
+            return POINT if self.guide == "delta" else "elbo"
+        if self._kind(model) == "dirichlet":
+            return f"elbo ({self._family}, globals dirichlet)"
+        return self.bound_name
+
+    def _kind(self, model: Model) -> str:
+        """How the globals are treated, by name."""
+        if self.sums_codes:
+            return str(self.guide)
+        return global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
+
+    def has_global_posterior(self, model: Model) -> bool:
+        """Whether fits hold draws, or a posterior, of the globals rather than points."""
+        kind = self._kind(model)
+        simplices = [s for s in model.global_sites if support_of(model.priors[s]) is constraints.simplex]
+        return kind in ("normal", "custom") or (kind == "dirichlet" and set(simplices) == set(model.global_sites))
+
+    # ----- fitting ----------------------------------------------------------------------------------------
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        """Fit globals and guide. ``init`` gives starting values of the globals."""
+        kind = SviData.of(self, model)
+        data = kind.as_read(data)
+        with isolated(call.seed), default_dtype(call.dtype):
+            start = kind.start(data, call.init, call.seed)
+            program = self._program(model)
+            guide = self._guide(program, data, self._kind(model), start)
+            trace, outcome = self._optimise(model, program, guide, data, call.progress)
+            return self._result(model, data, guide, trace, outcome, call.seed)
+
+    def _program(self, model: Model) -> Model:
+        """The model with priors that points have a maximum under."""
+        points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
+        return with_modes(model, points) if self._kind(model) == "delta" else model
+
+    def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
+        if self.sums_codes:
+            return global_guide(model, str(self.guide), start, data, locals_=True).to(data.x.device)
+        if isinstance(self.guide, str | Guide):
+            return self._local_guide(model).bind(model, data, globals_=globals_, init=start).to(data.x.device)
+        return self.guide
+
+    def _loss(self, guide: Any, enumerates: bool) -> Any:
+        if self.loss is not None:
+            return self.loss
+        if isinstance(guide, LocalGuide):
+            if guide.own_loss is not None:
+                return guide.own_loss()
+            if isinstance(guide, LabellingGuide):
+                return LabellingBound(num_particles=self.num_particles)
+            if enumerates:  # sites that the program marks for it
+                return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
+            if guide.analytic:
+                return ClosedFormELBO(num_particles=self.num_particles)
+            if guide.model_spec.has_continuous_locals:
+                return Trace_ELBO(num_particles=self.num_particles)
+            if guide.num_bits > ENUMERATE_UP_TO:
+                return TraceGraph_ELBO(num_particles=self.num_particles)
+            guide.sum_codes = True
+            return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
+        if enumerates:
+            return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
+        return Trace_ELBO(num_particles=self.num_particles)
+
+    def _optimise(
+        self, model: Model, program: Any, guide: Any, data: Data, progress: bool
+    ) -> tuple[list[float], str]:
+        """Minimise the loss of a guide of the model's program; returns the objective's trace and how it ended."""
+        codes = self.sums_codes and not model.has_continuous_locals
+        enumerates = codes or model.summed_out is not model
+        loss = self._loss(guide, enumerates)
+        batches = SviData.of(self, model).batches(program, data)
+        program = config_enumerate(batches.program, default="parallel") if codes else batches.program
+        inference = PyroSVI(program, guide, self._optimizer(guide, batches.size), loss)
+        trace: list[float] = []
+        outcome = f"ran {self.steps} steps"
+        try:
+            with Progress(self.steps, self.name, enabled=progress) as bar:
+                for _ in range(self.steps):
+                    value: Any = inference.step(data.x, mask=batches.mask, batch_size=batches.size)
+                    trace.append(-float(value))
+                    bar.advance(trace[-1] / len(data))
+        except KeyboardInterrupt:
+            if not trace:
+                raise
+            outcome = f"interrupted after {len(trace)} steps; this is the state at that point"
+        if not torch.isfinite(torch.tensor(trace[-1])):
+            raise MethodError(f"{self.name}: the ELBO became {trace[-1]} at step {len(trace)}; lower the learning rate")
+        tail = max(1, len(trace) // 20)
+        if len(trace) >= 3 * tail:
+            recent, earlier = (sum(part) / len(part) for part in (trace[-tail:], trace[-2 * tail : -tail]))
+            outcome += f" (mean ELBO over the last twentieth changed by {(recent - earlier) / len(data):.2g} a row)"
+        return trace, outcome
+
+    def _optimizer(self, guide: Any, batch_size: int | None) -> PyroOptim:
+        decay = 0.1 ** (1 / self.steps)
+        if not (isinstance(guide, LocalGuide) and guide.analytic):
+            return ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
+        guide.sparse_gradient = batch_size is not None
+
+        def rate(name: str) -> float:
+            factor = next((value for ending, value in _RATES.items() if name.endswith(ending)), 1.0)
+            return self.learning_rate * factor
+
+        return RowAdam(rate, decay=decay)
+
+    def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
+        params, draws = self._globals(model, guide, data)
+        inner = guide.globals_guide if isinstance(guide, LocalGuide) else None
+        posteriors: dict[str, Any] = dict(inner.posterior()) if isinstance(inner, DirichletGlobals) else {}
+        local = None
+        if isinstance(guide, LocalGuide):
+            posterior = guide.posterior(data, params)
+            local = Local(posterior, bound_of(model, params, data, posterior))
+        elif model.local_site in params:
+            point = PointPosterior(params[model.local_site])
+            local = Local(point, bound_of(model, params, data, point))
+        return Fit(
+            model=model,
+            params=params,
+            elbo=torch.tensor(trace, dtype=torch.float64),
+            bound_name=self._bound_name(model),
+            status=outcome,
+            method=self.name,
+            data=data,
+            seed=seed,
+            local=local,
+            global_posterior=posteriors,
+            draws=draws,
+            guide=guide,
+        )
+
+    def _globals(
+        self, model: Model, guide: Any, data: Data
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+        """Point estimates from AutoDelta; draws (1 chain) and their mean from anything else."""
+        inner: Any = guide.globals_guide if isinstance(guide, LocalGuide) else guide
+        with torch.no_grad():
+            if self._kind(model) in ("delta", "dirichlet"):
+                return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
+            samples = [inner(data.x, mask=data.mask) for _ in range(500)]
+        sites = [site for site in model.dims if site in samples[0]]
+        draws = {site: torch.stack([s[site] for s in samples])[None].detach() for site in sites}
+        draws = align_draws(draws, model.dims, site=model.component_site)
+        return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
+
+    # ----- locals at given globals ------------------------------------------------------------------------
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """The guide's posterior over the locals at fixed globals (what ``compare`` compares)."""
+        if self.sums_codes:
+            points = model.has_continuous_locals and self.guide == "delta"
+            if points and POINT not in engines_of(model):
+                settings: Any = {"steps": self.steps, "learning_rate": self.learning_rate}
+                return point_locals(model, params, data, seed=seed, **settings)
+            return solve_local(model, params, data, bound=POINT if points else "exact", seed=seed)
+        if not isinstance(self.guide, str | Guide):
+            raise MethodError("a custom Pyro guide has no posterior at given globals")
+        params = off_the_edges(model, params, 1e-12)
+        with isolated(seed), default_dtype(data.x.dtype):
+            program = pyro.condition(model, data=params)
+            brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
+            guide = SviData.of(self, model).guide_at(
+                params,
+                data,
+                make=lambda given: self._guide(model, data, given, None),
+                judge=lambda one: brief._optimise(model, program, one, data, False)[0],
+            )
+            self._optimise(model, program, guide, data, False)
+            posterior = guide.posterior(data, params)
+        return Local(posterior, bound_of(model, params, data, posterior))

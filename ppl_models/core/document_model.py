@@ -1,0 +1,203 @@
+"""What the models of documents share: sizes, the door for counts, and the statement of the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import ModelError
+from ppl_models.core.model import Model
+from ppl_models.core.priors import require_simplex
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.device import device_of
+from ppl_models.data.documents.counts import as_documents, check_documents
+from ppl_models.data.matrix import Data
+from ppl_models.distributions.tokens import Tokens
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DocumentModel(Model):
+    """A model of word counts x (N, V) with K topics.
+
+    document_length: tokens of a document that the program generates. The length of observed documents is given, not
+        modelled; this has no influence on inference.
+
+    Raises
+    ------
+    ModelError: a size below 1; a prior of ``topic`` that is not over the simplex of V words.
+    """
+
+    num_topics: int
+    vocabulary_size: int
+    document_length: int = 100
+
+    component_site: ClassVar[str] = "topic"
+    row_axis: ClassVar[str] = "document"
+    feature_axis: ClassVar[str] = "word"
+    component_meaning: ClassVar[str] = "P(word | topic)"
+    #: Sparse counts stay sparse in every method.
+    reads_sparse: ClassVar[bool] = True
+    #: Whether p(n) is that of the counts (002, eq. 27.11) or of the tokens in their order (27.13).
+    coefficient: ClassVar[bool] = False
+    #: The site whose Dirichlet prior ``with_concentration(alpha=...)`` sets.
+    proportion_site: ClassVar[str] = "topic_proportion"
+
+    def __post_init__(self) -> None:
+        for name in ("num_topics", "vocabulary_size", "document_length"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        super().__post_init__()
+        require_simplex(self, "topic")
+
+    @property
+    def data_kind(self) -> str:
+        return "documents"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"topic": (self.num_topics, self.vocabulary_size)}
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """(K,)."""
+        return (self.num_topics,)
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "topic": ("component", "word"),
+            self.local_site: ("document", "component"),
+            "x": ("document", "word"),
+        }
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model whose vocabulary is the data's."""
+        return cls(num_topics=num_components, vocabulary_size=data.num_features, **settings)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """Word counts; sparse ones stay sparse. Raises DataError for anything that is no count."""
+        return as_documents(data, mask=mask, vocabulary_size=self.vocabulary_size, dtype=dtype, device=device)
+
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """As :meth:`prepare`, in the vocabulary of the documents ``like``; unknown words are left out, and said."""
+        return as_documents(
+            data,
+            mask=mask,
+            vocabulary=like.coords.get("feature"),
+            vocabulary_size=self.vocabulary_size,
+            dtype=dtype,
+            device=device,
+        )
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses a corpus without any token; warns of empty documents and of words that never occur."""
+        check_documents(data, site=self.observed_site)
+
+    def given(self, data: Data) -> dict[str, Any]:
+        """The documents' lengths: copies of them have as many tokens."""
+        x = data.x if data.mask is None else data.x * data.mask
+        return {"num_tokens": _sparse.row_sums(x).long()}
+
+    def observe_tokens(
+        self,
+        proportion: Tensor,
+        topic: Tensor,
+        x: Tensor | None,
+        mask: Tensor | None,
+        index: Tensor | None,
+        num_tokens: Any,
+    ) -> Tensor:
+        """The statement of x, inside the plate of documents; masked entries are left out of their documents."""
+        rows = x if x is None or index is None else _sparse.select_rows(x, index)
+        if rows is not None and mask is not None:
+            rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
+        if rows is not None:
+            num_tokens = _sparse.row_sums(rows)
+        elif num_tokens is None:
+            num_tokens = self.document_length
+        tokens: Any = Tokens(proportion, topic, num_tokens, coefficient=self.coefficient)
+        return pyro.sample(self.observed_site, tokens, obs=rows)
+
+    def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
+        """The same model with Dirichlet priors of these concentrations, numbers or vectors.
+
+        alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number.
+
+        Raises ModelError for values that are not positive and finite, or vectors of another length.
+        """
+        sizes = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
+        given = {site: (value, size) for site, (value, size) in sizes.items() if value is not None}
+        return self.with_priors(**{site: _dirichlet(site, value, size) for site, (value, size) in given.items()})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TopicAdmixture(DocumentModel):
+    """Documents whose every token has a topic of its own, drawn from the document's proportions."""
+
+    local_site: ClassVar[str] = "topic_proportion"
+    local_meaning: ClassVar[str] = "topic proportion"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_simplex(self, "topic_proportion")
+
+    def default_priors(self) -> dict[str, Any]:
+        return {
+            "topic": dist.Dirichlet(torch.ones(self.vocabulary_size)),
+            "topic_proportion": dist.Dirichlet(torch.ones(self.num_topics)),
+        }
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, V) counts, dense or CSR, or ``None`` to generate ``num_rows`` documents.
+
+        num_tokens: tokens of each generated document; ``document_length`` by default.
+        ``mask`` (N, V): True where observed; the tokens of masked entries are left out, whatever ``x`` holds there.
+        """
+        topic = self.sample_globals(like=x)["topic"]
+        total = num_rows if x is None else x.shape[0]
+        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
+            proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
+            chosen = None if batch_size is None else index
+            return self.observe_tokens(proportion, topic, x, mask, chosen, num_tokens)
+
+    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The mean topic proportions (K,) where ``params`` holds them, else the prior's."""
+        if "topic_proportion" in params:
+            return params["topic_proportion"].mean(0)
+        return self.prior("topic_proportion", like=params["topic"]).mean
+
+    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The share of each topic, and the number of words it spreads over (the exponential of its entropy)."""
+        topic = params["topic"]
+        return {"share": self.prominence(params), "words": torch.exp(-torch.xlogy(topic, topic).sum(-1))}
+
+    def num_parameters(self, num_rows: int) -> int:
+        """K (V - 1), and K - 1 for every document whose proportions are estimated as points."""
+        return self.num_topics * (self.vocabulary_size - 1) + (self.num_topics - 1) * num_rows
+
+
+def _dirichlet(site: str, value: Any, size: int) -> Any:
+    concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
+    if concentration.ndim > 1 or (concentration.ndim == 1 and len(concentration) != size):
+        found = tuple(concentration.shape)
+        raise ModelError(f"concentration of '{site}' of shape {found}, expected one number or {size} of them")
+    if not bool(((concentration > 0) & torch.isfinite(concentration)).all()):
+        worst = float(concentration.min())
+        raise ModelError(f"concentration of '{site}' is {worst:g}, expected positive finite numbers")
+    return dist.Dirichlet(concentration.expand(size).clone())

@@ -1,0 +1,214 @@
+"""What the models of graphs share: nodes with latent blocks, and dyads that are independent given them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import pyro
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.model import Model
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.device import device_of
+from ppl_models.data.graphs.data import GraphData, as_graph, check_graph_for_fitting
+from ppl_models.data.matrix import Data
+from ppl_models.distributions.labellings import Symmetric
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GraphModel(Model):
+    """A model of a graph of N nodes, observed as its adjacency matrix x (N, N).
+
+    directed: every ordered pair (i, j) is a dyad; otherwise every i < j, x is symmetric, and so is every site over
+        pairs of blocks (its prior is then that of the entries a <= b, mirrored).
+    self_loops: whether (i, i) is a dyad too.
+
+    A graph is one observation: log p(x | globals) does not split over its nodes, and has shape (1,) wherever models of
+    rows have (N,). The program's one point of subsampling is its plate "data" of dyads, numbered as in :meth:`dyads`;
+    its site x is the vector of the dyads. Fits, samples and figures hold x as (N, N).
+
+    Raises
+    ------
+    ModelError: a size below 1; more blocks than nodes.
+    """
+
+    num_blocks: int
+    num_nodes: int
+    directed: bool = True
+    self_loops: bool = False
+
+    row_axis: ClassVar[str] = "node"
+    feature_axis: ClassVar[str] = "to_node"
+    reads_sparse: ClassVar[bool] = True
+    is_graph: ClassVar[bool] = True
+    #: "binary" or "counts": what an entry of x is.
+    edge_kind: ClassVar[str] = "binary"
+    #: Global sites over pairs of blocks, (K, K, ...).
+    pair_sites: ClassVar[tuple[str, ...]] = ("edge_probability",)
+    component_site: ClassVar[str] = "edge_probability"
+
+    def __post_init__(self) -> None:
+        for name in ("num_blocks", "num_nodes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        if self.num_blocks > self.num_nodes:
+            raise ModelError(
+                f"num_blocks = {self.num_blocks} exceeds num_nodes = {self.num_nodes}: a block without nodes cannot be "
+                "learned; expected K <= N"
+            )
+        super().__post_init__()
+
+    @property
+    def data_kind(self) -> str:
+        return ("multi" if self.edge_kind == "counts" else "") + ("digraph" if self.directed else "graph")
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """(K,): what a node's posterior mean is."""
+        return (self.num_blocks,)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model whose nodes are the graph's, directed as it is."""
+        if isinstance(data, GraphData):
+            settings = {"directed": data.directed, **settings}
+        return cls(num_blocks=num_components, num_nodes=len(data), **settings)
+
+    # ----- dyads ------------------------------------------------------------------------------------------
+
+    def num_dyads(self, num_nodes: int | None = None) -> int:
+        """E: pairs of nodes that the model says something of."""
+        size = self.num_nodes if num_nodes is None else num_nodes
+        pairs = size * (size - 1)
+        return (pairs if self.directed else pairs // 2) + (size if self.self_loops else 0)
+
+    def dyads(self, index: Tensor, num_nodes: int | None = None) -> tuple[Tensor, Tensor]:
+        """The nodes (i, j) of dyads by their numbers, 0 to E - 1: row by row; of undirected graphs those right of the
+        diagonal (or on it)."""
+        size = self.num_nodes if num_nodes is None else num_nodes
+        if self.directed:
+            width = size if self.self_loops else size - 1
+            i, j = index // width, index % width
+            return i, j if self.self_loops else j + (j >= i)
+        shift = 0 if self.self_loops else 1
+        width = size - shift  # entries of the first row
+
+        def before(row: Tensor) -> Tensor:
+            return row * width - row * (row - 1) // 2
+
+        root = torch.sqrt((2 * width + 1.0) ** 2 - 8.0 * index.double())
+        i = ((2 * width + 1 - root) / 2).long().clamp(0, max(width - 1, 0))
+        i = torch.where(before(i) > index, i - 1, i)  # the square root is rounded
+        i = torch.where(before(i + 1) <= index, i + 1, i)
+        return i, i + shift + index - before(i)
+
+    def as_data(self, value: Tensor) -> Tensor:
+        """The dyads (..., E) as adjacency matrices (..., N, N); 0 where there is no dyad."""
+        size = self._nodes_of(value.shape[-1])
+        i, j = self.dyads(torch.arange(value.shape[-1], device=value.device), size)
+        matrix = value.new_zeros(*value.shape[:-1], size, size)
+        matrix[..., i, j] = value
+        if not self.directed:
+            matrix[..., j, i] = value
+        return matrix
+
+    def _nodes_of(self, dyads: int) -> int:
+        guess = int((dyads if self.directed else 2 * dyads) ** 0.5)
+        return next(n for n in range(max(guess - 1, 1), guess + 3) if self.num_dyads(n) == dyads)
+
+    # ----- the program ------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int | None = None,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, N), dense or CSR, or ``None`` to generate a graph of ``num_rows`` nodes.
+
+        ``mask`` (N, N): True where observed; of undirected graphs what is right of the diagonal counts.
+        batch_size: dyads a step.
+        """
+        site = self.sample_globals(like=None if x is None else x.values() if _sparse.is_sparse(x) else x)
+        size = x.shape[0] if x is not None else num_rows or self.num_nodes
+        local = self.draw_locals(site, size)
+        with pyro.plate("data", self.num_dyads(size), subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
+            assert index is not None
+            i, j = self.dyads(index, size)
+            edge = self.edge_distribution(site, local, i, j)
+            if mask is not None:
+                edge = edge.mask(mask[i, j])
+            return pyro.sample("x", edge, obs=None if x is None else _sparse.entries(x, i, j))
+
+    @abc.abstractmethod
+    def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Any:
+        """The statements of the nodes' latents."""
+
+    @abc.abstractmethod
+    def edge_distribution(self, site: Mapping[str, Tensor], local: Any, i: Tensor, j: Tensor) -> Any:
+        """p(x_ij | locals, globals) of dyads, batch shape (..., E)."""
+
+    def prior(self, site: str, *, like: Tensor | None = None) -> Any:
+        prior = super().prior(site, like=like)
+        if self.directed or site not in self.pair_sites:
+            return prior
+        return Symmetric(prior.base_dist)
+
+    # ----- data and reports -------------------------------------------------------------------------------
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> GraphData:
+        """Validate a graph of ``num_nodes`` nodes, in any of the forms that :func:`ppl_models.graph` takes."""
+        return self._as_graph(data, self.num_nodes, mask=mask, dtype=dtype, device=device)
+
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> GraphData:
+        """Validate another graph, of any number of nodes where no site belongs to single nodes."""
+        del like
+        fixed = any("node" in axes for site, axes in self.dims.items() if site in self.shapes)
+        return self._as_graph(data, self.num_nodes if fixed else None, mask=mask, dtype=dtype, device=device)
+
+    def _as_graph(self, data: Any, num_nodes: int | None, **settings: Any) -> GraphData:
+        return as_graph(
+            data,
+            num_nodes=num_nodes,
+            directed=self.directed,
+            self_loops=self.self_loops,
+            kind=self.edge_kind,
+            site=self.observed_site,
+            **settings,
+        )
+
+    def as_read(self, data: Data) -> Data:
+        """The graph with a dense mask where dyads are hidden: what the program takes beside a sparse x."""
+        if not isinstance(data, GraphData) or data.hidden is None or data.mask is not None:
+            return data
+        return replace(data, mask=data.observed_mask())
+
+    def check_for_fitting(self, data: Data) -> None:
+        if not isinstance(data, GraphData):
+            raise DataError("not a graph", site=self.observed_site, expected="what ppl_models.graph returns")
+        check_graph_for_fitting(data, site=self.observed_site)
+
+    def num_parameters(self, num_rows: int) -> int:
+        """Free parameters; of an undirected model a symmetric site has those of its entries a <= b."""
+        total = super().num_parameters(num_rows)
+        if self.directed:
+            return total
+        below = self.num_blocks * (self.num_blocks - 1) // 2
+        return total - sum(below * torch.Size(self.shapes[site][2:]).numel() for site in self.pair_sites)
+
+    def component_matrix(self, params: Mapping[str, Tensor]) -> Tensor:
+        """What each block sends to the others, (K, K)."""
+        return params[self.component_site].flatten(1)
+
+    def component_labels(self, features: Any) -> list[Any]:
+        """The columns of :meth:`component_matrix`: the blocks."""
+        del features
+        return [f"to block {k}" for k in range(self.num_blocks)]

@@ -1,0 +1,254 @@
+"""Arrays in files: ``.npy``, and ``.npz`` of dense, bit-packed or scipy's sparse matrices.
+
+Rows are read at their place in the file, a zip archive's uncompressed members too. Compressed members have no places:
+they are unpacked into memory while they are read, one file at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse
+
+from ppl_models.core.errors import CapacityError, FileFormatError
+from ppl_models.data.blocks.files import RowFile, Rows
+from ppl_models.data.files.matrices import npz_labels, npz_parts
+from ppl_models.data.files.reading import reading
+
+#: Bytes of a compressed matrix that are unpacked into memory, at most.
+UNPACKED = 2**28
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array as it lies in a file: from which byte, of which type and shape.
+
+    member: its name in a compressed archive, where it has no place of its own; offset is -1 then.
+    """
+
+    path: Path
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    fortran: bool = False
+    member: str | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def kind(self) -> str:
+        return np.dtype(self.dtype).kind
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def check(self) -> Stored:
+        """Raises FileFormatError where the file ends before the array does."""
+        found = self.path.stat().st_size
+        if self.member is None and found < self.offset + self.num_bytes:
+            raise FileFormatError(f"{self.path}: {found} bytes, expected {self.offset + self.num_bytes}; cut short?")
+        return self
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """A copy of some of the leading axis. No page of the file stays mapped."""
+        if self.fortran:
+            mapped: Any = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
+            return np.array(mapped[start:stop], order="C")
+        width = math.prod(self.shape[1:])
+        skipped, count = start * width * np.dtype(self.dtype).itemsize, (stop - start) * width
+        found = np.fromfile(self.path, self.dtype, count, offset=self.offset + skipped)
+        if len(found) != count:
+            raise FileFormatError(f"{self.path}: ends within rows {start} to {stop - 1}")
+        return found.reshape(stop - start, *self.shape[1:])
+
+    def whole(self) -> np.ndarray:
+        if self.member is None:
+            return self.rows(0, len(self)) if self.ndim else self._scalar()
+        with reading(self.path, "npz"), np.load(self.path, allow_pickle=False) as archive:
+            return archive[self.member]
+
+    def _scalar(self) -> np.ndarray:
+        return np.fromfile(self.path, self.dtype, 1, offset=self.offset).reshape(())
+
+    def unpacked(self) -> Any:
+        """What can be sliced: itself read at its place, or all of it in memory."""
+        if self.member is None:
+            return self
+        return _InMemory(self.whole())
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    array: np.ndarray
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        return self.array[start:stop].copy()
+
+
+# ----- what rows are made of ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DenseRows(RowFile):
+    """A matrix; or, with ``bits``, one of 0/1 that ``np.packbits`` packed along its rows, of so many columns."""
+
+    matrix: Stored
+    bits: int | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.matrix)
+
+    @property
+    def num_columns(self) -> int:
+        return self.matrix.shape[1] if self.bits is None else self.bits
+
+    @property
+    def in_order(self) -> bool:
+        return self.matrix.member is not None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Rows]:
+        matrix = self.matrix.unpacked()
+
+        def rows(start: int, stop: int) -> np.ndarray:
+            found = matrix.rows(start, stop)
+            return found if self.bits is None else np.unpackbits(found, axis=1)[:, : self.bits]
+
+        yield rows
+
+
+@dataclass(frozen=True)
+class CsrRows(RowFile):
+    """A sparse matrix by rows: where each row's entries begin (N + 1,), their columns and values."""
+
+    starts: Stored
+    columns: Stored
+    values: Stored
+    num_columns: int
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def in_order(self) -> bool:
+        return any(part.member is not None for part in (self.starts, self.columns, self.values))
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Rows]:
+        starts, columns, values = (part.unpacked() for part in (self.starts, self.columns, self.values))
+
+        def rows(start: int, stop: int) -> scipy.sparse.csr_matrix:
+            begin = starts.rows(start, stop + 1)
+            first, last = int(begin[0]), int(begin[-1])
+            if (np.diff(begin) < 0).any() or not 0 <= first <= last <= len(self.values):
+                raise FileFormatError(f"{self.starts.path}: damaged after row {start}; rows end before they begin")
+            column = columns.rows(first, last)
+            if ((column < 0) | (column >= self.num_columns)).any():
+                found = f"damaged after row {start}; columns beyond {self.num_columns}"
+                raise FileFormatError(f"{self.columns.path}: {found}")
+            parts = (values.rows(first, last), column, begin - first)
+            return scipy.sparse.csr_matrix(parts, shape=(stop - start, self.num_columns))
+
+        yield rows
+
+
+# ----- files ----------------------------------------------------------------------------------------------------------
+
+
+def npy_file(path: Path) -> DenseRows:
+    """A ``.npy`` of a matrix of numbers."""
+    with reading(path, "npy"), path.open("rb") as file:
+        stored = _header(file, path)
+    if stored.ndim != 2 or stored.kind not in "buif":
+        found = f"an array of {stored.dtype} of shape {stored.shape}"
+        raise FileFormatError(f"{path}: {found}; expected a matrix of numbers, rows by columns")
+    return DenseRows(stored.check())
+
+
+def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) -> tuple[RowFile, list[Any] | None]:
+    """The matrix of an archive and the labels of its columns, chosen as :func:`datasets.read_matrix` does.
+
+    Raises
+    ------
+    FileFormatError: no archive, no matrix or several, a sparse one by columns.
+    CapacityError: a compressed matrix that is larger than ``UNPACKED``.
+    """
+    with reading(path, "npz"):
+        arrays = _members(path)
+        name, parts = npz_parts(arrays, matrix, path)
+        file = _as_rows(path, {part: arrays[full] for part, full in parts.items()}, name)
+        others = {n: a for n, a in arrays.items() if a.ndim == 1 and n not in parts.values() and a.kind in "USiuf"}
+        fitting = {n: a.whole() for n, a in others.items() if len(a) == file.num_columns}
+        labels = npz_labels(fitting, "feature", file.num_columns, columns, path)
+    return file, labels
+
+
+def _as_rows(path: Path, parts: dict[str, Stored], name: str) -> RowFile:
+    large = sum(part.num_bytes for part in parts.values() if part.member is not None)
+    if large > UNPACKED:
+        raise CapacityError(
+            f"{path}: compressed, and {large / 2**20:.0f} MiB would be unpacked into memory (allowed: "
+            f"{UNPACKED / 2**20:.0f}); write it uncompressed (np.savez, save_npz(compressed=False)), or in parts",
+            needed_bytes=large,
+            allowed_bytes=UNPACKED,
+        )
+    if "matrix" in parts:
+        return DenseRows(parts["matrix"].check())
+    if "bits" in parts:
+        return DenseRows(parts["bits"].check(), int(parts["shape"].whole()[1]))
+    kind = str(parts["format"].whole().item().decode()) if "format" in parts else "csr"
+    if kind != "csr":
+        raise FileFormatError(f"{path}: a sparse matrix in the layout {kind!r}; rows can be read from 'csr': tocsr()")
+    rows, width = (int(size) for size in parts["shape"].whole())
+    starts, columns, values = (parts[part].check() for part in ("indptr", "indices", "data"))
+    if len(starts) != rows + 1 or len(columns) != len(values):
+        found = f"{len(starts)} starts, {len(columns)} columns and {len(values)} values"
+        raise FileFormatError(f"{path}: {found} in a sparse matrix of {rows} rows")
+    return CsrRows(starts=starts, columns=columns, values=values, num_columns=width)
+
+
+def _members(path: Path) -> dict[str, Stored]:
+    """The arrays of an archive by their headers."""
+    found = {}
+    with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if name == info.filename:
+                continue
+            if info.compress_type == zipfile.ZIP_STORED:
+                raw.seek(info.header_offset)
+                local = raw.read(30)  # the local header may have longer fields than the directory's
+                raw.seek(info.header_offset + 30 + sum(struct.unpack("<HH", local[26:30])))
+                found[name] = _header(raw, path)
+            else:
+                with archive.open(info) as member:
+                    found[name] = _header(member, path, name)  # pyright: ignore[reportArgumentType]
+    return found
+
+
+def _header(file: BinaryIO, path: Path, member: str | None = None) -> Stored:
+    version = np.lib.format.read_magic(file)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise FileFormatError(f"{path}: version {version} of the npy format; expected numbers, no records")
+    shape, fortran, dtype = readers[version](file)
+    if dtype.hasobject or dtype.names is not None or any(size < 0 for size in shape):
+        raise FileFormatError(f"{path}: an array of {dtype} of shape {shape}; expected numbers")
+    offset = file.tell() if member is None else -1
+    return Stored(path, offset, dtype.str, tuple(shape), fortran and len(shape) > 1, member)

@@ -1,0 +1,208 @@
+"""``row_blocks(...)``: one door for rows in files that do not fit into memory."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ppl_models.core.errors import DataError, FileFormatError, unknown_name
+from ppl_models.data.blocks.arrays import npy_file, npz_file
+from ppl_models.data.blocks.files import FileBlocks, RowFile, at_least_one
+from ppl_models.data.blocks.folder import ABOUT, open_blocks
+from ppl_models.data.blocks.lines import opened
+from ppl_models.data.blocks.parquet import parquet_file
+from ppl_models.data.blocks.text import csv_file, lda_c_file, texts_file
+from ppl_models.data.blocks.uci import uci_file
+from ppl_models.data.containers import labels_of
+from ppl_models.data.files.corpora import FORMATS, claimed_format, looks_like, read_words, words_beside
+from ppl_models.data.row_blocks import RowBlocks
+
+#: Endings of the files that a folder is searched for.
+_ENDINGS = (".npy", ".npz", ".parquet", ".csv", ".csv.gz")
+#: Bytes that the format of a text file is told by.
+_LOOKED_AT = 2**16
+
+
+def row_blocks(
+    source: Any,
+    *,
+    block_rows: int = 4096,
+    columns: Sequence[str] | str | None = None,
+    vocabulary: Sequence[Any] | str | Path | None = None,
+    matrix: str | None = None,
+    file_format: str | None = None,
+) -> RowBlocks:
+    """Rows in files as a source that ``VariationalEM`` and ``EM`` fit to with one block in memory at a time.
+
+    >>> fit = EM().fit(model, row_blocks("shards/*.npy"))                                    # doctest: +SKIP
+    >>> fit = VariationalEM(guide="vb", batch_size=512).fit(lda, row_blocks("docword.nytimes.txt.gz"))  # doctest: +SKIP
+
+    Parameters
+    ----------
+    source: a file, several, a glob pattern, or a folder of files of one kind, with those in folders below it; rows go
+        by the names of the files. Or data in memory.
+
+        ========================  =====================================================================================
+        ``.npy``                  matrices of numbers, NaN where missing, read at their place in the file
+        ``.npz``                  a dense, bit-packed (``X_bits``, ``shape``) or scipy CSR matrix, uncompressed: read at
+                                  its place; compressed: unpacked into memory, up to 256 MiB a file
+        ``.parquet``              numeric columns, nulls where missing, by row groups
+        ``.csv``, ``.csv.gz``     numeric columns; the first names the rows where it is not numeric
+        lda-c, UCI bag of words   counts of words; UCI's sorted by document; also compressed with gzip
+        texts, one a line         counted in the ``vocabulary``
+        ``save_blocks``' folder   counts
+        ========================  =====================================================================================
+
+    block_rows: at most so many rows are read together; no block crosses from a file into the next.
+    columns: of Parquet and CSV, which; of NPZ, the name of the array that labels them. By default all numeric ones.
+    vocabulary: labels of the columns, where the files have none; a list, or the path of a file with one a line.
+    matrix: which of an NPZ file's. file_format: "text", "lda-c" or "uci", where it should not be guessed.
+
+    Raises FileFormatError or DataError, naming the file, for what cannot be read, and for files of different widths.
+    Text files are looked through once, to find where blocks begin; of all others only the headers are read.
+    """
+    at_least_one(block_rows)
+    if isinstance(source, RowBlocks):
+        return source
+    if not _is_path(source):
+        return RowBlocks.of(source, block_rows)
+    if file_format is not None and file_format not in FORMATS:
+        raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
+    paths = _paths(source)
+    if len(paths) == 1 and (paths[0] / ABOUT).is_file():
+        return _labelled(open_blocks(paths[0], block_rows=block_rows), vocabulary)
+    words = _words(vocabulary)
+    files, labels = _files(paths, block_rows, columns, words, matrix, file_format)
+    blocks = FileBlocks.of(files, block_rows)
+    found = RowBlocks(read=blocks, num_rows=blocks.num_rows, coords={} if labels is None else {"feature": labels})
+    return found if labels is not None else _labelled(found, words, files[0].num_columns)
+
+
+def _is_path(source: Any) -> bool:
+    if isinstance(source, str | Path):
+        return True
+    return isinstance(source, list | tuple) and bool(source) and all(isinstance(one, Path | str) for one in source)
+
+
+def _paths(source: Any) -> list[Path]:
+    """The files, in order; a folder of blocks stays one."""
+    found: list[Path] = []
+    for one in source if isinstance(source, list | tuple) else [source]:
+        path = Path(one)
+        if path.is_dir() and not (path / ABOUT).is_file():
+            found += _inside(path)
+        elif path.exists() or not glob.has_magic(str(one)):
+            found.append(path)
+        else:
+            matching = sorted(map(Path, glob.glob(str(one), recursive=True)))  # noqa: PTH207 - may be absolute
+            if not matching:
+                raise FileFormatError(f"{one}: no such file")
+            found += matching
+    missing = next((path for path in found if not path.exists()), None)
+    if missing is not None:
+        raise FileFormatError(f"{missing}: no such file")
+    return found
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The files of a folder and of those below it, without hidden ones and those that only describe others."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    plain = [p for p in files if not any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)]
+    readable = [path for path in plain if _ending(path) is not None]
+    if not readable:
+        raise FileFormatError(f"{folder}: no files to read in it; readable: {', '.join(_ENDINGS)}")
+    return readable
+
+
+def _ending(path: Path) -> str | None:
+    return next((ending for ending in _ENDINGS if path.name.lower().endswith(ending)), None)
+
+
+def _words(vocabulary: Any) -> list[Any] | None:
+    if vocabulary is None:
+        return None
+    return read_words(Path(vocabulary)) if isinstance(vocabulary, str | Path) else list(vocabulary)
+
+
+# ----- files of one kind ----------------------------------------------------------------------------------------------
+
+
+def _files(
+    paths: list[Path], block_rows: int, columns: Any, words: list[Any] | None, matrix: str | None, form: str | None
+) -> tuple[list[RowFile], list[Any] | None]:
+    """What reads the rows, and the labels of the columns where the files have them."""
+    kinds = {_ending(path) or "text" for path in paths}
+    if len(kinds) > 1:
+        raise FileFormatError(f"{paths[0].parent}: files of several kinds ({', '.join(sorted(kinds))}); expected one")
+    kind = "text" if form is not None else kinds.pop().removesuffix(".gz")
+    _refuse_names(paths[0], kind, columns, matrix)
+    labels: list[Any] | None = None
+    files: list[RowFile] = []
+    for path in paths:
+        own: list[Any] | None = None
+        if kind == ".npy":
+            file: RowFile = npy_file(path)
+        elif kind == ".npz":
+            file, own = npz_file(path, matrix, columns if isinstance(columns, str) else None)
+        elif kind == ".parquet":
+            table = parquet_file(path, _same(columns, labels))
+            file, own = table, list(table.columns)
+        elif kind == ".csv":
+            frame = csv_file(path, block_rows, _same(columns, labels))
+            file, own = frame, list(frame.columns)
+        else:
+            file, own = _corpus(path, block_rows, words, form)
+        if files and file.num_columns != files[0].num_columns:
+            found = f"{path} has {file.num_columns} columns, {paths[0]} has {files[0].num_columns}"
+            raise DataError(found, axis="feature", expected="as many in every file")
+        if files and own != labels:
+            raise DataError(f"{path} labels its columns otherwise than {paths[0]}", axis="feature", expected="alike")
+        files.append(file)
+        labels = own
+    if labels is not None and kind in (".parquet", ".csv"):
+        labels = labels_of(labels)
+    return files, labels
+
+
+def _refuse_names(path: Path, kind: str, columns: Any, matrix: str | None) -> None:
+    if matrix is not None and kind != ".npz":
+        raise FileFormatError(f"{path}: no arrays to pick {matrix!r} from; matrix= goes with NPZ")
+    named = isinstance(columns, str)
+    if columns is not None and (kind in (".npy", "text") or named != (kind == ".npz")):
+        expected = {".npz": "the name of an array", ".npy": "vocabulary=", "text": "vocabulary="}.get(kind, "a list")
+        raise FileFormatError(f"{path}: columns={columns!r} for {kind.removeprefix('.')}; expected {expected}")
+
+
+def _same(columns: Sequence[str] | None, labels: list[Any] | None) -> list[str] | None:
+    """The columns that were asked for, else those of the first file."""
+    return list(columns) if columns is not None else labels
+
+
+def _corpus(path: Path, block_rows: int, words: list[Any] | None, form: str | None) -> tuple[RowFile, list[Any] | None]:
+    with opened(path) as file:
+        first = file.read(_LOOKED_AT).decode("utf-8-sig", "replace")
+    if not first.strip():
+        raise FileFormatError(f"{path}: nothing in it")
+    kind = form or claimed_format(path) or looks_like(first.split("\n")[:4])
+    if kind == "text":
+        return texts_file(path, block_rows, words), words
+    words = words if words is not None else words_beside(path)
+    if kind == "lda-c":
+        return lda_c_file(path, block_rows, None if words is None else len(words)), words
+    counts = uci_file(path, block_rows)
+    if words is not None and len(words) != counts.num_columns:
+        found = f"{len(words)} words beside {counts.num_columns} columns of {path}"
+        raise DataError(found, axis="word", expected="a vocabulary of the same length")
+    return counts, words
+
+
+def _labelled(blocks: RowBlocks, vocabulary: Any, width: int | None = None) -> RowBlocks:
+    """With labels of the columns, where the files have none."""
+    words = _words(vocabulary)
+    if words is None or blocks.coords:
+        return blocks
+    if width is not None and len(words) != width:
+        raise DataError(f"{len(words)} labels for {width} columns", axis="feature", expected="one label a column")
+    return RowBlocks(read=blocks.read, num_rows=blocks.num_rows, coords={"feature": words})

@@ -1,0 +1,161 @@
+"""Parquet files, row group by row group."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ppl_models.core.errors import DataError, FileFormatError
+from ppl_models.data.blocks.files import RowFile, Rows, cut
+from ppl_models.data.files.reading import reading
+
+#: Bytes of a column that are read ahead.
+_AHEAD = 2**16
+
+
+@dataclass(frozen=True)
+class ParquetRows(RowFile):
+    """Numeric columns of a Parquet file; nulls are missing. groups: the rows of each row group."""
+
+    path: Path
+    columns: tuple[str, ...]
+    groups: tuple[int, ...]
+    in_order = False
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.groups)
+
+    @property
+    def num_columns(self) -> int:
+        return len(self.columns)
+
+    def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
+        """Large row groups are a run of blocks each; small ones make up blocks together."""
+        runs, end = [], 0
+        for rows in self.groups:
+            before, end = max(end, start), end + rows
+            if min(end, stop) <= before:
+                continue
+            if before > start and min(end, stop) - start > size:
+                runs.append(cut(start, before, size))
+                start = before
+        return [*runs, cut(start, stop, size)]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Rows]:
+        import pyarrow.parquet
+
+        try:
+            with pyarrow.parquet.ParquetFile(self.path, buffer_size=_AHEAD) as file:
+                yield _Reader(self, file)
+        finally:
+            pyarrow.default_memory_pool().release_unused()  # which it keeps for itself, more with every pass
+
+
+class _Reader:
+    """Goes on where the last rows ended; elsewhere it starts over at the row group."""
+
+    def __init__(self, table: ParquetRows, file: Any):
+        self.table, self.file = table, file
+        self.position, self.left = -1, None
+        self.batches: Iterator[Any] = iter(())
+
+    def __call__(self, start: int, stop: int) -> np.ndarray:
+        with reading(self.table.path, "parquet"):
+            if start != self.position:
+                self._seek(start, stop - start)
+            return _matrix(self._taken(stop - start))
+
+    def _seek(self, start: int, batch_rows: int) -> None:
+        """On to a row behind, within the row group; or to the row group where it is."""
+        ends = list(itertools.accumulate(self.table.groups))
+        group = int(np.searchsorted(ends, start, side="right"))
+        begin = ends[group] - self.table.groups[group]
+        if not begin <= self.position < start:
+            self.batches = _batches(self.file, range(group, len(ends)), self.table.columns, batch_rows)
+            self.left, self.position = None, begin
+        while self.position < start:
+            self._taken(min(batch_rows, start - self.position))
+
+    def _taken(self, count: int) -> list[Any]:
+        """The next rows, as parts of batches."""
+        parts = []
+        self.position += count
+        while count:
+            batch = self.left if self.left is not None else next(self.batches, None)
+            if batch is None:
+                raise FileFormatError(f"{self.table.path}: ends {count} rows before its metadata say")
+            parts.append(batch.slice(0, count))
+            self.left = batch.slice(count) if len(batch) > count else None
+            count -= len(parts[-1])
+        return parts
+
+
+def _batches(file: Any, groups: Iterable[int], columns: Iterable[str], size: int) -> Iterator[Any]:
+    """One row group after the other: asked for several, pyarrow makes room for all of them at once."""
+    for number in groups:
+        yield from file.iter_batches(size, row_groups=[number], columns=list(columns), use_threads=False)
+
+
+def _matrix(batches: list[Any]) -> np.ndarray:
+    """(rows, columns), NaN where there is nothing."""
+    found = np.empty((sum(len(batch) for batch in batches), batches[0].num_columns))
+    start = 0
+    for batch in batches:
+        for number, column in enumerate(batch.columns):
+            target = found[start : start + len(batch), number]
+            values = column.to_numpy(zero_copy_only=False)
+            if values.dtype == object:  # booleans with nulls
+                values = pd.array(values, "boolean").to_numpy(float, na_value=np.nan)
+            target[:] = values
+        start += len(batch)
+    return found
+
+
+def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRows:
+    """A file's numeric columns, all but the labels of rows: pandas' index, and a first column that is not numeric.
+
+    Raises FileFormatError where it is none, and DataError for columns that are not there or hold no numbers.
+    """
+    import pyarrow.parquet
+
+    with reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
+        schema, metadata = file.schema_arrow, file.metadata
+        groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+    kinds = {str(name): kind for name, kind in zip(schema.names, schema.types, strict=True)}
+    names = list(kinds) if columns is None else list(columns)
+    if columns is None:
+        labels = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
+        names = [name for name in names if name not in labels]
+        names = names[1:] if names and not _numeric(kinds[names[0]]) else names
+    unknown = [name for name in names if name not in kinds]
+    if unknown:
+        raise DataError(f"{path} has no column {unknown[0]!r}", axis="feature", expected=f"among {_listed(kinds)}")
+    wrong = [name for name in names if not _numeric(kinds[name])]
+    if wrong:
+        found = f"column {wrong[0]!r} of {path} holds {kinds[wrong[0]]}, not numbers"
+        raise DataError(found, axis="feature", expected="numeric or boolean columns; columns= picks them")
+    if not names or not sum(groups):
+        found = f"{path} has {sum(groups)} rows of {len(names)} numeric columns"
+        raise DataError(found, expected="at least one of each")
+    return ParquetRows(path, tuple(names), groups)
+
+
+def _numeric(kind: Any) -> bool:
+    import pyarrow
+
+    types = pyarrow.types
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+
+
+def _listed(names: Any, most: int = 8) -> str:
+    shown = ", ".join(map(repr, itertools.islice(names, most)))
+    return shown if len(names) <= most else f"{shown}, ... ({len(names)})"

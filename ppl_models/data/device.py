@@ -1,0 +1,48 @@
+"""Devices by name: which there are, and a clear error for one that there is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ppl_models.core.errors import MethodError
+
+
+def available_devices() -> list[str]:
+    """The names of the devices that torch can compute on here: "cpu", and those of accelerators."""
+    names = ["cpu"]
+    if torch.cuda.is_available():
+        names += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return names
+
+
+def checked_device(device: Any) -> torch.device | None:
+    """What ``device=`` names, with its index, so that it equals the device of the tensors there; None for None.
+
+    Raises MethodError for what names no device, and for one that is not available here; those that are, are listed.
+    """
+    if device is None:
+        return None
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError, ValueError):
+        raise MethodError(f"device = {device!r} names no device; available here: {_listed()}") from None
+    if found.type == "cpu":
+        return torch.device("cpu")
+    if found.type == "cuda" and found.index is None and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    if found.type in ("cuda", "mps") and str(found) not in available_devices():
+        raise MethodError(f"device = {str(found)!r} is not available here; available: {_listed()}")
+    return found
+
+
+def _listed() -> str:
+    return ", ".join(repr(name) for name in available_devices())
+
+
+def device_of(x: torch.Tensor | None) -> Any:
+    """Where a program's plate makes its indices: where the data are, and torch's default where there are none."""
+    return None if x is None else x.device

@@ -1,0 +1,235 @@
+"""One door for documents: whatever people hold their texts in comes out as sparse word counts with labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError, DataWarning
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.containers import labels_of as _labels
+from ppl_models.data.containers import refuse_blocks
+from ppl_models.data.documents.words import Counted, Vocabulary, count_texts, count_tokens, say_unknown
+from ppl_models.data.matrix import Data, _refuse, as_matrix
+
+
+def as_documents(
+    data: Any,
+    *,
+    mask: Any = None,
+    vocabulary: Any = None,
+    vocabulary_size: int | None = None,
+    site: str = "x",
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Data:
+    """Documents by words: counts (N, V), sparse ones in torch's CSR layout, the words as ``coords["feature"]``.
+
+    data: counts as an array, a tensor, a scipy sparse matrix, a DataFrame or a DataArray (documents by words); lists of
+        tokens (words, or columns as whole numbers); mappings of words to counts; or raw texts, which scikit-learn's
+        ``CountVectorizer`` cuts up. :func:`documents` reads files too, and takes settings.
+    vocabulary: the words of a fitted model, in order. Labelled columns and tokens are brought to it: words that it
+        lacks are left out with a DataWarning, words that the data lack occur in no document. Columns without labels
+        must be as many. Numbers 0, ..., V - 1: the columns have no words.
+
+    Masked entries are left out of their documents, as if these were shorter.
+
+    Raises DataError for what is no count, or no document, and for a vocabulary that does not fit.
+    """
+    known = None if vocabulary is None else Vocabulary.of(vocabulary, site=site)
+    settings: dict[str, Any] = {"mask": mask, "site": site, "dtype": dtype, "device": device}
+    listed = listed_documents(data, site=site)
+    if listed is None:
+        checked = as_matrix(data, keep_sparse=True, **settings)
+    else:
+        counted = count_listed(listed[0], vocabulary=known, size=vocabulary_size, site=site)
+        checked = as_matrix(counted.counts, keep_sparse=True, **settings)
+        coords = {"row": listed[1], "feature": counted.words}
+        checked = replace(checked, coords={k: v for k, v in coords.items() if v is not None})
+        say_unknown(counted.unknown, counted.counts, site=site)
+    refuse_non_counts(checked, site=site)
+    checked = in_vocabulary(checked, known, site=site)
+    if vocabulary_size is not None and checked.num_features != vocabulary_size:
+        problem = f"{checked.num_features} words where the model has vocabulary_size = {vocabulary_size}"
+        raise DataError(problem, site=site, axis="word", expected=f"shape (N, {vocabulary_size})")
+    return checked
+
+
+def refuse_non_counts(data: Data, *, site: str) -> None:
+    _refuse(
+        lambda x: (x < 0) | (x != x.round()) | torch.isinf(x),
+        data,
+        site=site,
+        what="are no counts",
+        expected="whole numbers of at least 0; NaN for missing",
+    )
+
+
+# ----- lists ----------------------------------------------------------------------------------------------
+
+
+def listed_documents(data: Any, *, site: str = "x") -> tuple[list[Any], list[Any] | None] | None:
+    """The documents one by one with their labels, or None where the data are a matrix."""
+    refuse_blocks(data)
+    if isinstance(data, str | bytes):
+        problem = f"a single {type(data).__name__}, {data[:30]!r}"
+        raise DataError(problem, site=site, expected="a list of documents; documents(...) reads files")
+    labels = None
+    if isinstance(data, pd.Series):
+        if pd.api.types.is_numeric_dtype(data):
+            raise DataError("a Series of numbers", site=site, expected="texts, lists of tokens, or a matrix of counts")
+        data, labels = data.tolist(), _labels(list(data.index))
+    if isinstance(data, np.ndarray):
+        if data.dtype.kind == "S":
+            raise DataError("an array of bytes", site=site, expected="strings; decode them first")
+        if data.dtype.kind not in "UO" or data.ndim == 0:
+            return None
+        data = data.tolist()
+    if isinstance(data, Iterator):
+        data = list(data)
+    if not isinstance(data, list | tuple):
+        return None
+    if not len(data):
+        raise DataError("no documents", site=site, axis="document", expected="N >= 1")
+    if _is_numbers(data):
+        return None
+    return list(data), labels
+
+
+def _is_numbers(lists: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether lists hold what can only be the entries of a matrix: numbers that are not whole, equally many a row."""
+    rows = [_row(row) for row in lists]
+    if any(row is None for row in rows):
+        return all(np.isscalar(row) and not isinstance(row, str | bytes) for row in lists)
+    kinds = {type(value) for row in rows if row is not None for value in row}
+    numeric = (int, float, np.integer, np.floating, type(None))
+    if not kinds or not all(issubclass(kind, numeric) for kind in kinds):
+        return False
+    fractional = any(not issubclass(kind, int | np.integer) or kind is bool for kind in kinds)
+    return fractional and len({len(row) for row in rows if row is not None}) == 1
+
+
+def _row(row: Any) -> list[Any] | None:
+    if isinstance(row, np.ndarray | Tensor):
+        return row.tolist() if row.ndim == 1 else None
+    return list(row) if isinstance(row, list | tuple) else None
+
+
+def count_listed(
+    listed: list[Any],
+    *,
+    vocabulary: Vocabulary | None,
+    size: int | None,
+    are_tokens: bool = False,
+    site: str = "x",
+    **settings: Any,
+) -> Counted:
+    """Counts of texts or of token lists, whichever the first document is.
+
+    are_tokens: lists of whole numbers are known to be tokens. Otherwise equally long ones could be a matrix of counts
+        as well, and are refused. settings: for ``CountVectorizer``, where the documents are texts.
+    """
+    if isinstance(listed[0], bytes):
+        raise DataError("documents of bytes", site=site, axis="document", expected="strings; decode them first")
+    if isinstance(listed[0], str):
+        return count_texts(listed, vocabulary=vocabulary, site=site, **settings)
+    if settings:
+        found = f"settings {', '.join(map(repr, settings))} for documents that are no raw texts"
+        raise DataError(found, site=site, expected="texts; tokens are counted as they are")
+    if not are_tokens and _could_be_counts(listed):
+        problem = f"{len(listed)} equally long lists of whole numbers: word counts, or tokens by their columns"
+        expected = "counts as np.asarray(lists); tokens as documents(lists, vocabulary_size=V)"
+        raise DataError(problem, site=site, expected=expected)
+    return count_tokens(listed, vocabulary=vocabulary, size=size, site=site)
+
+
+def _could_be_counts(listed: list[Any]) -> bool:
+    rows = [_row(row) for row in listed]
+    if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) != 1:
+        return False
+    kinds = {type(value) for row in rows if row is not None for value in row}
+    return bool(kinds) and all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
+
+
+# ----- vocabulary -----------------------------------------------------------------------------------------
+
+
+def in_vocabulary(data: Data, vocabulary: Vocabulary | None, *, site: str) -> Data:
+    """The same documents with the columns of the vocabulary; unknown words are left out, and said.
+
+    Columns without labels are taken to be the vocabulary's, in order. Without a vocabulary only the data's own words
+    are checked.
+    """
+    words = data.coords.get("feature")
+    if words is not None:
+        words = list(Vocabulary.of(words, site=site).words)  # refuses words that occur twice
+    if vocabulary is None or (words is not None and not vocabulary.named):
+        return data
+    if words is None:
+        if data.num_features != len(vocabulary):
+            problem = f"{data.num_features} columns without names where the vocabulary has {len(vocabulary)} words"
+            raise DataError(problem, site=site, axis="word", expected="as many columns, or columns named by words")
+        return replace(data, coords={**data.coords, "feature": list(vocabulary.words)}) if vocabulary.named else data
+    if words == list(vocabulary.words):
+        return data
+    column = vocabulary.columns(words)
+    if not (column >= 0).any():
+        problem = f"none of the {len(words)} words is in the vocabulary (the first: {words[0]!r})"
+        raise DataError(problem, site=site, axis="word", expected=f"words such as {vocabulary.words[0]!r}")
+    return _moved(data, words, column, vocabulary, site)
+
+
+def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabulary, site: str) -> Data:
+    """Columns put where ``column`` says, those at -1 left out."""
+    x = data.x if data.mask is None else data.x * data.mask
+    before = _sparse.row_sums(x).cpu().numpy()
+    totals = _sparse.column_sums(x).cpu().numpy()
+    unknown = {words[j]: float(totals[j]) for j in np.flatnonzero(column < 0) if totals[j]}
+    size, mask = (len(data), len(vocabulary)), data.mask
+    if data.is_sparse:
+        row, place, value = (part.cpu().numpy() for part in _sparse.triplets(data.x))
+        kept = column[place] >= 0
+        counts = scipy.sparse.csr_matrix((value[kept], (row[kept], column[place[kept]])), shape=size)
+        moved = _sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
+    else:
+        source = torch.as_tensor(np.flatnonzero(column >= 0), device=data.x.device)
+        target = torch.as_tensor(column[column >= 0], device=data.x.device)
+        moved = data.x.new_zeros(size).index_copy(1, target, data.x[:, source])
+        if mask is not None:
+            mask = torch.ones(size, dtype=torch.bool, device=mask.device).index_copy(1, target, mask[:, source])
+    say_unknown(unknown, _sparse.row_sums(moved).cpu().numpy()[:, None], before, site=site)
+    return Data(x=moved, mask=mask, coords={**data.coords, "feature": list(vocabulary.words)})
+
+
+# ----- learning -------------------------------------------------------------------------------------------
+
+
+def check_documents(data: Data, *, site: str = "x") -> None:
+    """What is legal for one document but cannot be learned from: raises on no tokens at all, warns of empty ones."""
+    names = data.coords.get("feature", range(data.num_features))
+    x = data.x if data.mask is None else data.x * data.mask
+    empty = (_sparse.row_sums(x) == 0).nonzero().flatten().tolist()
+    if len(empty) == len(data):
+        raise DataError("every document is empty", site=site, axis="document", expected="at least one token")
+    if empty:
+        labels = data.coords.get("row", range(len(data)))
+        message = (
+            f"site '{site}': {len(empty)} of {len(data)} documents are empty (the first: {labels[empty[0]]!r}); "
+            "they say nothing of the topics, and their topic proportions are those of the prior"
+        )
+        warnings.warn(message, DataWarning, stacklevel=5)
+    unused = (_sparse.column_sums(x) == 0).nonzero().flatten().tolist()
+    if unused:
+        message = (
+            f"site '{site}': {len(unused)} of {data.num_features} words occur in no document (the first: "
+            f"{names[unused[0]]!r}); their probabilities are those of the prior"
+        )
+        warnings.warn(message, DataWarning, stacklevel=5)

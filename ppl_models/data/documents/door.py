@@ -1,0 +1,204 @@
+"""``documents(...)``: texts, tokens, counts or a file of them, cleaned, as data that the document models take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ppl_models.core.errors import DataError, FileFormatError, unknown_name
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.containers import plausible_size
+from ppl_models.data.documents.counts import count_listed, in_vocabulary, listed_documents, refuse_non_counts
+from ppl_models.data.documents.words import Counted, Vocabulary, say_unknown
+from ppl_models.data.files.corpora import FORMATS, read_corpus, read_words
+from ppl_models.data.files.matrices import read_matrix
+from ppl_models.data.files.reading import naming
+from ppl_models.data.matrix import Data, as_matrix
+
+#: Endings that ``read_matrix`` reads; other files are texts, lda-c, or UCI's bag of words.
+_MATRICES = (".csv", ".parquet", ".npz")
+
+
+def documents(
+    source: Any,
+    *,
+    vocabulary: Any = None,
+    vocabulary_size: int | None = None,
+    labels: Sequence[Any] | str | None = None,
+    min_count: int = 1,
+    max_share: float = 1.0,
+    stop_words: str | Iterable[str] | None = None,
+    file_format: str | None = None,
+    matrix: str | None = None,
+    mask: Any = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    **vectorizer: Any,
+) -> Data:
+    """Documents from whatever people hold them in: word counts (N, V), words and labels of documents as coords.
+
+    >>> data = documents(["the river bank", "bank and loan"], stop_words=["the", "and"])
+    >>> data.coords["feature"], data.dense().x.tolist()
+    (['bank', 'loan', 'river'], [[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+
+    Parameters
+    ----------
+    source: raw texts (list or Series of strings); lists of tokens, words or columns as whole numbers; mappings of words
+        to counts; a matrix of counts (array, tensor, scipy sparse, DataFrame, DataArray, ``Data``); or the path of a
+        file: texts one a line, lda-c, UCI's bag of words (these also ``.gz``), CSV, Parquet, NPZ.
+    vocabulary: words in the order of the columns, a mapping of words to columns, the ``Data`` of a fit, or the path of
+        a file with a word a line. Other words are left out, with a DataWarning that says how many. For a matrix without
+        words it names the columns. By default all words, sorted.
+    vocabulary_size: columns, for tokens by number.
+    labels: of the documents; the name of an array for NPZ files.
+    min_count: leave out words with fewer tokens in all. max_share: leave out words in more than this share of the
+        documents. stop_words: words to leave out, or "english" for scikit-learn's list.
+    file_format: "text", "lda-c" or "uci", where it should not be guessed. matrix: which of an NPZ file's.
+    mask: True = observed; NaN is missing too.
+    vectorizer: settings of scikit-learn's ``CountVectorizer`` (``lowercase``, ``ngram_range``, ...), for raw texts.
+
+    Raises DataError or FileFormatError for what cannot be read as documents, saying where.
+    """
+    _check_limits(min_count, max_share)
+    if vocabulary_size is not None:
+        plausible_size(vocabulary_size, 0, "word")
+    if file_format is not None and file_format not in FORMATS:
+        raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
+    known = _vocabulary(vocabulary)
+    if stop_words is not None:
+        stop_words = _stop_words(stop_words)
+    read = _read(source, known, vocabulary_size, labels, file_format, matrix, dtype)
+    with naming(source if isinstance(source, Path) else Path(source) if isinstance(source, str) else None):
+        listed = None if isinstance(read, Data) else listed_documents(read)
+        if listed is not None:
+            if stop_words is not None and isinstance(listed[0][0], str):
+                vectorizer = {"stop_words": sorted(stop_words), **vectorizer}
+            size = None if known is not None else vocabulary_size
+            settings: dict[str, Any] = {"are_tokens": known is not None or size is not None, **vectorizer}
+            counted = count_listed(listed[0], vocabulary=known, size=size, **settings)
+            data = _as_data(counted, listed[1], mask, dtype, device)
+        else:
+            if vectorizer:
+                found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
+                raise DataError(found, expected="texts; counts are taken as they are")
+            data = as_matrix(read, mask=mask, keep_sparse=True, dtype=dtype, device=device)
+        refuse_non_counts(data, site="x")
+        data = _labelled(in_vocabulary(data, known, site="x"), labels if not isinstance(labels, str) else None)
+        if vocabulary_size is not None and data.num_features != vocabulary_size:
+            found = f"{data.num_features} words where vocabulary_size = {vocabulary_size}"
+            raise DataError(found, axis="word", expected=f"shape (N, {vocabulary_size})")
+        return _pruned(data, min_count, max_share, stop_words)
+
+
+def _check_limits(min_count: int, max_share: float) -> None:
+    if min_count < 0 or not 0 < max_share <= 1:
+        found = f"min_count = {min_count}, max_share = {max_share}"
+        raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
+
+
+def _vocabulary(given: Any) -> Vocabulary | None:
+    if given is None:
+        return None
+    if isinstance(given, Path) or (isinstance(given, str) and Path(given).is_file()):
+        given = read_words(Path(given))
+    return Vocabulary.of(given)
+
+
+def _stop_words(given: str | Iterable[str]) -> set[str]:
+    if not isinstance(given, str):
+        return set(given)
+    if given != "english":
+        raise DataError(f"stop_words = {given!r}", axis="word", expected="'english', or a list of words")
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    return set(ENGLISH_STOP_WORDS)
+
+
+def _read(
+    source: Any,
+    vocabulary: Vocabulary | None,
+    vocabulary_size: int | None,
+    labels: Any,
+    file_format: str | None,
+    matrix: str | None,
+    dtype: torch.dtype | None,
+) -> Any:
+    """What a path leads to; anything else as it is."""
+    if isinstance(source, str):
+        if "\n" in source or len(source) > 4096 or not Path(source).is_file():
+            expected = "a list of texts, or the path of a file"
+            raise DataError(f"a single string, {source[:40]!r}, that names no file", expected=expected)
+        source = Path(source)
+    if not isinstance(source, Path):
+        given = {"file_format": file_format, "matrix": matrix, "labels": labels if isinstance(labels, str) else None}
+        named = [name for name, value in given.items() if value is not None]
+        if named:
+            raise DataError(f"{named[0]} = {given[named[0]]!r} for documents that come from no file", expected="a path")
+        return source
+    if source.suffix.lower() in _MATRICES and file_format is None:
+        return read_matrix(
+            source, matrix=matrix, rows=labels if isinstance(labels, str) else None, dtype=dtype, keep_sparse=True
+        )
+    if matrix is not None or isinstance(labels, str):
+        raise DataError(f"the arrays of {source} have no names", expected="matrix= and labels= by name for NPZ files")
+    size = len(vocabulary) if vocabulary is not None else vocabulary_size
+    corpus = read_corpus(source, file_format, vocabulary_size=size)
+    if corpus.texts is not None:
+        return corpus.texts
+    assert corpus.counts is not None
+    return _as_data(Counted(corpus.counts, corpus.words, {}), None, None, dtype, None)
+
+
+def _as_data(counted: Counted, labels: list[Any] | None, mask: Any, dtype: Any, device: Any) -> Data:
+    shape: Any = counted.counts.shape
+    if 0 in shape:
+        found = f"{shape[0]} documents of {shape[1]} words"
+        raise DataError(found, expected="at least one document and one word")
+    data = as_matrix(counted.counts, mask=mask, keep_sparse=True, dtype=dtype, device=device)
+    coords = {"row": labels, "feature": counted.words}
+    if counted.words is not None and len(counted.words) != data.num_features:
+        found = f"{len(counted.words)} words beside counts of {data.num_features}"
+        raise DataError(found, axis="word", expected="a vocabulary of the same length")
+    say_unknown(counted.unknown, counted.counts, site="x")
+    return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})
+
+
+def _labelled(data: Data, labels: Sequence[Any] | None) -> Data:
+    if labels is None:
+        return data
+    names = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    if len(names) != len(data):
+        found = f"{len(names)} labels for {len(data)} documents"
+        raise DataError(found, axis="document", expected="one label a document")
+    return replace(data, coords={**data.coords, "row": names})
+
+
+def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:
+    """Without rare words, words in most documents, and stop words."""
+    if min_count <= 1 and max_share == 1 and stop_words is None:
+        return data
+    observed = data.x if data.mask is None else data.x * data.mask
+    kept = np.ones(data.num_features, dtype=bool)
+    if min_count > 1:
+        kept &= _sparse.column_sums(observed).cpu().numpy() >= min_count
+    if max_share < 1:
+        counts: Any = _sparse.to_scipy(observed) if data.is_sparse else observed.cpu().numpy()
+        kept &= np.asarray((counts > 0).sum(0)).ravel() <= max_share * len(data)
+    words = data.coords.get("feature", list(range(data.num_features)))
+    if stop_words is not None:
+        kept &= np.array([word not in stop_words for word in words])
+    if not kept.any():
+        found = f"none of the {len(words)} words is left"
+        raise DataError(found, axis="word", expected="a lower min_count, a higher max_share, or fewer stop words")
+    index = np.flatnonzero(kept)
+    if data.is_sparse:
+        x = _sparse.from_scipy(_sparse.to_scipy(data.x)[:, index], dtype=data.x.dtype, device=data.x.device)
+    else:
+        x = data.x[:, index]
+    mask = None if data.mask is None else data.mask[:, index]
+    return Data(x=x, mask=mask, coords={**data.coords, "feature": [words[j] for j in index]})

@@ -1,0 +1,257 @@
+"""Words into counts: token lists and raw texts, and the vocabulary that they are counted in."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+from torch import Tensor
+
+from ppl_models.core.errors import DataError, DataWarning, unknown_name
+from ppl_models.data.containers import is_name, plausible_size
+from ppl_models.data.containers import labels_of as _labels
+from ppl_models.data.matrix import Data
+
+#: How many unknown words a warning names.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words of the columns, each once. ``named`` is False where they are the numbers of the columns."""
+
+    words: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, given: Any, *, site: str = "x") -> Vocabulary:
+        """From words in the order of the columns, a mapping of words to columns, or the ``Data`` that have them.
+
+        Raises DataError for words that occur twice, or are missing, and for columns that are not 0, 1, ..., V - 1.
+        """
+        if isinstance(given, Vocabulary):
+            return given
+        if isinstance(given, Data):
+            return cls(tuple(given.coords.get("feature", range(given.num_features))))
+        if isinstance(given, str | bytes):
+            problem = f"a single {type(given).__name__} as vocabulary"
+            raise DataError(problem, site=site, axis="word", expected="a list of words")
+        if not isinstance(given, Iterable):
+            raise DataError(f"{_shown(given)} as vocabulary", site=site, axis="word", expected="a list of words")
+        words = _in_order(given, site) if isinstance(given, Mapping) else list(given)
+        words = [word.item() if isinstance(word, np.generic) else word for word in words]
+        wrong = [word for word in words if not is_name(word)]
+        if wrong:
+            raise DataError(f"{wrong[0]!r} in the vocabulary", site=site, axis="word", expected="words")
+        index = pd.Index(words, dtype=object, tupleize_cols=False)
+        repeated = index[index.duplicated()]
+        if len(repeated):
+            found = f"{len(repeated)} word(s) of the vocabulary occur twice (the first: {repeated[0]!r})"
+            raise DataError(found, site=site, axis="word", expected="every word once")
+        return cls(tuple(words))
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def named(self) -> bool:
+        return _labels(self.words) is not None
+
+    @cached_property
+    def of_text(self) -> bool:
+        """Whether the words are strings; otherwise numbers among the tokens are words like others."""
+        return any(isinstance(word, str) for word in self.words)
+
+    @cached_property
+    def _index(self) -> pd.Index:
+        return pd.Index(list(self.words), dtype=object)
+
+    def columns(self, words: Sequence[Any]) -> np.ndarray:
+        """The column of each word, -1 where it is unknown."""
+        return self._index.get_indexer(pd.Index(list(words), dtype=object))
+
+
+def _in_order(columns: Mapping[Any, Any], site: str) -> list[Any]:
+    """The words of a mapping to columns, by column."""
+    whole = all(isinstance(place, int | np.integer) for place in columns.values())
+    if not whole or sorted(columns.values()) != list(range(len(columns))):
+        problem = "the values of the vocabulary are not its columns"
+        raise DataError(problem, site=site, axis="word", expected=f"0 to {len(columns) - 1}, each once")
+    return sorted(columns, key=lambda word: columns[word])
+
+
+class Counted(NamedTuple):
+    """counts (N, V), the words of the columns (None where they are known by number), and how often which tokens were
+    left out because the vocabulary has them not."""
+
+    counts: scipy.sparse.csr_matrix
+    words: list[Any] | None
+    unknown: dict[Any, float]
+
+
+# ----- token lists ----------------------------------------------------------------------------------------
+
+
+def count_tokens(
+    documents: Sequence[Any], *, vocabulary: Vocabulary | None = None, size: int | None = None, site: str = "x"
+) -> Counted:
+    """Counts of the words in lists of tokens: strings, or whole numbers, which are columns of the vocabulary.
+
+    A document may also be a mapping of words to their counts. Without a vocabulary the words are sorted.
+
+    Raises DataError, naming document and token, for anything else: lists in lists, missing tokens, strings beside
+    numbers, numbers beyond the vocabulary.
+    """
+    tokens, times, lengths = _flattened(documents, site)
+    kind = _kind_of(tokens, lengths, site)
+    row = np.repeat(np.arange(len(documents)), lengths)
+    words = None
+    if kind is int and (vocabulary is None or not vocabulary.named or vocabulary.of_text):
+        column = _checked_ids(tokens, row, len(vocabulary) if vocabulary is not None else size, site)
+        words = list(vocabulary.words) if vocabulary is not None and vocabulary.named else None
+        if vocabulary is not None:
+            size = len(vocabulary)
+        else:
+            size = plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word", site=site)
+    elif vocabulary is None:
+        column, found = pd.factorize(np.asarray(tokens, dtype=object), sort=True)
+        words, size = [str(word) for word in found], len(found)
+    else:
+        if not vocabulary.named and len(tokens):
+            problem = "words, where the columns have numbers only: the documents of the fit came without words"
+            raise DataError(problem, site=site, axis="word", expected="whole numbers, or a fit of documents with words")
+        column, words, size = vocabulary.columns(tokens), list(vocabulary.words), len(vocabulary)
+    known = column >= 0
+    counts = scipy.sparse.csr_matrix((times[known], (row[known], column[known])), shape=(len(documents), size))
+    unknown: dict[Any, float] = {}
+    for place in np.flatnonzero(~known).tolist():
+        unknown[tokens[place]] = unknown.get(tokens[place], 0.0) + float(times[place])
+    return Counted(counts, words, unknown)
+
+
+def _flattened(documents: Sequence[Any], site: str) -> tuple[list[Any], np.ndarray, np.ndarray]:
+    """All tokens, how often each is meant, and the number of them in each document."""
+    lists, weighted = [], False
+    for place, document in enumerate(documents):
+        if isinstance(document, str | bytes) or not isinstance(document, Iterable):
+            problem = f"document {place} is {_shown(document)} among lists of tokens"
+            raise DataError(problem, site=site, axis="document", expected="a list of words or whole numbers")
+        weighted |= isinstance(document, Mapping)
+        lists.append(document.tolist() if isinstance(document, np.ndarray | Tensor | pd.Series) else list(document))
+    lengths = np.array([len(tokens) for tokens in lists], dtype=np.int64)
+    tokens = list(itertools.chain.from_iterable(lists))
+    if not weighted:
+        return tokens, np.ones(len(tokens)), lengths
+    counts = [document.values() if isinstance(document, Mapping) else [1] * n
+              for document, n in zip(documents, lengths.tolist(), strict=True)]  # fmt: skip
+    try:
+        return tokens, np.array(list(itertools.chain.from_iterable(counts)), dtype=float), lengths
+    except (TypeError, ValueError):
+        raise DataError("a count of a word is no number", site=site, expected="whole numbers of at least 0") from None
+
+
+def _kind_of(tokens: list[Any], lengths: np.ndarray, site: str) -> type:
+    """str or int, whichever all tokens are."""
+    kinds = {kind: _meaning(kind) for kind in set(map(type, tokens))}
+    meaning = kinds[type(tokens[0])] if tokens else str
+    if meaning is not None and all(kind is meaning for kind in kinds.values()):
+        return meaning
+    place = next(i for i, token in enumerate(tokens) if meaning is None or kinds[type(token)] is not meaning)
+    document = int(np.searchsorted(lengths.cumsum(), place, side="right"))
+    position = place - int(lengths[:document].sum())
+    beside = "" if meaning is None else f" beside {_shown(tokens[0])}"
+    hint = "; (word, count) pairs as dict(pairs)" if isinstance(tokens[place], tuple) else ""
+    problem = f"token {position} of document {document} is {_shown(tokens[place])}{beside}"
+    raise DataError(problem, site=site, axis="document", expected=f"all words, or all whole numbers{hint}")
+
+
+def _meaning(kind: type) -> type | None:
+    """What tokens of this type are: words, columns, or nothing that can be counted."""
+    if issubclass(kind, str):
+        return str
+    return int if issubclass(kind, int | np.integer) and kind is not bool else None
+
+
+def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None, site: str) -> np.ndarray:
+    # Numbers of any size are numbers; the largest are out of any range.
+    ids = np.array([min(max(token, -1), 2**62) for token in tokens], dtype=np.int64)
+    wrong = (ids < 0) | (ids >= (np.inf if size is None else size))
+    if wrong.any():
+        first = int(wrong.argmax())
+        expected = "0, 1, ..." if size is None else f"0 to {size - 1}, columns of the vocabulary"
+        found = f"{int(wrong.sum())} token(s) out of range (the first: {tokens[first]} in document {row[first]})"
+        raise DataError(found, site=site, axis="word", expected=expected)
+    return ids
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 40 else text[:39] + '…'} ({type(value).__name__})"
+
+
+# ----- raw texts ------------------------------------------------------------------------------------------
+
+
+def count_texts(
+    texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, site: str = "x", **settings: Any
+) -> Counted:
+    """Counts of the words in raw texts, cut up by scikit-learn's ``CountVectorizer`` with these settings.
+
+    With a vocabulary its words are counted, and the others are left out.
+    """
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            problem = f"document {place} is {_shown(text)} among texts"
+            raise DataError(problem, site=site, axis="document", expected="strings; '' for an empty document")
+    try:
+        maker = CountVectorizer(**settings)
+    except TypeError:
+        valid = CountVectorizer().get_params()
+        wrong = next(name for name in settings if name not in valid)
+        raise DataError(unknown_name("setting of CountVectorizer", wrong, valid), site=site) from None
+    try:
+        if vocabulary is None:
+            counts = maker.fit_transform(texts)
+            return Counted(scipy.sparse.csr_matrix(counts), [str(w) for w in maker.get_feature_names_out()], {})
+        analyzer = maker.build_analyzer()
+        counted = count_tokens([analyzer(text) for text in texts], vocabulary=vocabulary, site=site)
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(str(error), site=site, expected="texts and settings that CountVectorizer accepts") from None
+    if settings.get("binary"):
+        counted.counts.data[:] = 1
+    return counted
+
+
+# ----- unknown words --------------------------------------------------------------------------------------
+
+
+def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | None = None, *, site: str) -> None:
+    """Warn of the tokens that were left out, and of documents that are left without any.
+
+    before: tokens of each document with them, (N,), where the documents could have been empty before.
+    """
+    left_out = sum(unknown.values())
+    if not left_out:
+        return
+    total = float(counts.sum())
+    often = sorted(unknown.items(), key=lambda item: -item[1])[:_NAMED]
+    named = ", ".join(f"{word!r} {n:g}" for word, n in often)
+    message = (
+        f"site '{site}': {left_out:g} of {left_out + total:g} tokens are of {len(unknown)} word(s) outside the "
+        f"vocabulary and are left out (most often: {named})"
+    )
+    lengths = np.asarray(counts.sum(1)).ravel()
+    emptied = int(((lengths == 0) & (True if before is None else before > 0)).sum())
+    if emptied:
+        message += f"; {emptied} of {len(lengths)} documents are left without any token"
+    warnings.warn(message, DataWarning, stacklevel=4)

@@ -1,0 +1,142 @@
+"""Corpora from text files: one document a line, lda-c, and UCI's bag of words; plain or compressed with gzip."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from ppl_models.core.errors import FileFormatError, unknown_name
+from ppl_models.data.containers import plausible_size
+from ppl_models.data.files.reading import file_bytes, reading
+
+FORMATS = ("text", "lda-c", "uci")
+
+_LDA_C = re.compile(r"\d+(?:\s+\d+:\d+)*")
+ENTRY = re.compile(r"\d+\s+\d+\s+\d+")
+
+
+class Corpus(NamedTuple):
+    """What a file holds: counts (N, V), or texts; and the words of the columns, where a file beside it has them."""
+
+    counts: scipy.sparse.csr_matrix | None
+    texts: list[str] | None
+    words: list[str] | None
+
+
+def read_corpus(path: Path, file_format: str | None = None, *, vocabulary_size: int | None = None) -> Corpus:
+    """A corpus from a text file.
+
+    file_format: "text" (UTF-8, one document a line), "lda-c" (each line the number of distinct words and then
+        ``word:count`` pairs, words from 0) or "uci" (three lines with N, V and the number of entries, then lines
+        ``document word count``, from 1); by default what the first lines look like.
+    vocabulary_size: columns of an lda-c file, which does not say; by default as many as occur.
+
+    Words: ``vocab.NAME.txt`` beside ``docword.NAME.txt``; ``NAME.vocab`` beside ``NAME.ldac`` or the like.
+
+    Raises FileFormatError, naming the line, for a file that is not what it claims to be.
+    """
+    if file_format is not None and file_format not in FORMATS:
+        raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
+    lines = read_lines(path)
+    file_format = file_format or claimed_format(path) or looks_like(lines)
+    if file_format == "text":
+        return Corpus(None, lines, None)
+    words = words_beside(path)
+    with reading(path, file_format):  # numbers of any length are numbers
+        if file_format == "uci":
+            return Corpus(_uci(path, lines), None, words)
+        return Corpus(lda_c(path, lines, len(words) if words is not None else vocabulary_size), None, words)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, which may be compressed."""
+    if not path.is_file():
+        raise FileFormatError(f"{path}: no such file")
+    try:
+        with reading(path):
+            raw = file_bytes(path)
+        # Not splitlines(): form feeds and the like may stand inside a document.
+        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: no text in UTF-8 (byte {error.start})") from None
+    if not text.strip():
+        raise FileFormatError(f"{path}: nothing in it")
+    return text.removesuffix("\n").split("\n")
+
+
+def read_words(path: Path) -> list[str]:
+    """A vocabulary, one word a line."""
+    return [line.strip() for line in read_lines(path)]
+
+
+def claimed_format(path: Path) -> str | None:
+    """What a file's name says it is."""
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith((".ldac", ".lda-c")):
+        return "lda-c"
+    return "uci" if name.startswith("docword.") else None
+
+
+def looks_like(lines: list[str]) -> str:
+    """What the first lines of a file are."""
+    first = [line.strip() for line in lines[:4]]
+    if len(first) == 4 and all(line.isdecimal() for line in first[:3]) and ENTRY.fullmatch(first[3]):
+        return "uci"
+    pairs = [line for line in first if _LDA_C.fullmatch(line) and int(line.split()[0]) == line.count(":")]
+    return "lda-c" if len(pairs) == len(first) else "text"
+
+
+def words_beside(path: Path) -> list[str] | None:
+    """The words of the columns, from the file that goes with a corpus."""
+    name = path.name.removesuffix(".gz")
+    beside = [path.with_name(name.rpartition(".")[0] + ".vocab")]
+    if name.startswith("docword."):
+        beside = [path.with_name("vocab." + name.removeprefix("docword."))]
+    return next((read_words(other) for other in beside if other.is_file()), None)
+
+
+def lda_c(path: Path, lines: list[str], size: int | None, first_line: int = 1) -> scipy.sparse.csr_matrix:
+    """Counts of lines of lda-c; ``size`` columns, or as many as occur. first_line: where in the file they are."""
+    for number, line in enumerate(lines, first_line):
+        text = line.strip()
+        if not _LDA_C.fullmatch(text):
+            raise FileFormatError(f"{path}: line {number} is {text[:40]!r}; lda-c has 'distinct word:count ...'")
+        if int(text.split(None, 1)[0]) != text.count(":"):
+            found = f"line {number} announces {text.split(None, 1)[0]} words and has {text.count(':')}"
+            raise FileFormatError(f"{path}: {found}")
+    distinct = np.array([line.count(":") for line in lines])
+    pairs = " ".join(line.partition(" ")[2] for line in (text.strip() for text in lines) if ":" in line)
+    numbers = np.array(pairs.replace(":", " ").split(), dtype=np.int64).reshape(-1, 2)
+    columns = plausible_size(int(numbers[:, 0].max(initial=-1)) + 1, len(numbers), "word")
+    if size is not None and columns > size:
+        raise FileFormatError(f"{path}: word {columns - 1}, where the vocabulary has {size} words, from 0")
+    pointer = np.concatenate([[0], distinct.cumsum()])
+    matrix = scipy.sparse.csr_matrix((numbers[:, 1], numbers[:, 0], pointer), shape=(len(lines), size or columns))
+    matrix.sum_duplicates()
+    return matrix
+
+
+def _uci(path: Path, lines: list[str]) -> scipy.sparse.csr_matrix:
+    header = [line.strip() for line in lines[:3]]
+    if len(header) < 3 or not all(line.isdecimal() for line in header):
+        raise FileFormatError(f"{path}: begins with {header}; UCI's bag of words has N, V and the number of entries")
+    documents, size, entries = map(int, header)
+    for axis, announced in {"document": documents, "word": size}.items():
+        plausible_size(announced, len(lines), axis)
+    body = [line for line in lines[3:] if line.strip()]
+    wrong = next((i for i, line in enumerate(body, 4) if not ENTRY.fullmatch(line.strip())), None)
+    if wrong is not None:
+        raise FileFormatError(f"{path}: line {wrong} is {lines[wrong - 1][:40]!r}; expected 'document word count'")
+    if len(body) != entries:
+        raise FileFormatError(f"{path}: {len(body)} entries, where the third line announces {entries}")
+    document, word, count = np.array(" ".join(body).split(), dtype=np.int64).reshape(-1, 3).T
+    for values, limit, what in ((document, documents, "document"), (word, size, "word")):
+        outside = (values < 1) | (values > limit)
+        if outside.any():
+            found = f"{what} {values[outside.argmax()]} in entry {int(outside.argmax()) + 1}"
+            raise FileFormatError(f"{path}: {found}; expected 1 to {limit}, as the header says")
+    return scipy.sparse.csr_matrix((count, (document - 1, word - 1)), shape=(documents, size))

@@ -1,0 +1,138 @@
+"""Graphs from files: edge lists as text, CSV or Parquet, GML and GraphML, and NPZ archives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ppl_models.core.errors import FileFormatError
+from ppl_models.data.files.matrices import read_matrix
+from ppl_models.data.files.reading import csv_frame, file_bytes, npz_arrays, reading, third_party
+
+_TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv")
+
+
+class GraphFile(NamedTuple):
+    """What a file holds: a source that :func:`ppl_models.graph` reads, or edges, and what else it says."""
+
+    source: Any = None
+    edges: Any = None
+    nodes: Any = None
+    directed: bool | None = None
+
+
+def read_graph_file(
+    path: Path, *, columns: tuple[str, str] = ("source", "target"), weight: str | None = None
+) -> GraphFile:
+    """A graph from a file, by its ending.
+
+    Text (.txt, .edges, .edgelist, .el, .tsv): an edge a line, two nodes and perhaps a weight, apart by blanks or tabs;
+    lines that start with # or % are comments. CSV and Parquet: the ``columns`` of a frame of edges, else the first two
+    of two or three columns, else an adjacency matrix with names. GML and GraphML by networkx. NPZ: ``edges`` (E, 2) of
+    whole numbers, with ``n``, ``directed`` and ``names`` beside it where the file has them; else an adjacency matrix as
+    :func:`read_matrix` finds it. Texts may be compressed (.gz).
+    """
+    if not path.is_file():
+        raise FileFormatError(f"{path}: no such file")
+    endings = [ending.lower() for ending in path.suffixes]
+    suffix = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
+    with reading(path, suffix[1:]):
+        if suffix in _TEXTS:
+            return GraphFile(edges=_text(path))
+        if suffix == ".npz":
+            return _npz(path)
+        if suffix in (".gml", ".graphml"):
+            return GraphFile(source=_by_networkx(path, suffix))
+        if suffix in (".csv", ".parquet"):
+            with third_party():
+                frame = csv_frame(path) if suffix == ".csv" else pd.read_parquet(path)
+            return _frame(path, frame, columns, weight)
+    readable = ", ".join([*_TEXTS, ".csv", ".parquet", ".npz", ".gml", ".graphml"])
+    raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _text(path: Path) -> pd.DataFrame:
+    raw = file_bytes(path)
+    try:
+        lines = raw.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    separator = "\t" if any("\t" in line for line in lines[:1] if not line.startswith(("#", "%"))) else None
+    # Every line is looked at by split alone: what the fields mean is decided for all at once.
+    numbered = [(n, line.split(separator)) for n, line in enumerate(lines, 1) if line.strip() and line[0] not in "#%"]
+    widths = {len(fields) for _, fields in numbered}
+    if not numbered or len(widths) > 1 or not widths <= {2, 3}:
+        usual = len(numbered[0][1]) if numbered else 0
+        odd = next((n for n, f in numbered if len(f) != usual or usual not in (2, 3)), 0)
+        where = f"line {odd} has {len(dict(numbered)[odd])} fields" if odd else "no edges"
+        raise FileFormatError(f"{path}: {where}; expected two nodes a line, and perhaps a weight")
+    ends = [[fields[k].strip() for _, fields in numbered] for k in (0, 1)]
+    frame = pd.DataFrame(dict(zip(("source", "target"), _numbers_if_all(ends), strict=True)))
+    if widths == {3}:
+        try:
+            frame["weight"] = np.array([fields[2] for _, fields in numbered], dtype=np.float64)
+        except ValueError as error:
+            raise FileFormatError(f"{path}: a weight is no number: {_first_line(error)}") from None
+    return frame
+
+
+def _numbers_if_all(ends: list[list[str]]) -> list[Any]:
+    if all(end.isdecimal() for column in ends for end in column):
+        return [np.array(column, dtype=np.int64) for column in ends]
+    return ends
+
+
+def _frame(path: Path, frame: pd.DataFrame, columns: tuple[str, str], weight: str | None) -> GraphFile:
+    if not len(frame):
+        raise FileFormatError(f"{path}: no rows below the header")
+    if set(columns) <= set(frame.columns):
+        if weight is not None and weight not in frame.columns:
+            raise FileFormatError(f"{path}: no column {weight!r} among {list(map(str, frame.columns))}")
+        value = weight or ("weight" if "weight" in frame.columns else None)
+        chosen = frame[[*columns, *([] if value is None else [value])]]
+        return GraphFile(edges=chosen.set_axis(["source", "target", "weight"][: chosen.shape[1]], axis=1))
+    labelled = frame.set_index(frame.columns[0]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else frame
+    square = labelled.shape[0] == labelled.shape[1]
+    if frame.shape[1] in (2, 3) and not (square and set(labelled.index) == set(labelled.columns)):
+        names = ["source", "target", "weight"][: frame.shape[1]]
+        return GraphFile(edges=frame.set_axis(names, axis=1))
+    if square and labelled is frame:
+        labelled = frame.set_axis(frame.columns, axis=0)
+    return GraphFile(source=labelled)
+
+
+def _by_networkx(path: Path, suffix: str) -> Any:
+    import networkx
+
+    with third_party():
+        return networkx.read_gml(path) if suffix == ".gml" else networkx.read_graphml(path)
+
+
+def _npz(path: Path) -> GraphFile:
+    arrays = npz_arrays(path)
+    edges = arrays.get("edges")
+    if edges is None:
+        return GraphFile(source=read_matrix(path, dtype=None, keep_sparse=True))
+    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
+        raise FileFormatError(f"{path}: 'edges' of shape {edges.shape} and type {edges.dtype}; expected whole (E, 2)")
+    names = arrays.get("names")
+    count = next((int(arrays[key]) for key in ("n", "num_nodes") if key in arrays and arrays[key].ndim == 0), None)
+    if names is not None and names.ndim == 1:
+        if edges.size and not 0 <= edges.min() <= edges.max() < len(names):
+            raise FileFormatError(f"{path}: 'edges' of nodes beyond the {len(names)} 'names'")
+        # Edges are positions among the names.
+        found = names.tolist()
+        return GraphFile(edges=[(found[i], found[j]) for i, j in edges.tolist()], nodes=found, directed=_flag(arrays))
+    return GraphFile(edges=edges, nodes=count, directed=_flag(arrays))
+
+
+def _flag(arrays: dict[str, np.ndarray]) -> bool | None:
+    flag = arrays.get("directed")
+    return bool(flag) if flag is not None and flag.ndim == 0 else None

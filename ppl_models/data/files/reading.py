@@ -1,0 +1,119 @@
+"""Files from elsewhere: what is read of them runs no code, takes no more memory than there is, and fails by name."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import math
+import warnings
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+
+from ppl_models.core.errors import FileFormatError, PPLError
+
+#: The most that deflate makes of a byte (RFC 1951: 258 bytes of two bits), and some for the headers.
+_INFLATION = 1100
+
+
+@contextlib.contextmanager
+def naming(path: Path | None) -> Iterator[None]:
+    """Errors of the suite say which file they are about; None: no file is read."""
+    try:
+        yield
+    except PPLError as error:
+        if path is not None and str(path) not in str(error):
+            error.args = (f"{path}: {error}", *error.args[1:])
+        raise
+
+
+@contextlib.contextmanager
+def reading(path: Path, kind: str = "") -> Iterator[None]:
+    """Whatever a parser raises is a FileFormatError: of a damaged file it raises anything."""
+    with naming(path):
+        try:
+            yield
+        except PPLError:
+            raise
+        except Exception as error:
+            what = " ".join(str(error).split())[:200] or type(error).__name__
+            raise FileFormatError(f"{path}: not readable{f' as {kind}' if kind else ''}: {what}") from None
+
+
+@contextlib.contextmanager
+def third_party() -> Iterator[None]:
+    """Other libraries' warnings of a file's contents are nothing that users of this one could act on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def file_bytes(path: Path) -> bytes:
+    """The contents of a file, which may be compressed with gzip."""
+    raw = path.read_bytes()
+    if raw[:2] != b"\x1f\x8b":
+        return raw
+    most = psutil.virtual_memory().available // 4
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise FileFormatError(f"{path}: more than {most / 2**30:.3g} GiB once it is decompressed")
+    return found
+
+
+def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
+    """A table with a header, as pandas reads it. raw: the header and some of the file's lines; None: the whole file.
+
+    Raises FileFormatError for lines with fewer fields than the header: pandas takes what is not there for missing
+    entries, but it is what a file that was cut off ends with.
+    """
+    with third_party():
+        frame = pd.read_csv(path if raw is None else io.BytesIO(raw), encoding="utf-8-sig")
+    if frame.shape[1] > 1 and bool(frame.iloc[:, -1].isna().any()):
+        lines = csv.reader(io.StringIO((file_bytes(path) if raw is None else raw).decode("utf-8-sig")))
+        header = next((line for line in lines if line), [])
+        short = next((line for line in lines if line and len(line) < len(header)), None)
+        if short is not None:
+            found = f"{len(short)} fields where the header has {len(header)}: {','.join(short)[:60]!r}"
+            raise FileFormatError(f"{path}: not readable as csv: {found}")
+    return frame
+
+
+def npz_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an NPZ archive by name. Arrays of Python objects, which could run code, are refused.
+
+    What the headers announce is held against the size of the file before any memory is asked for.
+    """
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if
+                   info.filename.endswith(".npy")}  # fmt: skip
+        needed = sum(_announced(archive, info, path) for info in members.values())
+        most = min(_INFLATION * path.stat().st_size, psutil.virtual_memory().available)
+        if needed > most:
+            found = f"{path}: announces arrays of {needed / 2**30:.3g} GiB"
+            raise FileFormatError(f"{found}; a file of this size, on this machine, holds at most {most / 2**30:.3g}")
+        arrays = {}
+        for name, info in members.items():
+            with archive.open(info) as member:
+                arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+        return arrays
+
+
+def _announced(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> int:
+    """The bytes that the header of an array announces."""
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+    if dtype.hasobject:
+        raise FileFormatError(f"{path}: {info.filename} holds Python objects, which are not read; expected numbers")
+    if any(size < 0 for size in shape):
+        raise FileFormatError(f"{path}: {info.filename} announces the shape {shape}")
+    return math.prod(shape) * dtype.itemsize

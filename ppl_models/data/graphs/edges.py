@@ -1,0 +1,229 @@
+"""Edges as a source gives them, and what a graph makes of them: direction, duplicates, self loops, hidden dyads."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppl_models.core.errors import DataError, DataWarning
+
+Array = NDArray[Any]
+
+#: What the values of edges may be: 0/1, whole numbers, or (None) any numbers of at least 0.
+KINDS = ("binary", "counts", None)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges by the numbers of their nodes.
+
+    row, column, value: (E,) where each edge goes from and to, and its value. names: of the nodes, or None.
+    listed: whether an undirected edge is there once (a list) rather than in both directions (a matrix).
+    directed: what the source itself says, or None. multiple: parallel edges are meant, as in a MultiGraph.
+    hidden, hidden_pairs: (2, M) unobserved dyads, from a matrix (both directions) and from a list (either).
+    """
+
+    row: Array
+    column: Array
+    value: Array
+    num_nodes: int
+    names: list[Any] | None = None
+    listed: bool = False
+    directed: bool | None = None
+    multiple: bool = False
+    hidden: Array | None = None
+    hidden_pairs: Array | None = None
+    site: str = "x"
+
+    @property
+    def key(self) -> Array:
+        """One number a dyad, in row order, (E,)."""
+        return dyad_key(self.row, self.column, self.num_nodes)
+
+    def only(self, kept: Array) -> Edges:
+        return replace(self, row=self.row[kept], column=self.column[kept], value=self.value[kept])
+
+    def name(self, node: Any) -> Any:
+        return int(node) if self.names is None else self.names[int(node)]
+
+    def edge(self, place: Any, arrow: str = "->") -> str:
+        return f"{self.name(self.row[place])!r} {arrow} {self.name(self.column[place])!r}"
+
+    def first(self, wrong: Array) -> str:
+        """The first of the wrong edges with its value."""
+        place = int(np.flatnonzero(wrong)[0])
+        return f"(the first: {self.edge(place)} has {self.value[place]:g})"
+
+
+def dyad_key(row: Array, column: Array, num_nodes: int) -> Array:
+    return row.astype(np.int64) * num_nodes + column
+
+
+def settled(
+    edges: Edges, *, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
+) -> Edges:
+    """The edges of a graph of known direction: each once, from the smaller number if undirected, none at hidden dyads.
+
+    presence: every edge counts once, whatever its value. warn_symmetric: say so where directed data are symmetric.
+    """
+    edges = _checked_values(edges, kind, presence)
+    edges = _without_loops(edges, self_loops)
+    if edges.multiple and edges.directed:
+        edges = _merged(edges, kind, presence)
+    edges = replace(edges, directed=_direction(edges, directed, warn_symmetric))
+    edges = _without_hidden(edges)
+    edges = _merged(edges, kind, presence)
+    return edges if edges.directed else _one_triangle(edges, kind, presence)
+
+
+def _checked_values(edges: Edges, kind: str | None, presence: bool) -> Edges:
+    value, expected = edges.value, "finite numbers of at least 0"
+    wrong = ~np.isfinite(value) | (value < 0)
+    if wrong.any():
+        found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
+        raise DataError(found, site=edges.site, axis="edge", expected=f"{expected}; mask= hides dyads")
+    edges = edges.only(value != 0)
+    if presence:
+        return replace(edges, value=np.ones(len(edges.value)))
+    if kind is not None:
+        wrong = edges.value != (1 if kind == "binary" else edges.value.round())
+        if wrong.any():
+            raise _not_of_kind(edges, wrong, kind)
+    return edges
+
+
+def _not_of_kind(edges: Edges, wrong: Array, kind: str) -> DataError:
+    what = "weights that are neither 0 nor 1" if kind == "binary" else "weights that are no whole numbers"
+    found = f"{wrong.sum()} of {len(wrong)} edges have {what} {edges.first(wrong)}"
+    counts = ", or a model of counts such as PoissonSBM" if kind == "binary" else ""
+    expected = f"graph(source, weight=False) for edges without weights{counts}"
+    return DataError(found, site=edges.site, axis="edge", expected=expected)
+
+
+def _without_loops(edges: Edges, self_loops: bool) -> Edges:
+    if self_loops:
+        return edges
+    # The diagonal says nothing, whatever stands there to say so.
+    edges = replace(edges, hidden=_off_diagonal(edges.hidden), hidden_pairs=_off_diagonal(edges.hidden_pairs))
+    loop = edges.row == edges.column
+    if not loop.any():
+        return edges
+    first = edges.name(edges.row[np.flatnonzero(loop)[0]])
+    message = (
+        f"site '{edges.site}': {loop.sum()} self loops were left out (the first: at {first!r}); "
+        "self_loops=True keeps them"
+    )
+    warnings.warn(message, DataWarning, stacklevel=5)
+    return edges.only(~loop)
+
+
+def _off_diagonal(dyads: Array | None) -> Array | None:
+    return None if dyads is None else dyads[:, dyads[0] != dyads[1]]
+
+
+def _direction(edges: Edges, directed: bool | None, warn_symmetric: bool) -> bool:
+    """What was asked for where the edges allow it; otherwise what the source says or looks like."""
+    if directed is None:
+        if edges.directed is not None:
+            return edges.directed
+        return edges.listed or _asymmetry(edges) is not None
+    if directed and edges.directed is False:
+        found, expected = "an undirected graph where a directed one is needed", "a model with directed=False"
+        raise DataError(found, site=edges.site, expected=f"{expected}, or a directed graph (networkx: to_directed())")
+    looks_undirected = warn_symmetric and not edges.listed and edges.directed is None and len(edges.row) > 0
+    if directed and looks_undirected and _asymmetry(edges) is None:
+        message = (
+            f"site '{edges.site}': the adjacency matrix is symmetric but read as directed, so that every edge counts "
+            "twice; a model with directed=False reads it as undirected"
+        )
+        warnings.warn(message, DataWarning, stacklevel=5)
+    if not directed and not edges.listed:
+        shown = _without_hidden(replace(edges, directed=False))
+        problem = _asymmetry(replace(shown, hidden=edges.hidden))
+        if problem is not None:
+            expected = "a symmetric matrix, or a model with directed=True"
+            raise DataError(f"not symmetric: {problem}", site=edges.site, axis="edge", expected=expected)
+    return directed
+
+
+def _asymmetry(edges: Edges) -> str | None:
+    """The first dyad that differs from its reverse, in words; None where there is none."""
+    order = np.argsort(edges.key, kind="stable")
+    key, value, size = edges.key[order], edges.value[order], edges.num_nodes
+    back = key % size * size + key // size
+    place = np.minimum(np.searchsorted(key, back), max(len(key) - 1, 0))
+    differs = (key[place] != back) | (value[place] != value)
+    if differs.any():
+        first = int(np.flatnonzero(differs)[0])
+        i, j = edges.name(key[first] // size), edges.name(key[first] % size)
+        other = value[place[first]] if key[place[first]] == back[first] else 0
+        return f"{i!r} -> {j!r} has {value[first]:g}, {j!r} -> {i!r} has {other:g}"
+    if edges.hidden is None:
+        return None
+    row, column = edges.hidden
+    single = np.setxor1d(dyad_key(row, column, size), dyad_key(column, row, size))
+    if not len(single):
+        return None
+    return f"of {edges.name(single[0] // size)!r} and {edges.name(single[0] % size)!r} one direction alone is hidden"
+
+
+def _without_hidden(edges: Edges) -> Edges:
+    """Edges at observed dyads alone; ``hidden`` becomes the sorted dyads, i < j if undirected."""
+    parts = [part for part in (edges.hidden, edges.hidden_pairs) if part is not None and part.size]
+    if not parts:
+        return replace(edges, hidden=None, hidden_pairs=None)
+    row, column = np.concatenate(parts, axis=1)
+    edge_row, edge_column = edges.row, edges.column
+    if not edges.directed:
+        row, column = np.minimum(row, column), np.maximum(row, column)
+        edge_row, edge_column = np.minimum(edge_row, edge_column), np.maximum(edge_row, edge_column)
+    key = np.unique(dyad_key(row, column, edges.num_nodes))
+    kept = ~np.isin(dyad_key(edge_row, edge_column, edges.num_nodes), key)
+    hidden = np.stack([key // edges.num_nodes, key % edges.num_nodes])
+    return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
+
+
+def _merged(edges: Edges, kind: str | None, presence: bool) -> Edges:
+    """Each edge once, in order of its dyad; parallel edges are added up, or kept once where they are 0/1."""
+    if not edges.directed and edges.multiple:
+        edges = _from_smaller(edges)
+    key, place, number = np.unique(edges.key, return_inverse=True, return_counts=True)
+    if len(key) == len(edges.row):
+        return edges.only(np.argsort(edges.key, kind="stable"))
+    _say_duplicates(edges, number[place] > 1, len(edges.row) - len(key), kind, presence)
+    total = np.bincount(place, weights=edges.value, minlength=len(key))
+    total = np.ones(len(key)) if presence or kind == "binary" else total
+    return replace(edges, row=key // edges.num_nodes, column=key % edges.num_nodes, value=total)
+
+
+def _say_duplicates(edges: Edges, repeated: Array, extra: int, kind: str | None, presence: bool) -> None:
+    first = edges.edge(int(np.flatnonzero(repeated)[0]), "->" if edges.directed else "--")
+    if presence or kind == "counts" or (kind is None and edges.multiple):
+        return
+    if edges.multiple:
+        found = f"{extra} parallel edges (the first: {first})"
+        expected = "graph(source, weight=False) to keep each once, or a model of counts such as PoissonSBM"
+        raise DataError(found, site=edges.site, axis="edge", expected=expected)
+    done = "each is kept once" if kind == "binary" else "they were added up; kind='binary' keeps each once"
+    message = f"site '{edges.site}': {extra} edges are repeated (the first: {first}); {done}"
+    warnings.warn(message, DataWarning, stacklevel=6)
+
+
+def _from_smaller(edges: Edges) -> Edges:
+    low, high = np.minimum(edges.row, edges.column), np.maximum(edges.row, edges.column)
+    return replace(edges, row=low, column=high)
+
+
+def _one_triangle(edges: Edges, kind: str | None, presence: bool) -> Edges:
+    """Undirected edges from the smaller number to the larger.
+
+    A matrix, and a list that has every edge in both directions, hold each twice. In a list that has some edges in
+    both directions these are duplicates.
+    """
+    if not edges.listed or _asymmetry(replace(edges, hidden=None)) is None:
+        return edges.only(edges.row <= edges.column)
+    return _merged(replace(_from_smaller(edges), directed=False), kind, presence)

@@ -1,0 +1,201 @@
+"""Lists of edges between named nodes, and how names become numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from ppl_models.core.errors import DataError
+from ppl_models.data.containers import labels_of as _labels
+from ppl_models.data.graphs.edges import Array, Edges
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source is to be read.
+
+    nodes: names of all nodes in order, or their number. num_nodes: how many a model needs, which tells whether whole
+    numbers are positions or names. weight: the attribute or column of the edges' values. columns: of an edge frame.
+    """
+
+    nodes: Sequence[Hashable] | int | None = None
+    num_nodes: int | None = None
+    weight: str | None = None
+    columns: tuple[str, str] = ("source", "target")
+    site: str = "x"
+
+
+def read_edges(source: Any, how: Reading) -> Edges:
+    """A list of pairs (from, to) or triples (from, to, weight), or an array (E, 2) of whole numbers."""
+    if isinstance(source, Tensor):
+        source = source.detach().cpu().numpy()
+    if isinstance(source, np.ndarray):
+        if source.ndim != 2 or source.shape[1] != 2:
+            found = f"edges of shape {source.shape}"
+            raise DataError(found, site=how.site, axis="edge", expected="(E, 2), a row for each edge; (2, E): edges.T")
+        return from_ends([source[:, 0], source[:, 1]], None, how)
+    if isinstance(source, pd.DataFrame):
+        return frame_edges(source, how)
+    if isinstance(source, str | bytes) or not isinstance(source, Iterable):
+        expected = "pairs (from, to), or triples (from, to, weight)"
+        raise DataError(f"a {type(source).__name__} as edges", site=how.site, axis="edge", expected=expected)
+    pairs = list(source)
+    lengths = {len(pair) if isinstance(pair, tuple | list | np.ndarray | Tensor) else 0 for pair in pairs}
+    if len(lengths) > 1 or not lengths <= {2, 3}:
+        sized = (p for p in pairs if not isinstance(p, tuple | list | np.ndarray | Tensor) or len(p) not in (2, 3))
+        odd = next(sized, pairs[0])
+        expected = "pairs (from, to), or triples (from, to, weight), all of one length"
+        raise DataError(f"{odd!r} among the edges", site=how.site, axis="edge", expected=expected)
+    ends = list(zip(*pairs, strict=True)) if pairs else [(), ()]
+    value = as_values(ends[2], how) if len(ends) == 3 else None
+    return from_ends([objects(ends[0]), objects(ends[1])], value, how)
+
+
+def frame_edges(frame: pd.DataFrame, how: Reading) -> Edges:
+    """The edges of a frame, by its two columns."""
+    missing = [name for name in (*how.columns, *([how.weight] if how.weight else [])) if name not in frame.columns]
+    if missing:
+        expected = f"one of {list(map(str, frame.columns))}"
+        raise DataError(f"no column {missing[0]!r} of edges", site=how.site, axis="edge", expected=expected)
+    weight = how.weight or ("weight" if "weight" in frame.columns else None)
+    value = None if weight is None else as_values(frame[weight].tolist(), how)
+    return from_ends([frame[name].to_numpy() for name in how.columns], value, how)
+
+
+def as_values(values: Sequence[Any], how: Reading) -> Array:
+    try:
+        return np.asarray(values, dtype=np.float64).reshape(len(values))
+    except (TypeError, ValueError):
+        wrong = next(v for v in values if not isinstance(v, int | float | np.number))
+        found = f"an edge with the weight {wrong!r}"
+        raise DataError(found, site=how.site, axis="edge", expected="numbers; weight= names their attribute") from None
+
+
+def objects(values: Sequence[Any]) -> Array:
+    """An array of the values as they are: tuples stay nodes, and numbers beside strings stay numbers."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = [v.item() if isinstance(v, np.generic) else v for v in values]
+    return array
+
+
+def from_ends(ends: list[Array], value: Array | None, how: Reading) -> Edges:
+    """Edges whose ends are names or numbers of nodes."""
+    names, places = _numbered(np.stack(ends, axis=1).ravel(), how)
+    row, column = places[::2], places[1::2]
+    size = names if isinstance(names, int) else len(names)
+    if not size:
+        expected = "nodes=, where there are no edges"
+        raise DataError("no edges and no nodes", site=how.site, axis="node", expected=expected)
+    value = np.ones(len(row)) if value is None else value
+    labels = None if isinstance(names, int) else _labels(names)
+    return Edges(row, column, value, size, names=labels, listed=True, site=how.site)
+
+
+def _numbered(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
+    """The nodes (names, or how many), and the place of each end among them."""
+    ends = _whole(ends, how)
+    whole = ends.dtype.kind in "iu"
+    if how.nodes is not None:
+        size, place = resolver(how.nodes, how)
+        return size, place(ends)
+    if not whole:
+        codes, names = pd.factorize(ends)
+        return list(names), codes
+    names, codes = np.unique(ends, return_inverse=True)
+    if not len(names):
+        return how.num_nodes or 0, codes
+    size = int(names[-1]) + 1 if how.num_nodes is None else how.num_nodes
+    positions = names[0] >= 0 and (names[-1] < size if how.num_nodes is not None else len(names) == size)
+    # Numbers without gaps from 0 (or below what the model needs) are positions; any others are names.
+    return (size, ends.astype(np.int64)) if positions else (names.tolist(), codes)
+
+
+def _whole(ends: Array, how: Reading) -> Array:
+    """Whole numbers as such, where all ends are; otherwise the names as they are, none of them missing."""
+    if ends.dtype.kind in "iu":
+        return ends
+    if ends.dtype.kind == "f":
+        if not np.isfinite(ends).all() or (ends != ends.round()).any():
+            wrong = ends[~np.isfinite(ends) | (ends != np.round(ends))][0]
+            raise DataError(f"a node called {wrong}", site=how.site, axis="node", expected="names, or whole numbers")
+        return ends.astype(np.int64)
+    missing = pd.isna(ends)
+    if missing.any():
+        expected = "two nodes an edge"
+        raise DataError(f"edge {int(np.flatnonzero(missing)[0]) // 2} lacks a node", site=how.site, expected=expected)
+    if ends.dtype.kind != "O" or not len(ends):
+        return ends if len(ends) else ends.astype(np.int64)
+    kinds = set(map(type, ends.tolist()))
+    if kinds <= {int} and all(abs(end) < 2**62 for end in ends.tolist()):  # larger ones are names
+        return ends.astype(np.int64)
+    return ends
+
+
+def index_of(names: Sequence[Any], how: Reading) -> pd.Index:
+    index = pd.Index(objects(names), tupleize_cols=False)
+    if index.has_duplicates:
+        twice = index[index.duplicated()][0]
+        raise DataError(f"two nodes called {twice!r}", site=how.site, axis="node", expected="names that differ")
+    return index
+
+
+def resolver(nodes: Sequence[Hashable] | int, how: Reading) -> tuple[list[Any] | int, Callable[[Array], Array]]:
+    """The nodes, and what turns names (or positions, where nodes are a number) into places among them."""
+    if isinstance(nodes, int | np.integer):
+        size: list[Any] | int = int(nodes)
+    else:
+        size = [n.item() if isinstance(n, np.generic) else n for n in nodes]
+
+    def place(ends: Array) -> Array:
+        if isinstance(size, int):
+            inside = ends.dtype.kind in "iu"
+            unknown = (ends < 0) | (ends >= size) if inside else np.ones(len(ends), dtype=bool)
+            found = ends
+        else:
+            found = index_of(size, how).get_indexer(objects(ends.tolist()))
+            unknown = found < 0
+        if unknown.any():
+            first = ends[np.flatnonzero(unknown)[0]]
+            first = first.item() if isinstance(first, np.generic) else first
+            known = f"0, ..., {size - 1}" if isinstance(size, int) else f"names such as {size[0]!r}"
+            expected = f"the nodes that were given ({known})"
+            raise DataError(f"the unknown node {first!r}", site=how.site, axis="node", expected=expected)
+        return found.astype(np.int64)
+
+    return size, place
+
+
+def named(edges: Edges, names: list[Any] | None, how: Reading, *, have_identity: bool = False) -> Edges:
+    """Edges of a source that has all its nodes, in the order that was asked for.
+
+    have_identity: the nodes are known by their numbers where they have no names (networkx's); those of a matrix are
+    then called what ``nodes`` says.
+    """
+    if names is not None:
+        index_of(names, how)
+        names = _labels(names)
+    if how.nodes is None:
+        return replace(edges, names=names)
+    count = isinstance(how.nodes, int | np.integer)
+    size = int(how.nodes) if isinstance(how.nodes, int | np.integer) else len(how.nodes)
+    anonymous = names is None and not have_identity
+    if size != edges.num_nodes and (count or anonymous):
+        found = f"{size} nodes were named for a graph of {edges.num_nodes}"
+        raise DataError(found, site=how.site, axis="node", expected="a name for every node")
+    wanted, place = resolver(how.nodes, how)
+    if isinstance(wanted, int):
+        return replace(edges, names=names)
+    if anonymous:
+        index_of(wanted, how)
+        return replace(edges, names=_labels(wanted))
+    target = place(objects(list(range(edges.num_nodes)) if names is None else names))
+    hidden = None if edges.hidden is None else target[edges.hidden]
+    return replace(
+        edges, row=target[edges.row], column=target[edges.column], hidden=hidden,
+        num_nodes=len(wanted), names=_labels(wanted),
+    )  # fmt: skip

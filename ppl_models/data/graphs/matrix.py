@@ -1,0 +1,226 @@
+"""A graph as models take it: a sparse adjacency matrix, the dyads that were not observed, names of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import CapacityError, DataError, unknown_name
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.device import checked_device
+from ppl_models.data.graphs.edges import Array, dyad_key
+from ppl_models.data.matrix import Data
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphData(Data):
+    """One graph of N nodes, which is one observation.
+
+    x: (N, N) in torch's CSR layout: x[i, j] > 0 is the value of the edge from i to j, and nothing else is stored;
+        symmetric if undirected; empty on the diagonal unless ``self_loops``.
+    hidden: (2, M) unobserved dyads in lexicographic order, i < j if undirected, or None; x stores nothing there.
+    directed: dyads are the ordered pairs i != j; otherwise the pairs i < j.
+    self_loops: the pairs i = i are dyads too.
+    coords: "row" and "feature" both hold the names of the nodes, where they have any.
+    """
+
+    hidden: Tensor | None = None
+    directed: bool = True
+    self_loops: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self.hidden is None and self.mask is None
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def num_hidden(self) -> int:
+        """Unobserved dyads."""
+        return 0 if self.hidden is None else self.hidden.shape[1]
+
+    @property
+    def num_dyads(self) -> int:
+        """Observed dyads."""
+        size = len(self)
+        pairs = size * (size - 1) // (1 if self.directed else 2)
+        return pairs + size * self.self_loops - self.num_hidden
+
+    @property
+    def num_edges(self) -> int:
+        """Dyads with an edge; an undirected edge counts once."""
+        return self.edges().shape[1]
+
+    @property
+    def names(self) -> list[Any]:
+        """The names of the nodes; their numbers where they have none."""
+        return self.coords.get("row", list(range(len(self))))
+
+    def edges(self) -> Tensor:
+        """(2, E): where each edge goes from and to, in lexicographic order; i < j if undirected."""
+        return self._entries()[0]
+
+    def edge_values(self) -> Tensor:
+        """(E,): the values of :meth:`edges`, 1 for every edge of a 0/1 graph."""
+        return self._entries()[1]
+
+    def _entries(self) -> tuple[Tensor, Tensor]:
+        row, column, value = _sparse.triplets(self.x)
+        if not self.directed:
+            kept = row <= column
+            row, column, value = row[kept], column[kept], value[kept]
+        return torch.stack([row, column]), value
+
+    def degrees(self, kind: str = "total") -> Tensor:
+        """Number of edges of every node, (N,) whole numbers.
+
+        kind: "out", "in", or "total", which of a directed graph is their sum; the three agree if undirected.
+        """
+        if kind not in ("out", "in", "total"):
+            raise DataError(unknown_name("kind of degree", kind, ("out", "in", "total")), axis="node")
+        out = self.x.crow_indices().diff()
+        if kind == "out" or not self.directed:
+            return out
+        into = torch.bincount(self.x.col_indices(), minlength=len(self))
+        return into if kind == "in" else out + into
+
+    def observed_value(self, i: Tensor, j: Tensor) -> Tensor:
+        """x[i, j] of the dyads, in the shape of ``i``; 0 where there is no edge, and where the dyad is hidden."""
+        return _sparse.looked_up(self._key, i * len(self) + j, self.x.values())
+
+    @cached_property
+    def _key(self) -> Tensor:
+        """One number for every stored entry, in increasing order."""
+        row, column, _ = _sparse.triplets(self.x)
+        return row * len(self) + column
+
+    def is_observed(self, i: Tensor, j: Tensor) -> Tensor:
+        """Whether the dyads are observed, bool in the shape of ``i``; what is no dyad (i = j) is not."""
+        loops = torch.zeros_like(i, dtype=torch.bool) if self.self_loops else i == j
+        if self.hidden is None:
+            return ~loops
+        low, high = (i, j) if self.directed else (torch.minimum(i, j), torch.maximum(i, j))
+        key = self.hidden[0] * len(self) + self.hidden[1]
+        return ~(loops | _sparse.looked_up(key, low * len(self) + high, torch.ones_like(key, dtype=torch.bool)))
+
+    def dense(self, *, max_bytes: float | None = None) -> Data:
+        """Dense x (N, N), with the mask (N, N) where dyads are hidden; on the diagonal, which is no dyad, it is True.
+
+        Raises CapacityError where that takes more than ``max_bytes``, by default half of the free memory.
+        """
+        self._check_room(self.x.values().element_size() + (self.hidden is not None), max_bytes)
+        return Data(x=self.x.to_dense(), mask=self.observed_mask(), coords=dict(self.coords))
+
+    def observed_mask(self, *, max_bytes: float | None = None) -> Tensor | None:
+        """(N, N) bool, True where observed and on the diagonal; None where no dyad is hidden. Raises CapacityError."""
+        if self.hidden is None:
+            return None
+        self._check_room(1, max_bytes)
+        mask = torch.ones(len(self), len(self), dtype=torch.bool, device=self.x.device)
+        mask[self.hidden[0], self.hidden[1]] = False
+        if not self.directed:
+            mask[self.hidden[1], self.hidden[0]] = False
+        return mask
+
+    def _check_room(self, bytes_a_dyad: int, max_bytes: float | None) -> None:
+        size = len(self)
+        needed = size * size * bytes_a_dyad
+        allowed = max_bytes if max_bytes is not None else 0.5 * psutil.virtual_memory().available
+        if needed > allowed:
+            message = (
+                f"a dense adjacency matrix of {size} nodes needs about {needed / 2**30:.3g} GiB, "
+                f"{allowed / 2**30:.3g} GiB are allowed; methods that read edges need no dense matrix"
+            )
+            raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
+        device = checked_device(device)
+        hidden = None if self.hidden is None else self.hidden.to(device=device)
+        return replace(self, x=self.x.to(dtype=dtype, device=device), hidden=hidden)
+
+    def rows(self, index: Tensor | slice) -> Data:
+        """Refused: nodes are not rows that could be told apart from the others."""
+        del index
+        found = "rows of a graph were asked for, but every node is bound to the others by its dyads"
+        raise DataError(found, axis="node", expected="subgraph(index), or without(dyads) to hold dyads out")
+
+    def permuted(self, order: Tensor | Sequence[int]) -> GraphData:
+        """The same graph with its nodes in another order: node n is what was node ``order[n]``."""
+        index = torch.as_tensor(order)
+        if sorted(index.tolist()) != list(range(len(self))):
+            found = f"an order of {len(index)} nodes, not all of them once"
+            raise DataError(found, axis="node", expected=f"a permutation of 0, ..., {len(self) - 1}")
+        return self.subgraph(index)
+
+    def subgraph(self, index: Tensor | Sequence[int] | slice) -> GraphData:
+        """The chosen nodes with the dyads among them, in the order of ``index`` (numbers, or True for each kept)."""
+        chosen = np.arange(len(self))[index if isinstance(index, slice) else torch.as_tensor(index).cpu().numpy()]
+        if len(set(chosen.tolist())) < len(chosen) or not len(chosen):
+            raise DataError(f"{len(chosen)} chosen nodes, none or some of them twice", axis="node", expected="a subset")
+        matrix = _sparse.to_scipy(self.x)[chosen][:, chosen]
+        x = _sparse.from_scipy(matrix, dtype=self.x.dtype, device=self.x.device)
+        hidden = None
+        if self.hidden is not None:
+            place = np.full(len(self), -1)
+            place[chosen] = np.arange(len(chosen))
+            moved = place[self.hidden.cpu().numpy()]
+            hidden = _sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed, self.x.device)
+        names = self.names
+        names = [names[n] for n in chosen.tolist()]
+        return replace(self, x=x, hidden=hidden, coords=_coords(names))
+
+    def without(self, dyads: Tensor | Array) -> GraphData:
+        """The graph with further dyads hidden, (2, M) numbers of nodes, in either direction if undirected."""
+        added = torch.as_tensor(dyads).cpu().numpy().astype(np.int64)
+        if added.ndim != 2 or added.shape[0] != 2 or (added.size and not (0 <= added.min() <= added.max() < len(self))):
+            expected = f"(2, M) numbers of nodes below {len(self)}"
+            raise DataError(f"dyads of shape {added.shape}", axis="dyad", expected=expected)
+        if not self.self_loops and (added[0] == added[1]).any():
+            raise DataError("dyads of a node with itself", axis="dyad", expected="self_loops=True, or other dyads")
+        before = np.empty((2, 0), np.int64) if self.hidden is None else self.hidden.cpu().numpy()
+        together = np.concatenate([before, added], axis=1)
+        hidden = _sorted_dyads(together, len(self), self.directed, self.x.device)
+        if hidden is None:
+            return self
+        both = together if self.directed else np.concatenate([together, together[::-1]], axis=1)
+        row, column, value = _sparse.triplets(self.x)
+        gone = np.isin(self._key.cpu().numpy(), dyad_key(both[0], both[1], len(self)))
+        kept = torch.as_tensor(~gone, device=self.x.device)
+        crow = torch.zeros(len(self) + 1, dtype=torch.long, device=self.x.device)
+        crow[1:] = torch.bincount(row[kept], minlength=len(self)).cumsum(0)
+        x = _sparse.tensor(crow, column[kept], value[kept], size=(len(self), len(self)))
+        return replace(self, x=x, hidden=hidden)
+
+    def to_networkx(self) -> Any:
+        """A networkx Graph or DiGraph with the names as nodes and the values as "weight"; hidden dyads have no edge."""
+        import networkx
+
+        graph, names = networkx.DiGraph() if self.directed else networkx.Graph(), self.names
+        graph.add_nodes_from(names)
+        ends = zip(*self.edges().tolist(), self.edge_values().tolist(), strict=True)
+        graph.add_weighted_edges_from((names[i], names[j], value) for i, j, value in ends)
+        return graph
+
+
+def _sorted_dyads(dyads: Array, size: int, directed: bool, device: Any) -> Tensor | None:
+    """Dyads (2, M) in lexicographic order, from the smaller number if undirected; None where there are none."""
+    if not dyads.shape[1]:
+        return None
+    low, high = dyads if directed else (dyads.min(0), dyads.max(0))
+    key = np.unique(dyad_key(low, high, size))
+    return torch.as_tensor(np.stack([key // size, key % size]), device=device)
+
+
+def _coords(names: Sequence[Any] | None) -> dict[str, list[Any]]:
+    if names is None or list(names) == list(range(len(names))):
+        return {}
+    return {"row": list(names), "feature": list(names)}

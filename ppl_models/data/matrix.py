@@ -1,0 +1,281 @@
+"""One door for data: whatever people hold their matrices in comes out as a validated tensor, a mask and labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psutil
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import CapacityError, DataError, DataWarning
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
+from ppl_models.data.device import checked_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Validated rows.
+
+    x: (N, D) tensor; missing entries are filled with 0, which nothing may depend on. Sparse (torch's CSR layout) for
+        models that read it so, where it came from a scipy sparse matrix without missing entries.
+    mask: (N, D) bool, True where observed; ``None`` where everything is observed.
+    coords: axis name -> labels, for the axes that came with labels.
+    """
+
+    x: Tensor
+    mask: Tensor | None = None
+    coords: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def num_features(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def is_sparse(self) -> bool:
+        return _sparse.is_sparse(self.x)
+
+    def dense(self) -> Data:
+        """The same data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
+        if not self.is_sparse:
+            return self
+        (rows, columns), bytes_each = self.x.shape, self.x.values().element_size()
+        needed, allowed = float(rows) * columns * bytes_each, psutil.virtual_memory().available
+        if needed > allowed:
+            message = (
+                f"a dense matrix of shape ({rows}, {columns}) needs {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} "
+                "GiB are free; models of counts read sparse matrices without a mask and NaN as they are"
+            )
+            raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+        return replace(self, x=self.x.to_dense())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is observed."""
+        return self.mask is None
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Data:
+        """Raises MethodError for a device that is not available here."""
+        device = checked_device(device)
+        mask = None if self.mask is None else self.mask.to(device=device)
+        return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask)
+
+    def rows(self, index: Tensor | slice) -> Data:
+        """The chosen rows, with their labels."""
+        coords = dict(self.coords)
+        if "row" in coords:
+            chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()]
+            coords["row"] = [coords["row"][i] for i in chosen.tolist()]
+        mask = None if self.mask is None else self.mask[index]
+        return Data(x=_sparse.select_rows(self.x, index), mask=mask, coords=coords)
+
+
+def concatenated(parts: Sequence[Data]) -> Data:
+    """The rows of all, one after the other, with the labels that the first has of the columns."""
+    masks = None
+    if any(part.mask is not None for part in parts):
+        masks = [torch.ones_like(p.x, dtype=torch.bool) if p.mask is None else p.mask for p in map(Data.dense, parts)]
+        parts = [part.dense() for part in parts]
+    if all(part.is_sparse for part in parts):
+        stacked: Any = scipy.sparse.vstack([_sparse.to_scipy(part.x) for part in parts], format="csr")
+        x = _sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
+    else:
+        x = torch.cat([part.dense().x for part in parts])
+    coords = {axis: labels for axis, labels in parts[0].coords.items() if axis == "feature"}
+    return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords)
+
+
+def as_matrix(
+    data: Any,
+    *,
+    mask: Any = None,
+    site: str = "x",
+    num_features: int | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    keep_sparse: bool = False,
+) -> Data:
+    """Any two-dimensional numeric container -> :class:`Data`. NaN means missing, and so does ``mask == False``.
+
+    keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
+        are made dense all the same.
+    """
+    refuse_blocks(data)
+    keep = keep_sparse and mask is None
+    if isinstance(data, Data):
+        if mask is not None:
+            raise DataError("a mask was given beside data that already carry theirs", site=site)
+        checked = _checked(data if keep and data.is_complete else data.dense(), dtype, site)
+    elif _sparse.is_tensor(data) or scipy.sparse.issparse(data):
+        matrix = _sparse.from_scipy(sparse_matrix(data, site), dtype=torch.float64)
+        checked = _checked(Data(x=matrix), dtype or torch.get_default_dtype(), site)
+        if not keep:
+            checked = _apply_mask(checked.dense(), mask, site)
+    else:
+        values, coords = unpacked(data, site)
+        if values.ndim != 2:
+            raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", site=site, expected="(N, D)")
+        checked = _apply_mask(Data(x=as_tensor(values, dtype, site), coords=coords), mask, site)
+    if 0 in checked.x.shape:
+        raise DataError(f"no entries, shape {tuple(checked.x.shape)}", site=site, expected="N >= 1 and D >= 1")
+    if num_features is not None and checked.num_features != num_features:
+        problem = f"{checked.num_features} columns where the model has num_features = {num_features}"
+        raise DataError(problem, site=site, axis="feature", expected=f"shape (N, {num_features})")
+    return checked.to(dtype=dtype, device=device)
+
+
+def _checked(data: Data, dtype: torch.dtype | None, site: str) -> Data:
+    """Data that somebody may have made by hand, as the models expect them: of the type asked for, filled where they
+    are missing. NaN in a sparse matrix makes it dense."""
+    x, mask, shape = data.x, data.mask, tuple(data.x.shape)
+    if x.ndim != 2 or x.layout not in (torch.strided, torch.sparse_csr):
+        raise DataError(f"{x.ndim} dimensions, shape {shape}", site=site, expected="(N, D), dense or CSR")
+    if mask is not None and (mask.shape != x.shape or mask.dtype != torch.bool):
+        problem = f"mask of shape {tuple(mask.shape)} and {mask.dtype} for data of shape {shape}"
+        raise DataError(problem, site=site, expected="one mask entry per data entry, True = observed")
+    for axis, size in zip(("row", "feature"), shape, strict=True):
+        if len(data.coords.get(axis, range(size))) != size:
+            raise DataError(f"{len(data.coords[axis])} labels", site=site, axis=axis, expected=f"{size} of them")
+    values = x.values() if data.is_sparse else x
+    target = dtype or (values.dtype if values.is_floating_point() else None)
+    converted = as_tensor(as_numbers(values, site), target, site)
+    if converted.dtype != values.dtype:
+        data = replace(data, x=_sparse.with_values(x, converted) if data.is_sparse else converted)
+    if mask is None and not bool(torch.isnan(converted).any()):
+        return data
+    return _apply_mask(replace(data.dense(), mask=None), mask, site)
+
+
+def _apply_mask(data: Data, mask: Any, site: str) -> Data:
+    observed = ~torch.isnan(data.x)
+    if mask is not None:
+        given = mask_values(mask, tuple(data.x.shape), data.coords, site)
+        observed = observed & given.to(device=data.x.device)
+    if bool(observed.all()):
+        return data
+    # 0 rather than NaN: a NaN would survive multiplication by a zero mask.
+    return replace(data, x=torch.where(observed, data.x, torch.zeros_like(data.x)), mask=observed)
+
+
+def as_binary(data: Any, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing everything but 0, 1 and missing."""
+    checked = as_matrix(data, **settings)
+    _refuse(
+        lambda x: (x != 0) & (x != 1),
+        checked,
+        site=settings.get("site", "x"),
+        what="are neither 0 nor 1",
+        expected="0, 1, or NaN for missing; binarise first, e.g. x > threshold",
+    )
+    return checked
+
+
+def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing everything but whole numbers from 0 to ``total_count``, and missing."""
+    checked = as_matrix(data, **settings)
+    _refuse(
+        lambda x: (x < 0) | (x > total_count) | (x != x.round()),
+        checked,
+        site=settings.get("site", "x"),
+        what=f"are not whole numbers from 0 to {total_count}",
+        expected=f"counts of total_count = {total_count} draws an entry, or NaN for missing",
+    )
+    return checked
+
+
+def as_event_counts(data: Any, **settings: Any) -> Data:
+    """:func:`as_matrix` with scipy's sparse counts kept sparse, refusing everything but whole numbers, and missing."""
+    checked = as_matrix(data, keep_sparse=True, **settings)
+    _refuse(
+        lambda x: (x < 0) | (x != x.round()) | torch.isinf(x),
+        checked,
+        site=settings.get("site", "x"),
+        what="are no counts",
+        expected="whole numbers of at least 0; NaN for missing",
+    )
+    return checked
+
+
+def as_categories(data: Any, num_categories: int, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing everything but the categories 0..C-1, and missing."""
+    checked = as_matrix(data, **settings)
+    _refuse(
+        lambda x: (x < 0) | (x >= num_categories) | (x != x.round()),
+        checked,
+        site=settings.get("site", "x"),
+        what=f"are none of the {num_categories} categories",
+        expected=f"whole numbers 0 to {num_categories - 1}, or NaN for missing; categories are counted from 0",
+    )
+    return checked
+
+
+def _refuse(wrong: Callable[[Tensor], Tensor], data: Data, *, site: str, what: str, expected: str) -> None:
+    """Raise DataError if any entry is wrong, naming the first; of a sparse x only the stored entries can be."""
+    found = wrong(data.x.values() if data.is_sparse else data.x)
+    if not bool(found.any()):
+        return
+    first = found.nonzero()[0]
+    if data.is_sparse:
+        position = int(first[0])
+        row = int(torch.searchsorted(data.x.crow_indices(), position, right=True)) - 1
+        column, value = int(data.x.col_indices()[position]), data.x.values()[position]
+    else:
+        row, column = (int(i) for i in first)
+        value = data.x[row, column]
+    name = data.coords.get("feature", range(data.num_features))[column]
+    problem = (
+        f"{int(found.sum())} of {data.x.shape[0] * data.x.shape[1]} entries {what} "
+        f"(the first: {value.item():g} in row {row}, column {name!r})"
+    )
+    raise DataError(problem, site=site, expected=expected)
+
+
+def check_for_fitting(data: Data, *, site: str = "x") -> None:
+    """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
+    check_columns(data, site=site, constant=(0, 1), stacklevel=6)
+    x = data.x if data.mask is None else data.x * data.mask
+    empty_rows = int((_sparse.row_sums(x) == 0).sum())
+    if empty_rows == len(data):
+        raise DataError("every observed entry is 0", site=site, expected="at least one 1 to learn from")
+    if 2 * empty_rows > len(data):
+        message = f"site '{site}': {empty_rows} of {len(data)} rows are all zero; they mostly inform the leak"
+        warnings.warn(message, DataWarning, stacklevel=5)
+
+
+def check_columns(data: Data, *, site: str = "x", constant: Iterable[int] = (), stacklevel: int = 5) -> None:
+    """Raises on columns without any observed entry; warns of those that are always one of the values ``constant``."""
+    names = data.coords.get("feature", list(range(data.num_features)))
+    observed = None if data.mask is None else data.mask.sum(0)
+    if observed is not None and bool((observed == 0).any()):
+        empty = [names[i] for i in (observed == 0).nonzero().flatten().tolist()]
+        problem = f"{len(empty)} column(s) without any observed entry (the first: {empty[0]!r})"
+        raise DataError(problem, site=site, axis="feature", expected="at least one observed entry; drop the column")
+    if len(data) == 1:
+        return
+    for value in constant:
+        columns = [names[i] for i in _always(data, value).nonzero().flatten().tolist()]
+        if columns:
+            message = (
+                f"site '{site}': {len(columns)} of {data.num_features} columns are always {value} "
+                f"(the first: {columns[0]!r}); they carry no information about the latent variables"
+            )
+            warnings.warn(message, DataWarning, stacklevel=stacklevel)
+
+
+def _always(data: Data, value: int) -> Tensor:
+    """Whether every observed entry of each column is ``value``, (D,)."""
+    if data.is_sparse:
+        stored = torch.zeros(data.num_features, dtype=torch.long, device=data.x.device)
+        stored = stored.index_add(0, data.x.col_indices(), (data.x.values() == value).long())
+        others = torch.zeros_like(stored).index_add(0, data.x.col_indices(), (data.x.values() != value).long())
+        return others == 0 if value == 0 else stored == len(data)
+    differs = data.x != value
+    return ~(differs if data.mask is None else differs & data.mask).any(0)

@@ -1,0 +1,236 @@
+"""Distributions of graph models: labelings of nodes as one event, and symmetric matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import biject_to, constraints, transform_to
+from torch.distributions.kl import register_kl
+from torch.distributions.transforms import Transform
+
+from ppl_models.core.errors import CapacityError
+
+#: Listing more labelings than this would need gigabytes before any data are seen.
+MAX_LABELINGS = 2**22
+
+
+def all_labelings(num_nodes: int, num_blocks: int, *, device: Any = None) -> Tensor:
+    """Every labeling of N nodes by K blocks, (K^N, N) whole numbers; row c holds c in base K, first node first.
+
+    Raises CapacityError for more than 2^22 of them.
+    """
+    if num_nodes * math.log2(max(num_blocks, 1)) > math.log2(MAX_LABELINGS):
+        log_labelings, most = num_nodes * math.log(num_blocks), int(math.log(MAX_LABELINGS, num_blocks))
+        needed = 8.0 * num_nodes * math.exp(min(log_labelings, 600.0))  # e^700 is no float
+        raise CapacityError(
+            f"{num_blocks}^{num_nodes} labelings of the nodes need {needed / 2**30:.3g} GiB before any data are seen; "
+            f"with {num_blocks} blocks at most {most} nodes are enumerated",
+            needed_bytes=needed,
+            allowed_bytes=8.0 * num_nodes * MAX_LABELINGS,
+        )
+    index = torch.arange(num_blocks**num_nodes, device=device)
+    power = num_blocks ** torch.arange(num_nodes - 1, -1, -1, device=device)
+    return index[:, None] // power % num_blocks
+
+
+class Labelling(TorchDistribution):
+    """The blocks of N nodes as ONE event, enumerable over its K^N values: log p(q) = sum_i log pi_{i q_i}.
+
+    The blocks of a graph's nodes meet again in every dyad's likelihood, so they must not be enumerated in a plate:
+    Pyro would treat them as independent and return a wrong evidence without an error (see ``BernoulliVector``).
+
+    Parameters
+    ----------
+    probs: (..., N, K), of each node's blocks; batch shape ``probs.shape[:-2]``, event shape ``(N,)``.
+    """
+
+    arg_constraints: ClassVar[Any] = {"probs": constraints.independent(constraints.simplex, 1)}
+    has_enumerate_support = True
+
+    def __init__(self, probs: Tensor, validate_args: bool | None = None):
+        self.probs = probs
+        super().__init__(probs.shape[:-2], probs.shape[-2:-1], validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> Any:
+        return constraints.independent(constraints.integer_interval(0, self.probs.shape[-1] - 1), 1)
+
+    def expand(self, batch_shape, _instance=None):
+        new: Any = self._get_checked_instance(type(self), _instance)
+        new.probs = self.probs.expand(torch.Size(batch_shape) + self.probs.shape[-2:])
+        TorchDistribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            return torch.distributions.Categorical(self.probs, validate_args=False).sample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        # Clamped as torch.distributions clamps, so that no optimiser ever meets inf - inf.
+        log = torch.log(self.probs.clamp_min(torch.finfo(self.probs.dtype).tiny))
+        batch = torch.broadcast_shapes(log.shape[:-2], value.shape[:-1])
+        log, value = log.expand(*batch, *log.shape[-2:]), value.long().expand(*batch, value.shape[-1])
+        return log.gather(-1, value.unsqueeze(-1)).squeeze(-1).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return torch.special.entr(self.probs).sum((-2, -1))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        size, blocks = self.probs.shape[-2:]
+        every = all_labelings(size, blocks, device=self.probs.device)
+        every = every.reshape((-1,) + (1,) * len(self.batch_shape) + (size,))
+        return every.expand((-1, *self.batch_shape, size)) if expand else every
+
+
+@register_kl(Labelling, Labelling)
+def _divergence(q: Labelling, p: Labelling) -> Tensor:
+    """KL(q || p) = sum_i sum_k q_ik (log q_ik - log p_ik)."""
+    log_q, log_p = (torch.log(one.probs.clamp_min(torch.finfo(one.probs.dtype).tiny)) for one in (q, p))
+    return (q.probs * (log_q - log_p)).sum((-2, -1))
+
+
+class EndBlocks(NamedTuple):
+    """In place of the blocks of all nodes: those of the first and of the second node of every dyad, (..., E) each.
+
+    A program whose ``block`` has this value gives p(x_ij | q_i = a, q_j = b) for all pairs (a, b) at once, which is
+    what expectations under independent nodes are made of.
+    """
+
+    first: Tensor
+    second: Tensor
+
+    @classmethod
+    def every(cls, num_blocks: int, *, device: Any = None) -> EndBlocks:
+        """All K^2 pairs, (K, 1, 1) and (1, K, 1): log-probabilities of the dyads come out as (K, K, E)."""
+        block = torch.arange(num_blocks, device=device)
+        return cls(block[:, None, None], block[None, :, None])
+
+
+class _SymmetricConstraint(constraints.Constraint):
+    """Matrices (K, K, ...) equal to their transpose in the first two of the event's axes, entries within another."""
+
+    def __init__(self, base: Any, shape: torch.Size):
+        self.base_constraint, self.shape = base, shape
+        super().__init__()
+
+    @property
+    def event_dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return len(self.shape)
+
+    @property
+    def is_discrete(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return False
+
+    def check(self, value: Tensor) -> Tensor:
+        inside = self.base_constraint.check(value).flatten(-len(self.shape)).all(-1)
+        rest = len(self.shape) - 2
+        mirrored = value.transpose(-1 - rest, -2 - rest)
+        return inside & (value == mirrored).flatten(-len(self.shape)).all(-1)
+
+
+class _Mirror(Transform):
+    """Unconstrained numbers of the entries a <= b, (..., U), to a symmetric matrix whose entries obey a constraint."""
+
+    bijective = True
+
+    def __init__(self, constraint: _SymmetricConstraint, entry: Any):
+        super().__init__()
+        self.constraint, self.entry = constraint, entry
+        self.row, self.column = torch.triu_indices(constraint.shape[0], constraint.shape[0])
+        self.domain = constraints.real_vector
+        self.codomain = constraint
+
+    @property
+    def _rest(self) -> torch.Size:
+        return self.constraint.shape[2:]
+
+    def _call(self, x: Tensor) -> Tensor:
+        values = self.entry(x).unflatten(-1, (len(self.row), *self._rest))
+        axis = values.ndim - 1 - len(self._rest)
+        size = self.constraint.shape[0]
+        place = torch.zeros(size, size, dtype=torch.long)
+        place[self.row, self.column] = torch.arange(len(self.row))
+        place[self.column, self.row] = torch.arange(len(self.row))
+        return values.index_select(axis, place.flatten().to(x.device)).unflatten(axis, (size, size))
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        upper = y[(..., self.row, self.column, *(slice(None) for _ in self._rest))]
+        return self.entry.inv(upper.flatten(-1 - len(self._rest)))
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.entry.log_abs_det_jacobian(x, self.entry(x)).sum(-1)
+
+    def forward_shape(self, shape):
+        return torch.Size(shape[:-1]) + self.constraint.shape
+
+    def inverse_shape(self, shape):
+        return torch.Size((*shape[: -len(self.constraint.shape)], len(self.row) * math.prod(self._rest)))
+
+
+@biject_to.register(_SymmetricConstraint)
+@transform_to.register(_SymmetricConstraint)
+def _mirror(constraint: _SymmetricConstraint) -> Transform:
+    return _Mirror(constraint, biject_to(constraint.base_constraint))
+
+
+class Symmetric(TorchDistribution):
+    """A symmetric matrix (K, K, ...) whose entries a <= b are independent.
+
+    Parameters
+    ----------
+    base: the entries' distribution, batch shape (K, K, ...); of its entries below the diagonal nothing is used.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+
+    def __init__(self, base: Any, validate_args: bool | None = None):
+        self.base = base
+        super().__init__(torch.Size(), base.batch_shape, validate_args=validate_args)
+
+    @property
+    def has_rsample(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.base.has_rsample
+
+    @constraints.dependent_property(is_discrete=False)
+    def support(self) -> Any:
+        return _SymmetricConstraint(self.base.support, self.event_shape)
+
+    def expand(self, batch_shape, _instance=None):
+        if tuple(batch_shape):
+            raise NotImplementedError("Symmetric has no batch shape")
+        return self
+
+    @property
+    def mean(self) -> Tensor:
+        return self._mirrored(self.base.mean)
+
+    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        return self._mirrored(self.base.rsample(sample_shape))
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            return self._mirrored(self.base.sample(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        row, column = self._upper
+        each = self.base.log_prob(value)
+        rest = tuple(slice(None) for _ in self.event_shape[2:])
+        return each[(..., row, column, *rest)].flatten(-1 - len(rest)).sum(-1)
+
+    @property
+    def _upper(self) -> tuple[Tensor, Tensor]:
+        row, column = torch.triu_indices(self.event_shape[0], self.event_shape[0])
+        return row, column
+
+    def _mirrored(self, value: Tensor) -> Tensor:
+        size, rest = self.event_shape[0], len(self.event_shape) - 2
+        first = torch.arange(size, device=value.device)
+        low, high = torch.minimum(first[:, None], first), torch.maximum(first[:, None], first)
+        return value[(..., low, high, *(slice(None) for _ in range(rest)))]
