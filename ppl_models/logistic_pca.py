@@ -24,9 +24,11 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.model import Example
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_binary
 
@@ -52,33 +54,17 @@ class LogisticPCA(ComponentModel):
     ModelError: K or D below 1, K > D (the weights would not be identified), an unknown prior name.
     """
 
-    local_site: ClassVar[str] = "score"
-    component_site: ClassVar[str] = "weight"
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
-    component_meaning: ClassVar[str] = "weight on the log odds"
-    local_meaning: ClassVar[str] = "score"
+    sites: ClassVar[Mapping[str, Site]] = {
+        "weight": Site("global", ("component", "feature")),
+        "bias": Site("global", ("feature",)),
+        "score": Site("latent", ("component",), ("row",), constraints.real),
+        "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+    }
     summary: ClassVar[str] = "logistic PCA: the log-odds of x are linear in K Gaussian scores"
 
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
-
-    @property
-    def data_kind(self) -> str:
-        return "binary"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        k, d = self.num_components, self.num_features
-        return {"weight": (k, d), "bias": (d,)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "weight": ("component", "feature"),
-            "bias": ("feature",),
-            "score": ("row", "component"),
-            "x": ("row", "feature"),
-        }
 
     def __call__(
         self,
@@ -110,13 +96,6 @@ class LogisticPCA(ComponentModel):
         if "score" in values:
             turned["score"] = values["score"] @ turn.T
         return {**values, **turned}
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"norm": params["weight"].norm(dim=-1)}
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The length of each component's weights, (K,): the standard deviation of its part of the log-odds."""
-        return params["weight"].norm(dim=-1)
 
     def num_parameters(self, num_rows: int) -> int:
         """KD + D - K (K - 1) / 2: weights and biases less the rotations.

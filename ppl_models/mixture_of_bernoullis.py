@@ -10,6 +10,7 @@ class, and not a mixture of them as in the aspect Bernoulli model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,11 +18,13 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.mixture_model import MixtureModel
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_unit_interval
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_binary
 
@@ -46,8 +49,11 @@ class MixtureOfBernoullis(MixtureModel, ComponentModel):
         ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
-    component_site: ClassVar[str] = "probability"
-    component_meaning: ClassVar[str] = "P(feature on | class)"
+    sites: ClassVar[Mapping[str, Site]] = {
+        **MixtureModel.sites,
+        "probability": Site("global", ("component", "feature")),
+        "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+    }
     summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
 
     def __post_init__(self) -> None:
@@ -56,18 +62,6 @@ class MixtureOfBernoullis(MixtureModel, ComponentModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {**self.proportion_prior(), "probability": dist.Beta(1.0, 1.0)}
-
-    @property
-    def data_kind(self) -> str:
-        return "binary"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.proportion_shape, "probability": (self.num_components, self.num_features)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**self.assignment_dims, "probability": ("component", "feature"), "x": ("row", "feature")}
 
     def __call__(
         self,

@@ -9,6 +9,7 @@ of naive Bayes. With rows i, response variables r = 1..R, each with categories 0
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from torch import Tensor
 from ppl_models.core.mixture_model import MixtureModel
 from ppl_models.core.model import Example
 from ppl_models.core.response_model import ResponseModel, draw_responses
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data
 
@@ -43,18 +45,11 @@ class MixtureOfCategoricals(MixtureModel, ResponseModel):
     ModelError: K, R or C below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
+    sites: ClassVar[Mapping[str, Site]] = {**MixtureModel.sites, **ResponseModel.sites}
     summary: ClassVar[str] = "mixture of categoricals: each row of responses is drawn from one of K classes"
 
     def default_priors(self) -> dict[str, Any]:
         return {**self.proportion_prior(), "response": dist.Dirichlet(torch.ones(self.num_categories))}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.proportion_shape, **super().shapes}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, **self.assignment_dims}
 
     def __call__(
         self,

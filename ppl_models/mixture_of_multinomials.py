@@ -22,10 +22,12 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.mixture_model import MixtureModel
 from ppl_models.core.model import Example
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data
 
@@ -50,19 +52,15 @@ class MixtureOfMultinomials(MixtureModel, DocumentModel):
     ModelError: K or V below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
-    local_meaning: ClassVar[str] = "P(topic | document)"
+    sites: ClassVar[Mapping[str, Site]] = {
+        "mixing_proportion": MixtureModel.sites["mixing_proportion"],
+        "assignment": Site("latent", ("component",), ("document",), constraints.one_hot),
+        **DocumentModel.sites,
+    }
     summary: ClassVar[str] = "mixture of multinomials: all tokens of a document come from one of K topics"
 
     def default_priors(self) -> dict[str, Any]:
         return {**self.proportion_prior(), "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05))}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.proportion_shape, "topic": (self.num_topics, self.vocabulary_size)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, **self.assignment_dims}
 
     def __call__(
         self,
@@ -84,11 +82,6 @@ class MixtureOfMultinomials(MixtureModel, DocumentModel):
             assignment = self.draw_assignment(site["mixing_proportion"])
             chosen = None if batch_size is None else index
             return self.observe_tokens(assignment, site["topic"], x, mask, chosen, num_tokens)
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The share of each topic, and the number of words it spreads over (the exponential of its entropy)."""
-        topic = params["topic"]
-        return {**super().report_columns(params), "words": torch.exp(-torch.xlogy(topic, topic).sum(-1))}
 
     @classmethod
     def example(cls) -> Example:

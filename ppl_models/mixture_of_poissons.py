@@ -19,11 +19,13 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.mixture_model import MixtureModel
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_positive
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_event_counts, check_columns
 
@@ -49,8 +51,11 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
         ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
-    component_site: ClassVar[str] = "rate"
-    component_meaning: ClassVar[str] = "expected count"
+    sites: ClassVar[Mapping[str, Site]] = {
+        **MixtureModel.sites,
+        "rate": Site("global", ("component", "feature")),
+        "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
+    }
     summary: ClassVar[str] = "mixture of Poissons: each row of counts is drawn from one of K classes"
 
     def __post_init__(self) -> None:
@@ -59,18 +64,6 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {**self.proportion_prior(), "rate": dist.Gamma(0.1, 0.1)}
-
-    @property
-    def data_kind(self) -> str:
-        return "counts"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.proportion_shape, "rate": (self.num_components, self.num_features)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**self.assignment_dims, "rate": ("component", "feature"), "x": ("row", "feature")}
 
     def __call__(
         self,
@@ -97,10 +90,6 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
     def check_for_fitting(self, data: Data) -> None:
         """Refuses columns without any observed entry; warns of those that are always 0."""
         check_columns(data, site=self.observed_site, constant=(0,))
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The share of each class, and the counts that a row of it has in all."""
-        return {**super().report_columns(params), "counts per row": params["rate"].sum(-1)}
 
     @classmethod
     def example(cls) -> Example:

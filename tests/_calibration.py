@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppl_models import MODELS, Model
+from ppl_models import MODELS, GraphModel, Model
 from ppl_models.distributions import Flat
 from tests._graphs import small_model
 
@@ -18,7 +18,7 @@ def proper_priors(model: Model) -> Model:
 def tiny(name: str) -> Model:
     """A small model of every kind; graphs are of few nodes."""
     kind: Any = MODELS[name]
-    if kind.is_graph:
+    if issubclass(kind, GraphModel):
         return small_model(name, directed=False, num_nodes=6)
     if "num_topics" in kind.__dataclass_fields__:
         return kind(num_topics=2, vocabulary_size=4, document_length=6)

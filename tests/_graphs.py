@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ppl_models import MODELS, Data, Example, GraphModel
 
-GRAPHS = [name for name, kind in MODELS.items() if kind.is_graph]
+GRAPHS = [name for name, kind in MODELS.items() if issubclass(kind, GraphModel)]
 #: Sites over pairs of blocks, symmetric where the model is undirected.
 PAIRS = ("edge_probability", "edge_rate", "weight")
 

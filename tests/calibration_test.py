@@ -14,7 +14,7 @@ import custom_inference as ci
 from benchmarks.quality._calibration_cases import explaining_away, one_rate
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import Calibration, simulation_based_calibration
-from ppl_models import CVQ, MODELS, NOCA, SBM, DataError, FileFormatError, MethodError, ModelError
+from ppl_models import CVQ, MODELS, NOCA, SBM, DataError, FileFormatError, GraphModel, MethodError, ModelError
 from tests._calibration import proper_priors, tiny
 
 #: A cheap method for whole fits of the models that have one.
@@ -59,10 +59,10 @@ def test_exact_posteriors_pass_and_mean_field_is_over_confident(name):
 )  # fmt: skip
 def test_exact_engines_pass(name, method):
     """Documents, memberships, classes; graphs, whose nodes are one observation: one rank of each is tested."""
-    size = {"num_simulations": 50} if MODELS[name].is_graph else {"num_simulations": 10, "num_rows": 20}
+    size = {"num_simulations": 50} if issubclass(MODELS[name], GraphModel) else {"num_simulations": 10, "num_rows": 20}
     found = check(tiny(name), method, of="locals", num_draws=99, **size)
     assert found.passed, found
-    assert (found.table["ranks"] == (50 if MODELS[name].is_graph else 200)).all()
+    assert (found.table["ranks"] == (50 if issubclass(MODELS[name], GraphModel) else 200)).all()
 
 
 @pytest.mark.parametrize(

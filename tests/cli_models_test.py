@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from custom_inference.core.fit import Fit
 from custom_inference.faces.command_line.app import app
 from ppl_models import MODELS as ALL_MODELS
-from ppl_models import DocumentModel
+from ppl_models import DocumentModel, GraphModel
 from ppl_models.datasets import nine_nodes
 
-MODELS = {name: kind for name, kind in ALL_MODELS.items() if not kind.is_graph}
-GRAPHS = [name for name, kind in ALL_MODELS.items() if kind.is_graph and name != "covariate_sbm"]
+MODELS = {name: kind for name, kind in ALL_MODELS.items() if not issubclass(kind, GraphModel)}
+GRAPHS = [name for name, kind in ALL_MODELS.items() if issubclass(kind, GraphModel) and name != "covariate_sbm"]
 
 
 @pytest.fixture

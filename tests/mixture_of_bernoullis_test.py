@@ -11,6 +11,7 @@ from scipy.stats import beta as beta_density
 from scipy.stats import dirichlet as dirichlet_density
 
 from custom_inference import EM, Search
+from custom_inference.core.registry import presentation_of
 from custom_inference.families.mixtures.bernoullis import FLOOR, MixtureOfBernoullisExact
 from ppl_models import Data, DataError, MethodError, MixtureOfBernoullis, ModelError
 
@@ -184,7 +185,7 @@ def test_free_parameters_and_prominence():
     model = MixtureOfBernoullis(num_components=3, num_features=5)
     assert model.num_parameters(10**6) == 17
     _, tensors, _, _, _ = problem(0)
-    assert torch.equal(model.prominence(tensors), tensors["mixing_proportion"])
+    assert torch.equal(presentation_of(model).prominence(model, tensors), tensors["mixing_proportion"])
 
 
 def test_bad_input_is_refused():

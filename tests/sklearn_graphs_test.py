@@ -12,6 +12,7 @@ import torch
 from sklearn.base import clone
 
 import custom_inference as ci
+from custom_inference.core.registry import presentation_of
 from custom_inference.faces.sklearn import (
     ESTIMATORS,
     CovariateSBMEstimator,
@@ -36,7 +37,7 @@ def test_graph_estimators_say_what_the_fit_says(name):
     assert torch.equal(fit.params[fit.model.component_site], estimator.fit_.params[fit.model.component_site])
     assert np.array_equal(estimator.membership_, fit.posterior.mean.numpy())
     assert np.array_equal(estimator.labels_, estimator.membership_.argmax(1))
-    assert np.array_equal(estimator.components_, fit.model.component_matrix(fit.params).numpy())
+    assert np.array_equal(estimator.components_, presentation_of(fit.model).matrix(fit.model, fit.params).numpy())
     sparse = clone(estimator).fit(scipy.sparse.csr_array(x), **given)
     assert np.array_equal(sparse.labels_, estimator.labels_)
     assert np.array_equal(pickle.loads(pickle.dumps(estimator)).labels_, estimator.labels_)

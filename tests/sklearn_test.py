@@ -22,7 +22,7 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import custom_inference as ci
-from custom_inference.core.registry import engines_of
+from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.faces.sklearn import (
     ESTIMATORS,
     AspectBernoulliEstimator,
@@ -37,7 +37,7 @@ from custom_inference.faces.sklearn import (
     PLSAEstimator,
     RowEstimator,
 )
-from ppl_models import MODELS, NOCA, CapacityError, DataError, MethodError, ModelError
+from ppl_models import MODELS, NOCA, CapacityError, DataError, GraphModel, MethodError, ModelError
 from tests._documents import ROOT, module_for, python_blocks, run
 
 QUICK = {"random_state": 3, "settings": {"search": ci.Search(restarts=1)}}
@@ -57,7 +57,7 @@ def test_every_model_has_an_estimator_named_after_it():
     assert list(ESTIMATORS) == sorted(MODELS)
     for name, kind in ESTIMATORS.items():
         assert kind.model_type is MODELS[name] and kind.__name__ == f"{MODELS[name].__name__}Estimator"
-        assert issubclass(kind, GraphEstimator) == MODELS[name].is_graph
+        assert issubclass(kind, GraphEstimator) == issubclass(MODELS[name], GraphModel)
 
 
 # ----- rows -----------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_estimators_say_what_the_fit_says(name):
         assert torch.equal(value, estimator.fit_.params[site]), site
     held = x[-5:]
     assert np.array_equal(estimator.transform(held), fit.transform(held).numpy())
-    assert np.array_equal(estimator.components_, fit.model.component_matrix(fit.params).numpy())
+    assert np.array_equal(estimator.components_, presentation_of(fit.model).matrix(fit.model, fit.params).numpy())
     expected = fit.log_likelihood(held, bound=estimator.bound_).numpy()
     assert np.array_equal(estimator.score_samples(held), expected) and estimator.score(held) == expected.mean()
     assert (estimator.bound_ == "exact") != model.has_continuous_locals

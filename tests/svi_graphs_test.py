@@ -32,6 +32,7 @@ from ppl_models import (
     CovariateSBM,
     DegreeCorrectedSBM,
     GraphData,
+    GraphModel,
     MethodError,
     PoissonSBM,
 )
@@ -40,7 +41,7 @@ from ppl_models.distributions import Labelling
 from tests.references import sbm as reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
-GRAPHS = {name: kind for name, kind in MODELS.items() if kind.is_graph}
+GRAPHS = {name: kind for name, kind in MODELS.items() if issubclass(kind, GraphModel)}
 COVARIATES = torch.tensor([[0.5, -1.0], [1.5, 0.2], [-0.7, 0.4], [0.1, -2.0], [1.0, 1.0]])
 
 

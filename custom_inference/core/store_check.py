@@ -134,7 +134,7 @@ def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
         else:
             blocks = model.local_shape[0]
             _refuse(value.shape != (rows,) or bool(((value < 0) | (value >= blocks)).any()), f"'{site}' of no blocks")
-    _refuse(model.is_graph and model.local_site not in params, f"no '{model.local_site}' of the nodes")
+    _refuse(not model.rows_are_independent and model.local_site not in params, f"no '{model.local_site}' of the nodes")
 
 
 def _inside(model: Model, site: str, value: Tensor) -> bool:

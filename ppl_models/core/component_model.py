@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import pyro
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Model
-from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,32 +25,17 @@ class ComponentModel(Model):
     num_components: int
     num_features: int
 
-    #: The fields that are counts of at least 1.
-    sizes: ClassVar[tuple[str, ...]] = ("num_components", "num_features")
     #: Why K > D makes no sense, for models that refuse it.
     wide_reason: ClassVar[str | None] = None
 
+    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "feature": "num_features"}
     def __post_init__(self) -> None:
-        for name in self.sizes:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        super().__post_init__()
         if self.wide_reason is not None and self.num_components > self.num_features:
             raise ModelError(
                 f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
                 f"{self.wide_reason}; expected K <= D"
             )
-        super().__post_init__()
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        """(K,)."""
-        return (self.num_components,)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose number of features is the data's."""
-        return cls(num_components=num_components, num_features=data.num_features, **settings)
 
     def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
         """The statement of x in the program, inside the plate of rows.

@@ -10,9 +10,11 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.model import Model
 from ppl_models.core.priors import require_simplex
+from ppl_models.core.sites import Site
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,9 +25,12 @@ class MixtureModel(Model):
     looks like in each class.
     """
 
-    local_site: ClassVar[str] = "assignment"
-    local_meaning: ClassVar[str] = "P(class | row)"
     proportion_site: ClassVar[str] = "mixing_proportion"
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        "mixing_proportion": Site("global", ("component",)),
+        "assignment": Site("latent", ("component",), ("row",), constraints.one_hot),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -33,26 +38,11 @@ class MixtureModel(Model):
 
     def proportion_prior(self) -> dict[str, Any]:
         """Flat on the simplex of K classes: the default prior of ``mixing_proportion``."""
-        return {"mixing_proportion": dist.Dirichlet(torch.ones(self.local_shape[0]))}
-
-    @property
-    def proportion_shape(self) -> dict[str, tuple[int, ...]]:
-        return {"mixing_proportion": self.local_shape}
-
-    @property
-    def assignment_dims(self) -> dict[str, tuple[str, ...]]:
-        return {"mixing_proportion": ("component",), "assignment": (self.row_axis, "component")}
+        return {"mixing_proportion": dist.Dirichlet(torch.ones(self.sizes["component"]))}
 
     def draw_assignment(self, proportion: Tensor) -> Tensor:
         """The statement of the class of every row, one-hot, inside the plate of rows."""
         return pyro.sample("assignment", dist.OneHotCategorical(proportion))
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"proportion": params["mixing_proportion"]}
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The share of the rows that each class draws, (K,)."""
-        return params["mixing_proportion"]
 
     def num_parameters(self, num_rows: int) -> int:
         """The entries of the globals, one less for each simplex, whatever the number of rows."""

@@ -26,11 +26,13 @@ class Data:
         models that read it so, where it came from a scipy sparse matrix without missing entries.
     mask: (N, D) bool, True where observed; ``None`` where everything is observed.
     coords: axis name -> labels, for the axes that came with labels.
+    others: what is observed or given beside x, by the names of the model's sites; leading axis: rows.
     """
 
     x: Tensor
     mask: Tensor | None = None
     coords: dict[str, list[Any]] = field(default_factory=dict)
+    others: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -58,6 +60,11 @@ class Data:
         return replace(self, x=self.x.to_dense())
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """What a program takes beside x: the mask, and what else is observed or given."""
+        return {"mask": self.mask, **self.others}
+
+    @property
     def is_complete(self) -> bool:
         """Whether everything is observed."""
         return self.mask is None
@@ -66,7 +73,9 @@ class Data:
         """Raises MethodError for a device that is not available here."""
         device = checked_device(device)
         mask = None if self.mask is None else self.mask.to(device=device)
-        return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask)
+        kinds = {name: dtype if value.is_floating_point() else None for name, value in self.others.items()}
+        others = {name: value.to(dtype=kinds[name], device=device) for name, value in self.others.items()}
+        return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask, others=others)
 
     def rows(self, index: Tensor | slice) -> Data:
         """The chosen rows, with their labels."""
@@ -75,7 +84,8 @@ class Data:
             chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()]
             coords["row"] = [coords["row"][i] for i in chosen.tolist()]
         mask = None if self.mask is None else self.mask[index]
-        return Data(x=_sparse.select_rows(self.x, index), mask=mask, coords=coords)
+        others = {name: value[index] for name, value in self.others.items()}
+        return Data(x=_sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
 
 
 def concatenated(parts: Sequence[Data]) -> Data:
@@ -90,7 +100,8 @@ def concatenated(parts: Sequence[Data]) -> Data:
     else:
         x = torch.cat([part.dense().x for part in parts])
     coords = {axis: labels for axis, labels in parts[0].coords.items() if axis == "feature"}
-    return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords)
+    others = {name: torch.cat([part.others[name] for part in parts]) for name in parts[0].others}
+    return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords, others=others)
 
 
 def as_matrix(

@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import scalable_bound
+from custom_inference.core.registry import presentation_of
 from custom_inference.faces.sklearn.common import fitted, plain, seed_of
 from ppl_models import Data, Model, as_matrix
-from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 Array = NDArray[Any]
 
@@ -115,7 +116,7 @@ class RowEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         if names is not None:
             data = replace(data, coords={"feature": list(names)})
         self.fit_: Fit = fitted(self, self._model(data), data)
-        self.components_: Array = _array(self.fit_.model.component_matrix(self.fit_.globals))
+        self.components_: Array = _array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self
 

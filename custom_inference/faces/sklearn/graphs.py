@@ -9,8 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import validate_data
 
 from custom_inference.core.fit import Fit
+from custom_inference.core.registry import presentation_of
 from custom_inference.faces.sklearn.common import fitted, plain, thresholded
 from ppl_models import (
     MMSB,
@@ -23,8 +26,6 @@ from ppl_models import (
     PoissonSBM,
     as_graph,
 )
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import validate_data
 
 Array = NDArray[Any]
 
@@ -118,7 +119,7 @@ class GraphEstimator(ClusterMixin, BaseEstimator):
         self.fit_: Fit = fitted(self, model, data)
         self.membership_: Array = self.fit_.posterior.mean.cpu().numpy()
         self.labels_: Array = self.membership_.argmax(-1)
-        self.components_: Array = self.fit_.model.component_matrix(self.fit_.globals).cpu().numpy()
+        self.components_: Array = presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals).cpu().numpy()
         self.n_iter_ = len(self.fit_.elbo)
         return self
 

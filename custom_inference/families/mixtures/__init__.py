@@ -11,6 +11,7 @@ from custom_inference.families.mixtures.counts import (
     MixtureOfPoissonsVB,
 )
 from custom_inference.families.mixtures.gibbs import MixtureSampler
+from custom_inference.families.mixtures.presentation import PRESENTATIONS
 from ppl_models import (
     MixtureOfBernoullis,
     MixtureOfCategoricals,
@@ -27,6 +28,16 @@ _COUNTS = {
 }
 
 FAMILIES = (
-    Family(model=MixtureOfBernoullis, engines={"exact": MixtureOfBernoullisExact}, default="exact"),
-    *(Family(model=m, engines=found, default="exact", sampler=MixtureSampler) for m, found in _COUNTS.items()),
+    Family(
+        model=MixtureOfBernoullis,
+        engines={"exact": MixtureOfBernoullisExact},
+        default="exact",
+        presentation=PRESENTATIONS[MixtureOfBernoullis],
+    ),
+    *(
+        Family(
+            model=model, engines=found, default="exact", sampler=MixtureSampler, presentation=PRESENTATIONS[model]
+        )
+        for model, found in _COUNTS.items()
+    ),
 )

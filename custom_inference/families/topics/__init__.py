@@ -6,6 +6,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.map import LdaMap
+from custom_inference.families.topics.presentation import OF_PROFILES, OF_TOPICS
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import (
     ProfileDirichlet,
@@ -26,13 +27,21 @@ FAMILIES = (
             default="vb",
             sampler=LdaSampler,
             methods={"tempered": TemperedEM},
+            presentation=OF_TOPICS,
         )
         for model in (LDA, MultinomialPCA)
     ),
-    Family(model=PLSA, engines=_POINT_TOPICS, default="map", methods={"tempered": TemperedEM}),
+    Family(
+        model=PLSA,
+        engines=_POINT_TOPICS,
+        default="map",
+        methods={"tempered": TemperedEM},
+        presentation=OF_TOPICS,
+    ),
     Family(
         model=UserRatingProfile,
         engines={"exact": ProfileExact, "dirichlet": ProfileDirichlet, "vb": ProfileVB, "map": ProfileMap},
         default="vb",
+        presentation=OF_PROFILES,
     ),
 )

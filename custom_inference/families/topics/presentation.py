@@ -1,0 +1,28 @@
+"""What figures and reports say of topic models and profiles of users."""
+
+from __future__ import annotations
+
+import torch
+
+from custom_inference.core.presentation import Presentation, mean_share
+
+_share = mean_share("topic_proportion")
+
+#: The share of each topic, and the number of words it spreads over (the exponential of its entropy).
+OF_TOPICS = Presentation(
+    value="P(word | topic)",
+    local="topic proportion",
+    prominence=_share,
+    columns=lambda model, params: {
+        "share": _share(model, params),
+        "words": torch.exp(-torch.xlogy(params["topic"], params["topic"]).sum(-1)),
+    },
+)
+_membership = mean_share("membership")
+
+OF_PROFILES = Presentation(
+    value="P(category | component)",
+    local="membership",
+    prominence=_membership,
+    columns=lambda model, params: {"share": _membership(model, params)},
+)
