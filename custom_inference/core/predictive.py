@@ -55,7 +55,7 @@ def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor, *, l
 
 
 def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
-    """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; (1,) where rows are not independent."""
+    """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; of a graph (1,)."""
     if not model.rows_are_independent:
         return observed_log_prob(model, {**params, model.local_site: model.local_value(local)}, data).sum().unsqueeze(0)
     blocks = [slice(start, start + _BLOCK_ROWS) for start in range(0, len(data), _BLOCK_ROWS)]

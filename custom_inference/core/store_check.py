@@ -179,7 +179,9 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     if graph is None:
         mask = tensors.get("data/mask")
         _refuse(mask is not None and mask.dtype != torch.bool, "a mask that is not of yes and no")
-        return model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype)
+        others = _group(tensors, "data/others/")
+        _refuse(not set(others) <= set(model.other_sites), f"data of the sites {_shown(list(others))}")
+        return model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
     flags = {name: graph.get(name) for name in ("directed", "self_loops")}
     _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {_shown(graph)}")
     _refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")
