@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import pyro
-from torch import Tensor
+from typing import ClassVar
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Model
@@ -36,14 +33,3 @@ class ComponentModel(Model):
                 f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
                 f"{self.wide_reason}; expected K <= D"
             )
-
-    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
-        """The statement of x in the program, inside the plate of rows.
-
-        likelihood: batch shape (B, D) of the rows in ``index``, or of all where that is None. Entries that ``mask``
-        leaves out have no influence, whatever ``x`` holds there.
-        """
-        if mask is not None:
-            likelihood = likelihood.mask(mask if index is None else mask[index])
-        rows = x if x is None or index is None else x[index]
-        return pyro.sample(self.observed_site, likelihood.to_event(1), obs=rows)

@@ -211,6 +211,17 @@ class Model(abc.ABC):
         """The prior statements of the program: one ``pyro.sample`` a global site."""
         return {site: pyro.sample(site, self.prior(site, like=like)) for site in self.global_sites}
 
+    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
+        """The statement of x in the program, inside the plate of rows.
+
+        likelihood: batch shape (B, D) of the rows in ``index``, or of all where that is None. Entries that ``mask``
+        leaves out have no influence, whatever ``x`` holds there.
+        """
+        if mask is not None:
+            likelihood = likelihood.mask(mask if index is None else mask[index])
+        rows = x if x is None or index is None else x[index]
+        return pyro.sample(self.observed_site, likelihood.to_event(1), obs=rows)
+
     def log_prior(self, params: Mapping[str, Tensor]) -> Tensor:
         """Sum of the log prior densities of the globals."""
         total = torch.zeros((), dtype=params[self.global_sites[0]].dtype, device=params[self.global_sites[0]].device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from custom_inference.core.presentation import Presentation, mean_share
@@ -25,4 +27,20 @@ OF_PROFILES = Presentation(
     local="membership",
     prominence=_membership,
     columns=lambda model, params: {"share": _membership(model, params)},
+)
+
+#: A topic's share of the mean document, softmax(mu) at the mean logits.
+OF_CORRELATED_TOPICS = replace(
+    OF_TOPICS,
+    local="topic logit",
+    prominence=lambda _, params: torch.softmax(params["mean"], -1),
+    columns=lambda _, params: {
+        "share at the mean": torch.softmax(params["mean"], -1),
+        "words": torch.exp(-torch.xlogy(params["topic"], params["topic"]).sum(-1)),
+    },
+)
+
+OF_SUPERVISED_TOPICS = replace(
+    OF_TOPICS,
+    columns=lambda model, params: {"share": _share(model, params), "weight": params["response_weight"]},
 )
