@@ -10,11 +10,7 @@ import pytest
 from custom_inference import Search, fit
 from custom_inference.em import parallel_search as _parallel_search
 from custom_inference.methods import with_settings
-from ppl_models import (
-    NOCA,
-    MethodError,
-    ProcessError,
-)
+from ppl_models import NOCA, MethodError, ProcessError
 from tests.support import distributed as worker
 
 pytestmark = [
@@ -78,11 +74,11 @@ def test_control_c_keeps_the_best_start_and_leaves_no_process(monkeypatch):
     assert not any(worker.is_alive() for worker in workers)
 
 
-def test_a_search_whose_process_dies_says_so(monkeypatch, tmp_path):
+def test_a_search_whose_process_dies_says_so(tmp_path):
     example = NOCA.example()
     (tmp_path / "once").touch()
     method = worker.Faulty(fault="kill", at=1, once=str(tmp_path / "once"), rank=0, search=Search(processes=2))
-    with pytest.raises(ProcessError, match="a process of the search died after 0 of"):
+    with pytest.raises(ProcessError, match=r"a process of the search died after \d+ of"):
         method.fit(example.model, example.data, progress=False)
     with pytest.raises(MethodError, match="processes = 0, expected a whole number of at least 1"):
         Search(processes=0)

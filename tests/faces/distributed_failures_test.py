@@ -169,7 +169,7 @@ def test_errors_of_any_process_are_raised_as_they_were(tmp_path):
     assert (caught.value.site, caught.value.axis) == ("y", "row")
     assert ended(once)
     method, _ = faulty(tmp_path, "other")
-    with pytest.raises(ProcessError, match=r"(?s)RuntimeError: no error of ours.*Traceback.*_distributed\.py"):
+    with pytest.raises(ProcessError, match=r"(?s)RuntimeError: no error of ours.*Traceback.*distributed\.py"):
         distributed.fit(example.model, example.data, method=method, processes=2, progress=False)
 
 
@@ -177,9 +177,9 @@ def test_a_process_that_hangs_runs_into_the_timeout(tmp_path):
     example = NOCA.example()
     method, once = faulty(tmp_path, "hang")
     begin = time.monotonic()
-    silent = "process 1 of 2 did not answer for 10 s; set checkpoint= to be able to go on"
+    silent = "process 1 of 2 did not answer for 5 s; set checkpoint= to be able to go on"
     with pytest.raises(ProcessError, match=silent):
-        distributed.fit(example.model, example.data, method=method, processes=2, progress=False, timeout=10.0)
+        distributed.fit(example.model, example.data, method=method, processes=2, progress=False, timeout=5.0)
     assert time.monotonic() - begin < 120
     assert ended(once)
 

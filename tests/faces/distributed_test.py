@@ -18,10 +18,7 @@ from custom_inference.core.processes import run_all
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.families.topics.cvb0_sweeps import counted
-from ppl_models import (
-    MODELS,
-    NOCA,
-)
+from ppl_models import MODELS, NOCA
 from tests.support import distributed as worker
 
 pytestmark = [
@@ -92,7 +89,7 @@ def test_four_processes_find_what_one_finds(name, four, alone):
         worker.identical(four[0][name], other[name])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", worker.SOME)
 def test_two_processes_find_what_one_finds(name, two, alone):
     folder, _ = two
     worker.compare(saved(folder, 0)[name], alone[name])
@@ -141,10 +138,10 @@ def test_one_started_process_is_as_good_as_none(alone):
 @pytest.mark.parametrize(
     ("name", "e_step", "m_step"),
     [
-        ("noca evidence", problem.noca_exact(3, 6), 0),
-        ("noca evidence, holes", problem.noca_exact(3, 6, holes=True), 0),
-        ("cvq evidence", problem.cvq(3, 6), 0),
-        ("cvq evidence, holes", problem.cvq(3, 6, holes=True), 0),
+        ("noca exact", problem.noca_exact(3, 6), 0),
+        ("noca exact, holes", problem.noca_exact(3, 6, holes=True), 0),
+        ("cvq exact", problem.cvq(3, 6), 0),
+        ("cvq exact, holes", problem.cvq(3, 6, holes=True), 0),
         ("plain aspects", problem.aspects(3, 9, newton=False), 0),
         ("plain draws", problem.aspects(2, 9, newton=True) - 9, 9),
         ("lda vb", problem.topics(3, 9), 0),
@@ -227,7 +224,7 @@ def test_torchrun_on_two_networks(two_networks, tmp_path, alone):
     """One agent in each, as on two machines."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys, torch\nfrom tests import _distributed as worker\ntorch.set_default_dtype(torch.float64)\n"
+        "import sys, torch\nfrom tests.support import distributed as worker\ntorch.set_default_dtype(torch.float64)\n"
         "from custom_inference import distributed\n"
         "with distributed.group() as pool:\n"
         "    found = worker.recorded(worker.cases()['noca factorized'].together())\n"
