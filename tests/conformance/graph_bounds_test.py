@@ -9,8 +9,9 @@ import torch
 import custom_inference as ci
 from custom_inference.core.local_inference import is_feasible, solve_local
 from custom_inference.core.registry import engines_of
-from tests.conformance.graphs_test import BLOCKS, DIRECTED, LOOPS, NAMES, globals_of
+from tests.conformance.graphs_test import BLOCKS, DIRECTED, LOOPS, NAMES
 from tests.references import _graphs
+from tests.support.cases import globals_of
 from tests.support.graphs import (
     arrays,
     concentration_of,

@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pyro
-import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
@@ -15,9 +14,9 @@ from pyro.infer.autoguide import AutoDelta
 
 import custom_inference as ci
 from custom_inference.core.local_inference import is_feasible, solve_local
-from ppl_models import MODELS, CapacityError, ModelError
-from tests.conformance.rows_test import _at, swapped_priors
+from ppl_models import MODELS, CapacityError
 from tests.references import _graphs
+from tests.support.cases import at_subsample, globals_of, swapped_priors
 from tests.support.graphs import (
     GRAPHS,
     arrays,
@@ -41,10 +40,6 @@ def log_joint(model, truth, data) -> float:
     read = model.as_read(data)
     trace = poutine.trace(pyro.condition(model, data=dict(truth))).get_trace(read.x, mask=read.mask)
     return float(trace.log_prob_sum())
-
-
-def globals_of(problem) -> dict[str, torch.Tensor]:
-    return {site: problem.truth[site] for site in problem.model.global_sites}
 
 
 @NAMES
@@ -150,7 +145,7 @@ def test_subsampling_dyads_is_unbiased(name, directed, self_loops):
     x, total = problem.data.dense().x, problem.model.num_dyads()
     mean = 0.0
     for index in torch.randperm(total).split(5):
-        trace = poutine.trace(_at(program, index)).get_trace(x, batch_size=len(index))
+        trace = poutine.trace(at_subsample(program, index)).get_trace(x, batch_size=len(index))
         mean += len(index) / total * float(trace.log_prob_sum())
     assert np.isclose(mean, log_joint(problem.model, problem.truth, problem.data), rtol=1e-12)
 
@@ -228,22 +223,6 @@ def test_pyros_own_tools_take_the_instance(name, directed):
     copy = pickle.loads(pickle.dumps(model))
     assert copy.settings() == model.settings()
     assert np.isclose(log_joint(copy, problem.truth, problem.data), log_joint(model, problem.truth, problem.data))
-
-
-@NAMES
-def test_priors_are_checked(name):
-    model = small_problem(name, directed=True).model
-    with pytest.raises(ModelError, match="unknown site .*valid: "):
-        model.with_priors(nonsense=dist.Beta(1.0, 1.0))
-    site = model.component_site
-    with pytest.raises(ModelError, match="expected a Pyro distribution"):
-        model.with_priors(**{site: 0.5})
-    with pytest.raises(ModelError, match="broadcasts to"):
-        model.with_priors(**{site: dist.Beta(torch.ones(97), torch.ones(97))})
-    if site != "weight":
-        with pytest.raises(ModelError, match="support"):
-            model.with_priors(**{site: dist.Normal(0.0, 1.0)})
-    assert model.with_priors() is not model
 
 
 @BLOCKS
