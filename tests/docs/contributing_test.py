@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 import numpy as np
@@ -16,7 +15,7 @@ from custom_inference import EM, SVI, Exact, Fit, VariationalEM
 from custom_inference.core import local_inference as engines
 from custom_inference.methods import methods_for
 from ppl_models import DataError, MethodError
-from tests.support.documentation import ROOT, module_for, python_blocks, run
+from tests.support.documentation import module_for, python_blocks, run
 
 
 @pytest.fixture
@@ -34,13 +33,6 @@ def _with_steps(module, monkeypatch):
     run(python_blocks("CONTRIBUTING.md")[2], module, "CONTRIBUTING.md: the steps")
     monkeypatch.setattr(engines, "ENGINES", dict(engines.ENGINES))  # what is registered is forgotten again
     run(python_blocks("CONTRIBUTING.md")[3], module, "CONTRIBUTING.md: registering the steps")
-
-
-def test_the_contents_list_every_section():
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    headings = re.findall(r"^## (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
-    anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
-    assert re.findall(r"^- \[(.+)\]\(#(.+)\)$", text, re.M) == list(zip(headings, anchors, strict=True))
 
 
 def _accuracy(fit, example) -> float:
