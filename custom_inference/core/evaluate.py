@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pandas as pd
 import torch
 
 from custom_inference.core.align import match_components
@@ -15,6 +14,7 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.lazy import pandas as pd
 
 
 def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: str) -> float:

@@ -17,7 +17,7 @@ from custom_inference.core.result import Result
 from custom_inference.faces import drawing as _axes
 from custom_inference.faces.drawing import INK, MUTED, new_figure
 from custom_inference.graphs.blocks import pair_counts
-from ppl_models import GraphData, GraphModel, MethodError
+from ppl_models import GraphData, MethodError
 
 #: Nodes up to this many are named; edges of larger graphs are points.
 _NAMED = 60
@@ -290,7 +290,7 @@ def _arrow(
 
 
 def _graph(fit: Result) -> GraphData:
-    if not isinstance(fit.model, GraphModel) or not isinstance(fit.data, GraphData):
+    if not isinstance(fit.data, GraphData):
         raise MethodError(f"{_family(fit)} is no model of graphs: this plot is for those")
     return fit.data
 

@@ -15,7 +15,7 @@ from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.score import score
-from ppl_models import Data, DocumentModel, FileFormatError, GraphModel, ModelError, RowBlocks
+from ppl_models import Data, FileFormatError, ModelError, RowBlocks
 from ppl_models.data.atomic import write_text, written
 from ppl_models.data.containers import labels_of
 
@@ -83,15 +83,15 @@ def save_figure(figure: Any, path: Path) -> None:
 
 def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
     """Kind -> figure, of the kinds that this fit has something to show for."""
-    if isinstance(fit.model, DocumentModel):
-        kinds = ["topics", "documents"] + (["elbo"] if len(fit.elbo) else [])
-        return {kind: fit.plot(kind) for kind in kinds}
-    if isinstance(fit.model, GraphModel):
+    kinds: dict[str, dict[str, Any]] = {"components": {"image_shape": image_shape}, "loading": {}, "source": {}}
+    if fit.model.data_kind == "documents":
+        kinds = {"topics": {}, "documents": {}}
+    elif fit.model.is_graph:
         pairs = fit.params[fit.model.component_site].ndim == 2
-        kinds = ["adjacency", "memberships", *(["blocks"] if pairs else []), *(["elbo"] if len(fit.elbo) else [])]
-        return {kind: fit.plot(kind) for kind in kinds}
-    kinds = ["loading", "source"] + (["elbo"] if len(fit.elbo) else [])
-    return {"components": fit.plot("components", image_shape=image_shape)} | {k: fit.plot(k) for k in kinds}
+        kinds = {"adjacency": {}, "memberships": {}, **({"blocks": {}} if pairs else {})}
+    if len(fit.elbo):
+        kinds["elbo"] = {}
+    return {kind: fit.plot(kind, **settings) for kind, settings in kinds.items()}
 
 
 def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 
 from ppl_models.core.errors import DataError, FileFormatError
@@ -20,6 +19,7 @@ from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
 from ppl_models.data.files.corpora import lda_c
 from ppl_models.data.files.reading import csv_frame, reading
+from ppl_models.data.lazy import pandas as pd
 
 
 @dataclass(frozen=True)

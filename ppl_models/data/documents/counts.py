@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import labels_of as _labels
 from ppl_models.data.containers import refuse_blocks
 from ppl_models.data.documents.words import Counted, Vocabulary, count_texts, count_tokens, say_unknown
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, _refuse, as_matrix
 
 

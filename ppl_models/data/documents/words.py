@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, DataWarning, unknown_name
 from ppl_models.data.containers import is_name, plausible_size
 from ppl_models.data.containers import labels_of as _labels
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
 #: How many unknown words a warning names.

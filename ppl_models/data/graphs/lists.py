@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data.containers import labels_of as _labels
 from ppl_models.data.graphs.edges import Array, Edges
+from ppl_models.data.lazy import pandas as pd
 
 
 @dataclass(frozen=True)

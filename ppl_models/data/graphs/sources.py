@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 import torch
-import xarray as xr
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
@@ -19,6 +17,8 @@ from ppl_models.data.containers import as_numbers, frame_values, refuse_transpos
 from ppl_models.data.containers import labels_of as _labels
 from ppl_models.data.graphs.edges import Array, Edges
 from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, index_of, named, objects, read_edges
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.lazy import xarray as xr
 from ppl_models.data.matrix import Data, as_matrix
 
 

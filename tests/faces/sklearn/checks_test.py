@@ -8,12 +8,12 @@ import scipy.sparse
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from custom_inference.faces.sklearn import ESTIMATORS, GraphEstimator, MMSBEstimator, SBMEstimator
-from custom_inference.faces.sklearn.common import thresholded
+from custom_inference.faces.sklearn.base import thresholded
 
 #: The data of the checks are real: what turns them into what the model reads.
 READING = {"binarize": 0.0, "round_counts": True}
 #: The checks are of the interface: a few iterations from one start.
-QUICK = {"max_iterations": 3, "tolerance": 1e-3, "random_state": 0, "settings": {"search": None}}
+QUICK = {"max_iter": 3, "tol": 1e-3, "random_state": 0, "settings": {"search": None}}
 
 
 class MedianSBM(SBMEstimator):
@@ -33,7 +33,7 @@ KINDS = {**ESTIMATORS, "sbm": MedianSBM, "mmsb": MedianMMSB, "covariate_sbm": No
 
 def quick(kind):
     given = {key: value for key, value in READING.items() if key in kind().get_params()}
-    return kind(num_components=2, **QUICK, **given)
+    return kind(n_components=2, **QUICK, **given)
 
 
 def expected_to_fail(estimator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import sys
 import warnings
@@ -37,8 +38,8 @@ from custom_inference.faces.sklearn import (
     PLSAEstimator,
     RowEstimator,
 )
-from ppl_models import MODELS, NOCA, CapacityError, DataError, GraphModel, MethodError, ModelError
-from tests.support.documentation import ROOT, module_for, python_blocks, run
+from ppl_models import MODELS, NOCA, CapacityError, DataError, MethodError, ModelError
+from tests._documents import ROOT, module_for, python_blocks, run
 
 QUICK = {"random_state": 3, "settings": {"search": ci.Search(restarts=1)}}
 ROWS = [name for name, kind in ESTIMATORS.items() if issubclass(kind, RowEstimator)]
@@ -57,7 +58,8 @@ def test_every_model_has_an_estimator_named_after_it():
     assert list(ESTIMATORS) == sorted(MODELS)
     for name, kind in ESTIMATORS.items():
         assert kind.model_type is MODELS[name] and kind.__name__ == f"{MODELS[name].__name__}Estimator"
-        assert issubclass(kind, GraphEstimator) == issubclass(MODELS[name], GraphModel)
+        assert next(iter(inspect.signature(kind).parameters)) == "n_components" and "max_iter" in kind().get_params()
+        assert issubclass(kind, GraphEstimator) == MODELS[name].example().model.is_graph
 
 
 # ----- rows -----------------------------------------------------------------------------------------------
@@ -67,7 +69,7 @@ def test_every_model_has_an_estimator_named_after_it():
 def test_estimators_say_what_the_fit_says(name):
     example, x = example_of(name)
     size = example.model.local_shape[0]
-    estimator = ESTIMATORS[name](size, max_iterations=8, **QUICK).fit(x[:-5])
+    estimator = ESTIMATORS[name](size, max_iter=8, **QUICK).fit(x[:-5])
     model = example.model
     fit = ci.fit(model, x[:-5], seed=3, progress=False, max_iterations=8, search=ci.Search(restarts=1))
     for site, value in fit.params.items():
@@ -95,7 +97,7 @@ def test_estimators_say_what_the_fit_says(name):
 def test_frames_in_and_out(name):
     example, x = example_of(name)
     frame = pd.DataFrame(x, columns=[f"f{j}" for j in range(x.shape[1])])
-    estimator = ESTIMATORS[name](2, max_iterations=2, **QUICK).set_output(transform="pandas").fit(frame)
+    estimator = ESTIMATORS[name](2, max_iter=2, **QUICK).set_output(transform="pandas").fit(frame)
     found = estimator.transform(frame[:4])
     prefix = MODELS[name].__name__.lower()
     assert list(found.columns) == [f"{prefix}0", f"{prefix}1"] and found.shape == (4, 2)
@@ -133,10 +135,10 @@ def test_grid_search_finds_the_number_of_classes():
     rate = np.array([[9.0, 1, 1, 5], [1, 9, 1, 5], [1, 1, 9, 5]])
     x = rng.poisson(rate[rng.integers(3, size=150)]).astype(float)
     folds = KFold(3, shuffle=True, random_state=0)
-    grid = {"num_components": np.arange(1, 5)}
+    grid = {"n_components": np.arange(1, 5)}
     search = GridSearchCV(MixtureOfPoissonsEstimator(**QUICK), grid, cv=folds).fit(x)
     scores = search.cv_results_["mean_test_score"]
-    assert search.best_params_ == {"num_components": 3}
+    assert search.best_params_ == {"n_components": 3}
     assert scores[2] - scores[1] > 0.5 and scores[1] - scores[0] > 0.5
     by_hand = []
     for train, test in folds.split(x):
@@ -160,7 +162,7 @@ def test_texts_through_a_pipeline():
 
 def test_scaled_reals_and_a_union():
     x = np.random.default_rng(1).normal(size=(40, 4)) + 3.0
-    sources = make_pipeline(StandardScaler(), CVQEstimator(2, max_iterations=3, **QUICK))
+    sources = make_pipeline(StandardScaler(), CVQEstimator(2, max_iter=3, **QUICK))
     union = FeatureUnion([("sources", sources), ("scores", LogisticPCAEstimator(2, binarize=3.0, **QUICK))])
     assert union.fit_transform(x).shape == (40, 4)
     assert list(union.get_feature_names_out()) == [
@@ -180,8 +182,8 @@ def test_columns_of_different_kinds():
         }
     )
     columns = ColumnTransformer([
-        ("binary", MixtureOfBernoullisEstimator(2, max_iterations=5, **QUICK), [f"b{j}" for j in range(3)]),
-        ("answers", MixtureOfCategoricalsEstimator(3, max_iterations=5, **QUICK), [f"c{j}" for j in range(3)]),
+        ("binary", MixtureOfBernoullisEstimator(2, max_iter=5, **QUICK), [f"b{j}" for j in range(3)]),
+        ("answers", MixtureOfCategoricalsEstimator(3, max_iter=5, **QUICK), [f"c{j}" for j in range(3)]),
     ]).set_output(transform="pandas")  # fmt: skip
     found = columns.fit_transform(frame)
     assert list(found.columns)[::3] == ["binary__mixtureofbernoullis0", "answers__mixtureofcategoricals1"]
@@ -194,7 +196,7 @@ def test_sparse_is_dense(kind):
     x = np.random.default_rng(4).poisson(0.6, (30, 7)).astype(float)
     settings = {"binarize": 0.5} if kind is AspectBernoulliEstimator else {}
     dense, sparse = (
-        kind(2, max_iterations=4, **settings, **QUICK).fit(container) for container in (x, scipy.sparse.csc_matrix(x))
+        kind(2, max_iter=4, **settings, **QUICK).fit(container) for container in (x, scipy.sparse.csc_matrix(x))
     )
     assert np.allclose(dense.transform(x), sparse.transform(scipy.sparse.coo_array(x)), atol=1e-6)
     assert np.allclose(dense.score_samples(x), sparse.score_samples(scipy.sparse.csr_array(x)), atol=1e-6)
@@ -244,7 +246,7 @@ def test_categories_that_training_did_not_have_are_refused():
 def test_limits_that_were_reached_are_said():
     _, x = example_of("mixture_of_bernoullis")
     with pytest.warns(ConvergenceWarning, match="MixtureOfBernoullisEstimator: stopped at the limit of 2 iterations"):
-        MixtureOfBernoullisEstimator(3, max_iterations=2, tolerance=1e-9, settings={"search": None}).fit(x)
+        MixtureOfBernoullisEstimator(3, max_iter=2, tol=1e-9, settings={"search": None}).fit(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         MixtureOfBernoullisEstimator(3, random_state=0).fit(x)
@@ -254,7 +256,7 @@ def test_settings_that_do_not_exist_are_refused():
     _, x = example_of("noca")
     with pytest.raises(MethodError, match="unknown setting of EM 'steps'; valid: "):
         NOCAEstimator(2, settings={"steps": 3}).fit(x)
-    with pytest.raises(MethodError, match="unknown method 'nonsense'"):
+    with pytest.raises(MethodError, match="unknown method of NOCA 'nonsense'"):
         NOCAEstimator(2, method="nonsense").fit(x)
     with pytest.raises(ModelError, match="unknown site of NOCA 'weight'; valid: "):
         NOCAEstimator(2, priors={"weight": None}).fit(x)
@@ -271,13 +273,13 @@ def test_another_method_and_another_bound():
     assert estimator.fit_.method == "VariationalEM(mean_field)" and estimator.bound_ == "mean_field"
     bound, exact = estimator.score(x), estimator.set_params(bound=None).score(x)
     assert bound < exact
-    with pytest.raises(MethodError, match="unknown bound of NOCA 'nonsense'; valid: "):
+    with pytest.raises(MethodError, match="of NOCA 'nonsense'; valid: "):
         estimator.set_params(bound="nonsense").score(x)
 
 
 def test_scores_that_do_not_fit_into_memory_name_the_bounds():
     x = np.random.default_rng(8).integers(2, size=(30, 45)).astype(float)
-    settings = {"max_iterations": 2, "settings": {"search": None}}
+    settings = {"max_iter": 2, "settings": {"search": None}}
     estimator = NOCAEstimator(40, method="mean_field", random_state=0, **settings).fit(x)
     with pytest.raises(CapacityError, match="Lower bounds available: bound='truncated'"):
         estimator.score(x)
@@ -287,7 +289,7 @@ def test_scores_that_do_not_fit_into_memory_name_the_bounds():
 @pytest.mark.parametrize("state", [None, np.random.RandomState(0)])
 def test_random_states(state):
     _, x = example_of("cvq")
-    estimator = CVQEstimator(2, random_state=state, max_iterations=2, settings={"search": None}).fit(x)
+    estimator = CVQEstimator(2, random_state=state, max_iter=2, settings={"search": None}).fit(x)
     assert isinstance(estimator.fit_.seed, int)
 
 
@@ -296,6 +298,7 @@ def test_a_model_of_ones_own():
         model_type = NOCA
 
     example, x = example_of("noca")
+    assert set(inspect.signature(Mine).parameters) == {*inspect.signature(RowEstimator).parameters, "binarize"}
     found = Mine(3, random_state=0).fit(x)
     assert found.get_feature_names_out().tolist() == ["noca0", "noca1", "noca2"]
     assert engines_of(found.fit_.model) == engines_of(example.model)
@@ -316,5 +319,5 @@ def test_the_documentation_runs_as_printed(tmp_path, monkeypatch, capsys):
     finally:
         del sys.modules["sklearn_document"]
     printed = capsys.readouterr().out
-    assert "'num_components': 3" in printed and "noca0" in printed and "lda1" in printed
+    assert "'n_components': 3" in printed and "noca0" in printed and "lda1" in printed
     assert (tmp_path / "noca.svg").is_file()

@@ -31,7 +31,7 @@ def test_graph_estimators_say_what_the_fit_says(name):
     example, x = example_of(name)
     size = example.model.num_blocks
     given = {"covariates": example.model.covariates} if name == "covariate_sbm" else {}
-    estimator = ESTIMATORS[name](size, max_iterations=3, **QUICK).fit(x, **given)
+    estimator = ESTIMATORS[name](size, max_iter=3, **QUICK).fit(x, **given)
     fit = ci.fit(example.model, x, seed=3, progress=False, max_iterations=3, search=ci.Search(restarts=1))
     assert estimator.fit_.model.directed == example.model.directed
     assert torch.equal(fit.params[fit.model.component_site], estimator.fit_.params[fit.model.component_site])
@@ -63,4 +63,4 @@ def test_matrices_that_are_no_graphs_of_the_model():
     with pytest.raises(ModelError, match="no covariates"):
         CovariateSBMEstimator(2).fit(x)
     with pytest.warns(DataWarning, match="self loop"):
-        MMSBEstimator(2, random_state=0, max_iterations=2, settings={"search": None}).fit(x + np.eye(4))
+        MMSBEstimator(2, random_state=0, max_iter=2, settings={"search": None}).fit(x + np.eye(4))
