@@ -11,7 +11,7 @@ from torch import Tensor
 
 from custom_inference.core.posteriors import LabellingPosterior
 from ppl_models import CapacityError, DataError, GraphData, GraphModel, MethodError
-from ppl_models.datasets._graphs import numbered_dyads
+from ppl_models.datasets.graphs import numbered_dyads
 from ppl_models.sbm import SBM, BlockModel, PoissonSBM
 
 if TYPE_CHECKING:

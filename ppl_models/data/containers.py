@@ -13,7 +13,7 @@ import xarray as xr
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, MethodError
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 #: What the axes of the models' data are called. A labelled array that has them the other way round is transposed.
 _ROWS, _COLUMNS = ("row", "document", "node"), ("feature", "word", "to_node")
@@ -182,7 +182,7 @@ def sparse_matrix(data: Any, site: str) -> Any:
             raise DataError(f"{data.ndim} dimensions, shape {tuple(data.shape)}", site=site, expected="(N, D)")
         if values.dtype in (torch.bfloat16, torch.float16):
             values = values.float()
-        data = _sparse.scipy_of(values)
+        data = sparse.scipy_of(values)
     if len(data.shape) != 2:
         raise DataError(f"{len(data.shape)} dimensions, shape {tuple(data.shape)}", site=site, expected="(N, D)")
     if data.dtype.kind not in "buif":
@@ -223,7 +223,7 @@ def mask_values(mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]],
     coords: the labels of the data: a mask that has labels too must have the same, in the same order.
     """
     expected = "one mask entry per data entry, True = observed"
-    if _sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
+    if sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
         raise DataError("a sparse mask", site=site, expected=expected)
     if isinstance(mask, pd.DataFrame | xr.DataArray):
         labels = unpacked(mask, site)[1]

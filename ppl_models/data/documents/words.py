@@ -15,8 +15,7 @@ import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, DataWarning, unknown_name
-from ppl_models.data.containers import is_name, plausible_size
-from ppl_models.data.containers import labels_of as _labels
+from ppl_models.data.containers import is_name, labels_of, plausible_size
 from ppl_models.data.matrix import Data
 
 #: How many unknown words a warning names.
@@ -61,7 +60,7 @@ class Vocabulary:
 
     @cached_property
     def named(self) -> bool:
-        return _labels(self.words) is not None
+        return labels_of(self.words) is not None
 
     @cached_property
     def of_text(self) -> bool:
@@ -254,4 +253,4 @@ def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | 
     emptied = int(((lengths == 0) & (True if before is None else before > 0)).sum())
     if emptied:
         message += f"; {emptied} of {len(lengths)} documents are left without any token"
-    warnings.warn(message, DataWarning, stacklevel=4)
+    warnings.warn(message, DataWarning, stacklevel=5)
