@@ -1,4 +1,8 @@
-"""Words into counts: token lists and raw texts, and the vocabulary that they are counted in."""
+"""Words into counts: token lists and raw texts, and the vocabulary that they are counted in.
+
+Raw texts are cut up by scikit-learn's ``CountVectorizer``. It could count tokens too, but neither says which words it
+left out and how often, nor takes counts of words, or columns by number.
+"""
 
 from __future__ import annotations
 

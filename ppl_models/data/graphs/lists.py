@@ -1,4 +1,8 @@
-"""Lists of edges between named nodes, and how names become numbers."""
+"""Lists of edges between named nodes, and how names become numbers.
+
+Arrays of edges rather than graphs of networkx, which takes about 350 bytes an edge, joins repeated edges before anybody
+could say so, and has no hidden dyads.
+"""
 
 from __future__ import annotations
 
