@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import CapacityError, DataError, DataWarning
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
 
@@ -43,7 +43,7 @@ class Data:
 
     @property
     def is_sparse(self) -> bool:
-        return _sparse.is_sparse(self.x)
+        return sparse.is_sparse(self.x)
 
     def dense(self) -> Data:
         """The same data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
@@ -85,7 +85,7 @@ class Data:
             coords["row"] = [coords["row"][i] for i in chosen.tolist()]
         mask = None if self.mask is None else self.mask[index]
         others = {name: value[index] for name, value in self.others.items()}
-        return Data(x=_sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
+        return Data(x=sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
 
 
 def concatenated(parts: Sequence[Data]) -> Data:
@@ -95,8 +95,8 @@ def concatenated(parts: Sequence[Data]) -> Data:
         masks = [torch.ones_like(p.x, dtype=torch.bool) if p.mask is None else p.mask for p in map(Data.dense, parts)]
         parts = [part.dense() for part in parts]
     if all(part.is_sparse for part in parts):
-        stacked: Any = scipy.sparse.vstack([_sparse.to_scipy(part.x) for part in parts], format="csr")
-        x = _sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
+        stacked: Any = scipy.sparse.vstack([sparse.to_scipy(part.x) for part in parts], format="csr")
+        x = sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
     else:
         x = torch.cat([part.dense().x for part in parts])
     coords = {axis: labels for axis, labels in parts[0].coords.items() if axis == "feature"}
@@ -125,8 +125,8 @@ def as_matrix(
         if mask is not None:
             raise DataError("a mask was given beside data that already carry theirs", site=site)
         checked = _checked(data if keep and data.is_complete else data.dense(), dtype, site)
-    elif _sparse.is_tensor(data) or scipy.sparse.issparse(data):
-        matrix = _sparse.from_scipy(sparse_matrix(data, site), dtype=torch.float64)
+    elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
+        matrix = sparse.from_scipy(sparse_matrix(data, site), dtype=torch.float64)
         checked = _checked(Data(x=matrix), dtype or torch.get_default_dtype(), site)
         if not keep:
             checked = _apply_mask(checked.dense(), mask, site)
@@ -159,7 +159,7 @@ def _checked(data: Data, dtype: torch.dtype | None, site: str) -> Data:
     target = dtype or (values.dtype if values.is_floating_point() else None)
     converted = as_tensor(as_numbers(values, site), target, site)
     if converted.dtype != values.dtype:
-        data = replace(data, x=_sparse.with_values(x, converted) if data.is_sparse else converted)
+        data = replace(data, x=sparse.with_values(x, converted) if data.is_sparse else converted)
     if mask is None and not bool(torch.isnan(converted).any()):
         return data
     return _apply_mask(replace(data.dense(), mask=None), mask, site)
@@ -178,61 +178,42 @@ def _apply_mask(data: Data, mask: Any, site: str) -> Data:
 
 def as_binary(data: Any, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but 0, 1 and missing."""
-    checked = as_matrix(data, **settings)
-    _refuse(
-        lambda x: (x != 0) & (x != 1),
-        checked,
-        site=settings.get("site", "x"),
-        what="are neither 0 nor 1",
-        expected="0, 1, or NaN for missing; binarise first, e.g. x > threshold",
-    )
-    return checked
+    expected = "0, 1, or NaN for missing; binarise first, e.g. x > threshold"
+    return _checked_entries(data, lambda x: (x != 0) & (x != 1), "are neither 0 nor 1", expected, **settings)
 
 
 def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but whole numbers from 0 to ``total_count``, and missing."""
-    checked = as_matrix(data, **settings)
-    _refuse(
-        lambda x: (x < 0) | (x > total_count) | (x != x.round()),
-        checked,
-        site=settings.get("site", "x"),
-        what=f"are not whole numbers from 0 to {total_count}",
-        expected=f"counts of total_count = {total_count} draws an entry, or NaN for missing",
-    )
-    return checked
+    what = f"are not whole numbers from 0 to {total_count}"
+    expected = f"counts of total_count = {total_count} draws an entry, or NaN for missing"
+    return _checked_entries(data, lambda x: (x < 0) | (x > total_count) | (x != x.round()), what, expected, **settings)
 
 
 def as_event_counts(data: Any, **settings: Any) -> Data:
     """:func:`as_matrix` with scipy's sparse counts kept sparse, refusing everything but whole numbers, and missing."""
-    checked = as_matrix(data, keep_sparse=True, **settings)
-    _refuse(
-        lambda x: (x < 0) | (x != x.round()) | torch.isinf(x),
-        checked,
-        site=settings.get("site", "x"),
-        what="are no counts",
-        expected="whole numbers of at least 0; NaN for missing",
+    expected, settings = "whole numbers of at least 0; NaN for missing", {"keep_sparse": True, **settings}
+    return _checked_entries(
+        data, lambda x: (x < 0) | (x != x.round()) | torch.isinf(x), "are no counts", expected, **settings
     )
-    return checked
 
 
 def as_categories(data: Any, num_categories: int, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but the categories 0..C-1, and missing."""
-    checked = as_matrix(data, **settings)
-    _refuse(
-        lambda x: (x < 0) | (x >= num_categories) | (x != x.round()),
-        checked,
-        site=settings.get("site", "x"),
-        what=f"are none of the {num_categories} categories",
-        expected=f"whole numbers 0 to {num_categories - 1}, or NaN for missing; categories are counted from 0",
+    what = f"are none of the {num_categories} categories"
+    expected = f"whole numbers 0 to {num_categories - 1}, or NaN for missing; categories are counted from 0"
+    return _checked_entries(
+        data, lambda x: (x < 0) | (x >= num_categories) | (x != x.round()), what, expected, **settings
     )
-    return checked
 
 
-def _refuse(wrong: Callable[[Tensor], Tensor], data: Data, *, site: str, what: str, expected: str) -> None:
-    """Raise DataError if any entry is wrong, naming the first; of a sparse x only the stored entries can be."""
+def _checked_entries(
+    given: Any, wrong: Callable[[Tensor], Tensor], what: str, expected: str, *, site: str = "x", **settings: Any
+) -> Data:
+    """:func:`as_matrix`, or DataError that names the first wrong entry; of a sparse x only the stored ones can be."""
+    data = as_matrix(given, site=site, **settings)
     found = wrong(data.x.values() if data.is_sparse else data.x)
     if not bool(found.any()):
-        return
+        return data
     first = found.nonzero()[0]
     if data.is_sparse:
         position = int(first[0])
@@ -253,7 +234,7 @@ def check_for_fitting(data: Data, *, site: str = "x") -> None:
     """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
     check_columns(data, site=site, constant=(0, 1), stacklevel=6)
     x = data.x if data.mask is None else data.x * data.mask
-    empty_rows = int((_sparse.row_sums(x) == 0).sum())
+    empty_rows = int((sparse.row_sums(x) == 0).sum())
     if empty_rows == len(data):
         raise DataError("every observed entry is 0", site=site, expected="at least one 1 to learn from")
     if 2 * empty_rows > len(data):

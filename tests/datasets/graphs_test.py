@@ -8,7 +8,7 @@ import torch
 
 from ppl_models import ModelError, datasets
 from ppl_models.datasets import sample_mmsb, sample_sbm
-from ppl_models.datasets._graphs import numbered_dyads
+from ppl_models.datasets.graphs import numbered_dyads
 
 ETA = np.array([[0.5, 0.1], [0.3, 0.8]])
 SYMMETRIC = np.array([[0.5, 0.1], [0.1, 0.8]])

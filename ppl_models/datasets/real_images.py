@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError
-from ppl_models.data.matrix import Data
-from ppl_models.datasets._images import Generated
+from ppl_models.datasets.images import Generated, pixels
 
 
 def sample_cvq(
@@ -23,11 +22,8 @@ def sample_cvq(
     source = torch.bernoulli(truth["source_prior"].expand(num_rows, -1), generator=generator)
     noise = torch.randn(num_rows, weight.shape[1], generator=generator, dtype=weight.dtype)
     x = source @ weight + truth["scale"] * noise
-    coords = {}
-    if image_shape is not None:
-        coords["feature"] = [f"r{i}c{j}" for i in range(image_shape[0]) for j in range(image_shape[1])]
-    data = Data(x=x, coords=dict(coords))
-    return Generated(data=data, truth={**truth, "source": source}, coords=coords, image_shape=image_shape)
+    coords = None if image_shape is None else {"feature": pixels(*image_shape)}
+    return Generated.of(x, {**truth, "source": source}, coords, image_shape=image_shape)
 
 
 def bars(

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError
-from ppl_models.data.matrix import Data
-from ppl_models.datasets._images import _PATTERNS, Generated, _picture
+from ppl_models.datasets.images import Generated, patterns
 
 
 def sample_aspects(
@@ -32,17 +31,15 @@ def sample_aspects(
     probability = np.clip(membership @ aspect_probability.double().numpy(), 0.0, 1.0)
     x = torch.as_tensor(rng.binomial(total_count, probability), dtype=torch.get_default_dtype())
     truth = {"aspect_probability": aspect_probability.to(x), "membership": torch.as_tensor(membership).to(x)}
-    data = Data(x=x, coords={k: v for k, v in (coords or {}).items() if k == "feature"})
-    return Generated(data=data, truth=truth, coords=coords or {}, image_shape=image_shape)
+    return Generated.of(x, truth, coords, image_shape=image_shape)
 
 
 def aspect_images(
     n: int = 2000, seed: int = 0, *, concentration: float = 0.3, on: float = 0.9, off: float = 0.03
 ) -> Generated:
     """Images of 8x8 pixels, every pixel from one of eight drawn patterns in the image's own proportions."""
-    patterns = torch.stack([_picture(text) for text in _PATTERNS.values()])
-    coords = {"component": list(_PATTERNS), "feature": [f"r{i}c{j}" for i in range(8) for j in range(8)]}
-    aspect = off + (on - off) * patterns
+    drawn, coords = patterns()
+    aspect = off + (on - off) * drawn
     return sample_aspects(aspect, n, concentration=concentration, seed=seed, coords=coords, image_shape=(8, 8))
 
 
@@ -76,4 +73,4 @@ def admixture(
     x = torch.as_tensor(np.concatenate(kept, 1)[:, :num_features], dtype=dtype)
     aspect = torch.as_tensor(np.concatenate(aspects, 1)[:, :num_features], dtype=dtype)
     truth = {"aspect_probability": aspect, "membership": torch.as_tensor(membership, dtype=dtype)}
-    return Generated(data=Data(x=x), truth=truth, coords={})
+    return Generated.of(x, truth)

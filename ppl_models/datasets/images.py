@@ -26,18 +26,40 @@ _PATTERNS = {
 _LEAK = "#......# ........ ........ ........ ........ ........ ........ #......#"
 
 
+Labels = dict[str, list[Any]]
+
+
 @dataclass(frozen=True)
 class Generated:
     """Data with the parameters and the sources they were drawn from, and labels for the axes."""
 
     data: Data
     truth: dict[str, Tensor]
-    coords: dict[str, list[Any]]
+    coords: Labels
     image_shape: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, x: Tensor, truth: dict[str, Tensor], coords: Labels | None = None, **settings: Any) -> Generated:
+        """The data have the labels of all axes but the component's."""
+        kept = {axis: labels for axis, labels in (coords or {}).items() if axis != "component"}
+        return cls(data=Data(x=x, coords=kept), truth=truth, coords=coords or {}, **settings)
 
     @property
     def x(self) -> Tensor:
         return self.data.x
+
+
+def pixels(height: int, width: int) -> list[str]:
+    """Labels of the features of an image."""
+    return [f"r{i}c{j}" for i in range(height) for j in range(width)]
+
+
+def patterns() -> tuple[Tensor, Labels]:
+    """The drawn patterns (8, 64) of 0 and 1, and what they and their pixels are called."""
+    return torch.stack([_picture(text) for text in _PATTERNS.values()]), {
+        "component": list(_PATTERNS),
+        "feature": pixels(8, 8),
+    }
 
 
 def _picture(text: str) -> Tensor:
@@ -49,7 +71,7 @@ def sample_noca(
     num_rows: int,
     *,
     seed: int = 0,
-    coords: dict[str, list[Any]] | None = None,
+    coords: Labels | None = None,
     image_shape: tuple[int, int] | None = None,
 ) -> Generated:
     """Draw rows from a noisy-or component model with the given source_prior, loading and leak."""
@@ -59,8 +81,7 @@ def sample_noca(
     prior = truth["source_prior"]
     source = torch.bernoulli(prior.expand(num_rows, -1), generator=generator)
     x = torch.bernoulli(NoisyOr(source, truth["loading"], truth["leak"]).probs, generator=generator)
-    data = Data(x=x, coords={k: v for k, v in (coords or {}).items() if k == "feature"})
-    return Generated(data=data, truth={**truth, "source": source}, coords=coords or {}, image_shape=image_shape)
+    return Generated.of(x, {**truth, "source": source}, coords, image_shape=image_shape)
 
 
 def image_patterns(
@@ -78,14 +99,12 @@ def image_patterns(
     pattern is on. leak: probability that any pixel is on by itself; corner_leak: the same for the four corners,
     the leak's own pattern (the ninth picture of Fig. 4).
     """
-    patterns = torch.stack([_picture(text) for text in _PATTERNS.values()])
-    leak_picture = _picture(_LEAK)
+    drawn, coords = patterns()
     truth = {
-        "source_prior": torch.full((len(_PATTERNS),), source_prior),
-        "loading": patterns * loading,
-        "leak": leak + (corner_leak - leak) * leak_picture,
+        "source_prior": torch.full((len(drawn),), source_prior),
+        "loading": drawn * loading,
+        "leak": leak + (corner_leak - leak) * _picture(_LEAK),
     }
-    coords = {"component": list(_PATTERNS), "feature": [f"r{i}c{j}" for i in range(8) for j in range(8)]}
     return sample_noca(truth, n, seed=seed, coords=coords, image_shape=(8, 8))
 
 
@@ -105,20 +124,19 @@ def overlapping_boxes(
     def between(low: int, high: int) -> int:
         return int(torch.randint(low, high, (1,), generator=generator))
 
-    patterns: list[Tensor] = []
-    while len(patterns) < num_sources:
+    pictures: list[Tensor] = []
+    while len(pictures) < num_sources:
         height, width = between(3, 7), between(3, 7)
         top, left = between(0, side - height + 1), between(0, side - width + 1)
         picture = torch.zeros(side, side)
         picture[top : top + height, left : left + width] = 1
         if between(0, 2):
             picture[top + 1 : top + height - 1, left + 1 : left + width - 1] = 0
-        if not any(torch.equal(picture.flatten(), other) for other in patterns):
-            patterns.append(picture.flatten())
+        if not any(torch.equal(picture.flatten(), other) for other in pictures):
+            pictures.append(picture.flatten())
     truth = {
         "source_prior": torch.full((num_sources,), mean_active / num_sources),
-        "loading": torch.stack(patterns) * loading,
+        "loading": torch.stack(pictures) * loading,
         "leak": torch.full((side * side,), leak),
     }
-    coords = {"feature": [f"r{i}c{j}" for i in range(side) for j in range(side)]}
-    return sample_noca(truth, n, seed=seed, coords=coords, image_shape=(side, side))
+    return sample_noca(truth, n, seed=seed, coords={"feature": pixels(side, side)}, image_shape=(side, side))

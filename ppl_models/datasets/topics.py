@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError
-from ppl_models.data import sparse as _sparse
-from ppl_models.data.matrix import Data
-from ppl_models.datasets._images import Generated
+from ppl_models.data import sparse
+from ppl_models.datasets.images import Generated
 
 
 def sample_lda(
@@ -49,10 +49,8 @@ def sample_lda(
     column = np.concatenate([rng.choice(words.shape[1], int(n), p=p) for n, p in zip(share.sum(0), words, strict=True)])
     counts = scipy.sparse.csr_matrix((np.ones(len(row)), (row, column)), shape=(num_documents, words.shape[1]))
     dtype = torch.get_default_dtype()
-    coords = coords or {}
-    data = Data(x=_sparse.from_scipy(counts, dtype=dtype), coords={k: v for k, v in coords.items() if k != "component"})
     truth = {"topic": torch.as_tensor(words).to(dtype), "topic_proportion": torch.as_tensor(proportion).to(dtype)}
-    return Generated(data=data, truth=truth, coords=coords)
+    return Generated.of(sparse.from_scipy(counts, dtype=dtype), truth, coords)
 
 
 def _checked(
@@ -114,4 +112,4 @@ def river_bank(num_documents: int = 16, seed: int = 0, *, length: int = 16, alph
     coords = {"component": ["money", "river"], "feature": words}
     settings: dict[str, Any] = {"alpha": alpha, "length": length, "lengths": "fixed", "seed": seed, "coords": coords}
     drawn = sample_lda(topic, num_documents, **settings)
-    return Generated(data=drawn.data.dense(), truth=drawn.truth, coords=drawn.coords)
+    return replace(drawn, data=drawn.data.dense())
