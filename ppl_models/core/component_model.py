@@ -9,8 +9,9 @@ import pyro
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError
+from ppl_models.core.likelihood import Likelihood
 from ppl_models.core.model import Model
-from ppl_models.data.matrix import Data
+from ppl_models.data.matrix import Data, as_matrix, as_values_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,6 +30,8 @@ class ComponentModel(Model):
     sizes: ClassVar[tuple[str, ...]] = ("num_components", "num_features")
     #: Why K > D makes no sense, for models that refuse it.
     wide_reason: ClassVar[str | None] = None
+    #: Whether scipy's sparse matrices stay sparse.
+    keeps_sparse: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in self.sizes:
@@ -46,6 +49,22 @@ class ComponentModel(Model):
     def local_shape(self) -> tuple[int, ...]:
         """(K,)."""
         return (self.num_components,)
+
+    @property
+    def likelihood(self) -> Likelihood | None:
+        """That of one entry, where the model has one of :mod:`ppl_models.likelihoods`: it says which data are valid."""
+        return None
+
+    @property
+    def data_kind(self) -> str:
+        return super().data_kind if self.likelihood is None else self.likelihood.kind
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """A matrix; NaN is missing. Raises DataError for entries that the likelihood gives no probability."""
+        settings: dict[str, Any] = {"mask": mask, "num_features": self.num_features, "dtype": dtype, "device": device}
+        settings["keep_sparse"] = self.keeps_sparse
+        likelihood = self.likelihood
+        return as_matrix(data, **settings) if likelihood is None else as_values_of(likelihood, data, **settings)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
