@@ -53,7 +53,7 @@ class _Logistic(ExponentialFamily):
         return self.total * torch.sigmoid(eta)
 
     def log_normaliser(self, eta: Tensor) -> Tensor:
-        return self.total * softplus(eta)
+        return -self.total * logsigmoid(-eta)
 
     def curvature(self, eta: Tensor) -> Tensor:
         return self.total * torch.sigmoid(eta) * torch.sigmoid(-eta)
