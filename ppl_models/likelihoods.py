@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import logsigmoid
 
 from ppl_models.core.expectations import (
     NODES,

@@ -55,12 +55,12 @@ def jaakkola_curvature(xi: Tensor) -> Tensor:
     """c(xi) = tanh(xi / 2) / (2 xi), 1/4 at 0; for xi >= 0."""
     # Off 0 by so little that tanh(xi / 2) / (2 xi) is 1/4 to rounding there.
     safe = xi.clamp(min=torch.finfo(xi.dtype).eps ** 0.5)
-    return torch.tanh(safe / 2).div_(safe).mul_(0.5)
+    return (torch.tanh(safe / 2) / safe).mul_(0.5)
 
 
 def log_two_cosh_half(xi: Tensor) -> Tensor:
     """log(2 cosh(xi / 2)), for xi >= 0."""
-    return xi / 2 + softplus(-xi)
+    return softplus(-xi).add_(xi, alpha=0.5)
 
 
 def expected_log_sum_exp(mean: Tensor, variance: Tensor, *, nodes: int = NODES) -> Tensor:
