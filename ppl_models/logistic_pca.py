@@ -30,7 +30,8 @@ from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_binary
+from ppl_models.data.matrix import Data
+from ppl_models.likelihoods import Bernoulli
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,6 +67,10 @@ class LogisticPCA(ComponentModel):
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
 
+    @property
+    def likelihood(self) -> Bernoulli:
+        return Bernoulli()
+
     def __call__(
         self,
         x: Tensor | None = None,
@@ -83,11 +88,8 @@ class LogisticPCA(ComponentModel):
         prior = self.prior("score", like=site["bias"])
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             score = pyro.sample("score", prior)
-            likelihood = dist.Bernoulli(logits=site["bias"] + score @ site["weight"])
+            likelihood = self.likelihood.distribution(site["bias"] + score @ site["weight"])
             return self.observe(likelihood, x, mask, None if batch_size is None else index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights with orthogonal rows, the longest first, the largest entry of each positive; scores turned alike."""

@@ -15,23 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyro
 import pyro.distributions as dist
 import torch
-from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
-from ppl_models.core.mixture_model import MixtureModel
+from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_positive
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_event_counts, check_columns
+from ppl_models.data.matrix import Data, check_columns
+from ppl_models.likelihoods import Poisson
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureOfPoissons(MixtureModel, ComponentModel):
+class MixtureOfPoissons(MixtureOf, ComponentModel):
     """Mixture of Poissons: rows of counts from K classes.
 
     Sites
@@ -51,8 +49,9 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
         ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
+    keeps_sparse: ClassVar[bool] = True
     sites: ClassVar[Mapping[str, Site]] = {
-        **MixtureModel.sites,
+        **MixtureOf.sites,
         "rate": Site("global", ("component", "feature")),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
@@ -65,27 +64,9 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
     def default_priors(self) -> dict[str, Any]:
         return {**self.proportion_prior(), "rate": dist.Gamma(0.1, 0.1)}
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            likelihood = dist.Poisson(self.draw_assignment(site["mixing_proportion"]) @ site["rate"])
-            return self.observe(likelihood, x, mask, None if batch_size is None else index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Counts; sparse ones stay sparse. Raises DataError for anything that is no count."""
-        return as_event_counts(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+    @property
+    def likelihood(self) -> Poisson:
+        return Poisson()
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses columns without any observed entry; warns of those that are always 0."""

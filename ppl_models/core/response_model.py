@@ -15,7 +15,8 @@ from torch.distributions import constraints
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.priors import require_simplex
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data, as_categories, check_columns
+from ppl_models.data.matrix import Data, check_columns
+from ppl_models.likelihoods import Categorical
 
 
 class Response(dist.Categorical):
@@ -47,19 +48,14 @@ class ResponseModel(ComponentModel):
         require_simplex(self, "response")
 
     @property
-    def data_kind(self) -> str:
-        return "categories"
+    def likelihood(self) -> Categorical:
+        return Categorical(self.num_categories)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any):
         """The model whose number of features is the data's, with categories up to the largest that occurs."""
         settings.setdefault("num_categories", max(2, int(data.x.max()) + 1))
         return cls(num_components=num_components, num_features=data.num_features, **settings)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Responses 0..C-1, NaN for missing. Raises DataError for anything else."""
-        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
-        return as_categories(data, self.num_categories, num_features=self.num_features, **settings)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses questions that nobody answered; warns of those that all answer alike."""

@@ -16,6 +16,7 @@ from ppl_models.core.errors import CapacityError, DataError, DataWarning
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
+from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,34 +177,20 @@ def _apply_mask(data: Data, mask: Any, site: str) -> Data:
     return replace(data, x=torch.where(observed, data.x, torch.zeros_like(data.x)), mask=observed)
 
 
+def as_values_of(likelihood: Likelihood, data: Any, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing what has no probability under the likelihood."""
+    what, expected = likelihood.refusal
+    return _checked_entries(data, lambda x: ~likelihood.valid(x), what, expected, **settings)
+
+
 def as_binary(data: Any, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but 0, 1 and missing."""
-    expected = "0, 1, or NaN for missing; binarise first, e.g. x > threshold"
-    return _checked_entries(data, lambda x: (x != 0) & (x != 1), "are neither 0 nor 1", expected, **settings)
+    return as_values_of(Bernoulli(), data, **settings)
 
 
 def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but whole numbers from 0 to ``total_count``, and missing."""
-    what = f"are not whole numbers from 0 to {total_count}"
-    expected = f"counts of total_count = {total_count} draws an entry, or NaN for missing"
-    return _checked_entries(data, lambda x: (x < 0) | (x > total_count) | (x != x.round()), what, expected, **settings)
-
-
-def as_event_counts(data: Any, **settings: Any) -> Data:
-    """:func:`as_matrix` with scipy's sparse counts kept sparse, refusing everything but whole numbers, and missing."""
-    expected, settings = "whole numbers of at least 0; NaN for missing", {"keep_sparse": True, **settings}
-    return _checked_entries(
-        data, lambda x: (x < 0) | (x != x.round()) | torch.isinf(x), "are no counts", expected, **settings
-    )
-
-
-def as_categories(data: Any, num_categories: int, **settings: Any) -> Data:
-    """:func:`as_matrix`, refusing everything but the categories 0..C-1, and missing."""
-    what = f"are none of the {num_categories} categories"
-    expected = f"whole numbers 0 to {num_categories - 1}, or NaN for missing; categories are counted from 0"
-    return _checked_entries(
-        data, lambda x: (x < 0) | (x >= num_categories) | (x != x.round()), what, expected, **settings
-    )
+    return as_values_of(Binomial(total_count), data, **settings)
 
 
 def _checked_entries(

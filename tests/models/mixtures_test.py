@@ -7,11 +7,19 @@ import pyro.distributions as dist
 import pytest
 import scipy.sparse
 import torch
+from scipy import stats
+from scipy.special import logsumexp
 
 import custom_inference as ci
+from custom_inference.core import registry
+from custom_inference.core.registry import Family, engines_of
+from custom_inference.families.mixtures.exact import MixtureExact
+from custom_inference.families.mixtures.gibbs import MixtureSampler
+from custom_inference.families.mixtures.vb import MixtureVB
 from ppl_models import (
     DataError,
     DataWarning,
+    MixtureOfBernoullis,
     MixtureOfCategoricals,
     MixtureOfMultinomialCounts,
     MixtureOfMultinomials,
@@ -19,6 +27,7 @@ from ppl_models import (
     ModelError,
     UserRatingProfile,
 )
+from ppl_models.likelihoods import Binomial
 
 X = np.array([[2.0, 0, 1], [0, 3, 1], [1, 1, 0], [4, 0, 0]])
 
@@ -112,6 +121,38 @@ def test_components_that_are_tables_in_reports_figures_and_matching():
     assert dims == ("chain", "draw", "component", "feature", "category")
     mean = fit.reconstruct(how="mean")
     assert bool(((mean >= 0) & (mean <= 3)).all()), "the expected number of the category"
+
+
+class MixtureOfBinomials(MixtureOfBernoullis):
+    """Numbers of successes of four draws: another likelihood, and nothing else."""
+
+    @property
+    def likelihood(self):
+        return Binomial(4)
+
+
+def test_a_mixture_of_another_likelihood_needs_the_likelihood_and_a_record(monkeypatch):
+    """Its program alone gives generic methods; with a record it has the engine and the sampler of all mixtures."""
+    model = MixtureOfBinomials(num_components=2, num_features=6)
+    assert model.data_kind == "counts" and not engines_of(model)
+    with pytest.raises(DataError, match="whole numbers from 0 to 4"):
+        model.prepare([[5.0] * 6])
+    engines = {"exact": MixtureExact, "vb": MixtureVB}
+    family = Family(model=MixtureOfBinomials, engines=engines, default="exact", sampler=MixtureSampler)
+    monkeypatch.setitem(registry._REGISTERED, MixtureOfBinomials, family)
+    rng = np.random.default_rng(0)
+    probability, label = rng.choice([0.15, 0.8], (2, 6)), rng.integers(2, size=200)
+    x = rng.binomial(4, probability[label]).astype(float)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    fit = ci.fit(model, x, progress=False)
+    each = stats.binom.logpmf(np.nan_to_num(x)[:, None], 4, fit.params["probability"].numpy())
+    table = np.where(np.isnan(x)[:, None], 0.0, each).sum(-1) + np.log(fit.params["mixing_proportion"].numpy())
+    assert np.allclose(fit.log_likelihood(x).numpy(), logsumexp(table, 1), atol=1e-5)
+    generic = ci.Exact().fit(model, x, init=fit.params, progress=False)
+    assert np.allclose(generic.log_likelihood(x).numpy().sum(), logsumexp(table, 1).sum(), rtol=1e-4)
+    for other in (fit, ci.fit(model, x, method="vb", progress=False), ci.fit(model, x, method="gibbs", progress=False)):
+        found = other.posterior.mean.argmax(-1).numpy()
+        assert max((found == label).mean(), (found != label).mean()) > 0.95
 
 
 def test_draws_of_poissons_have_the_totals_of_their_class():

@@ -1,4 +1,4 @@
-"""Small problems for the tests of the mixtures of counts, and sums over the classes of all rows at once."""
+"""Small problems for the tests of the mixtures, and sums over the classes of all rows at once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import torch
-from scipy.special import gammaln
+from scipy.special import betaln, gammaln
 
 from ppl_models import (
+    MixtureOfBernoullis,
     MixtureOfCategoricals,
     MixtureOfMultinomialCounts,
     MixtureOfMultinomials,
@@ -32,6 +33,13 @@ def poissons(seed, num_rows=8):
     return MixtureOfPoissons(num_components=3, num_features=5), params, rng.poisson(2.0, (num_rows, 5)).astype(float)
 
 
+def bernoullis(seed, num_rows=8):
+    rng = np.random.default_rng(seed)
+    params = {"mixing_proportion": rng.dirichlet(np.ones(3)), "probability": rng.uniform(0.02, 0.98, (3, 5))}
+    x = (rng.random((num_rows, 5)) < 0.5).astype(float)
+    return MixtureOfBernoullis(num_components=3, num_features=5), params, x
+
+
 def categoricals(seed, num_rows=8):
     rng = np.random.default_rng(seed)
     params = {"mixing_proportion": rng.dirichlet(np.ones(3)), "response": rng.dirichlet(np.ones(4), (3, 5))}
@@ -41,6 +49,7 @@ def categoricals(seed, num_rows=8):
 
 #: Name -> problem of a seed.
 PROBLEMS = {
+    "mixture_of_bernoullis": bernoullis,
     "mixture_of_multinomials": multinomials,
     "mixture_of_multinomial_counts": lambda seed, **settings: multinomials(seed, counts=True, **settings),
     "mixture_of_poissons": poissons,
@@ -65,7 +74,7 @@ def assignments(num_rows, size):
 def collapsed(name, model, x, mask, alpha, prior):
     """log p(x, z) with all globals integrated out, for every z of ``assignments``; written with loops from the math.
 
-    prior: of the components: gamma of the Dirichlet, or (a, b) of the Gamma.
+    prior: of the components: gamma of the Dirichlet, or (a, b) of the Beta or Gamma.
     """
     size = len(alpha)
     seen = np.ones(x.shape, bool) if mask is None else mask
@@ -80,6 +89,9 @@ def collapsed(name, model, x, mask, alpha, prior):
                 events, exposure = filled[rows].sum(0), seen[rows].sum(0)
                 a, b = prior
                 total += (a * np.log(b) - gammaln(a) + gammaln(a + events) - (a + events) * np.log(b + exposure)).sum()
+            elif name == "mixture_of_bernoullis":
+                on, (a, b) = filled[rows].sum(0), prior
+                total += (betaln(a + on, b + seen[rows].sum(0) - on) - betaln(a, b)).sum()
             elif name == "mixture_of_categoricals":
                 for r in range(x.shape[1]):
                     kept = x[rows & seen[:, r], r].astype(int)

@@ -1,4 +1,4 @@
-"""Mixture of Bernoullis: the exact steps against sums over the classes, ascent, stationarity, starts, and refusals."""
+"""Mixture of Bernoullis: what it has beyond the other mixtures: starts on probabilities, priors that need a mode."""
 
 from __future__ import annotations
 
@@ -6,135 +6,42 @@ import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
-from scipy.special import logsumexp
-from scipy.stats import beta as beta_density
-from scipy.stats import dirichlet as dirichlet_density
 
 from custom_inference import EM, Search
-from custom_inference.core.registry import presentation_of
-from custom_inference.families.mixtures.bernoullis import FLOOR, MixtureOfBernoullisExact
+from custom_inference.core.registry import engine_for, presentation_of
 from ppl_models import Data, DataError, MethodError, MixtureOfBernoullis, ModelError
+from tests._mixtures import bernoullis, missing, tensors
 
-STEPS = MixtureOfBernoullisExact()
+STEPS = engine_for(MixtureOfBernoullis(num_components=3, num_features=5), "exact")
 
 
-def problem(seed: int, num_components: int = 3, num_features: int = 5, num_rows: int = 8, missing: float = 0.0):
+def planted(num_rows: int = 600, seed: int = 0):
     rng = np.random.default_rng(seed)
-    params = {
-        "mixing_proportion": rng.dirichlet(np.ones(num_components)),
-        "probability": rng.uniform(0.02, 0.98, (num_components, num_features)),
-    }
-    x = (rng.random((num_rows, num_features)) < 0.5).astype(float)
-    mask = rng.random(x.shape) > missing if missing else np.ones_like(x, dtype=bool)
-    tensors = {site: torch.tensor(value) for site, value in params.items()}
-    return params, tensors, x, mask, Data(x=torch.tensor(x), mask=torch.tensor(mask) if missing else None)
-
-
-def log_joint(params, x, mask):
-    """log p(x_n, z_n = k), entry by entry."""
-    table = np.zeros((len(x), len(params["mixing_proportion"])))
-    for n, k in np.ndindex(table.shape):
-        p = params["probability"][k]
-        terms = np.where(x[n] == 1, np.log(p), np.log(1 - p))
-        table[n, k] = np.log(params["mixing_proportion"][k]) + terms[mask[n]].sum()
-    return table
-
-
-def planted(num_rows: int = 600, num_components: int = 6, num_features: int = 30, seed: int = 0):
-    rng = np.random.default_rng(seed)
-    probability = rng.choice([0.1, 0.85], (num_components, num_features))
-    label = rng.integers(num_components, size=num_rows)
-    return probability, label, (rng.random((num_rows, num_features)) < probability[label]).astype(float)
-
-
-@pytest.mark.parametrize("missing", [0.0, 0.4])
-def test_evidence_and_posterior_are_sums_over_the_classes(missing):
-    params, tensors, x, mask, data = problem(0, missing=missing)
-    rows = STEPS.rows(data)
-    table = log_joint(params, x, mask)
-    assert np.allclose(STEPS.log_evidence(tensors, rows), logsumexp(table, 1), atol=1e-12)
-    step = STEPS.e_step(tensors, rows)
-    assert np.allclose(step.bound, logsumexp(table, 1), atol=1e-12)
-    share = np.exp(table - logsumexp(table, 1)[:, None])
-    assert np.allclose(STEPS.posterior(tensors, rows).mean, share, atol=1e-12)
-    assert np.allclose(step.statistics["ones"], share.T @ (x * mask), atol=1e-12)
+    probability = rng.choice([0.1, 0.85], (6, 30))
+    label = rng.integers(6, size=num_rows)
+    return probability, label, (rng.random((num_rows, 30)) < probability[label]).astype(float)
 
 
 def test_an_all_missing_row_has_the_prior_as_posterior_and_evidence_one():
-    _, tensors, x, _, _ = problem(1)
+    _, params, x = bernoullis(1)
     mask = torch.ones(x.shape, dtype=torch.bool)
     mask[2] = False
     rows = STEPS.rows(Data(x=torch.tensor(x), mask=mask))
-    assert torch.allclose(STEPS.posterior(tensors, rows).mean[2], tensors["mixing_proportion"])
-    assert abs(float(STEPS.log_evidence(tensors, rows)[2])) < 1e-12
+    assert torch.allclose(STEPS.posterior(tensors(params), rows).mean[2], tensors(params)["mixing_proportion"])
+    assert abs(float(STEPS.log_evidence(tensors(params), rows)[2])) < 1e-12
 
 
-def test_statistics_are_additive_over_rows():
-    _, tensors, _, _, data = problem(2, num_rows=11, missing=0.3)
-    whole = STEPS.e_step(tensors, STEPS.rows(data))
-    parts = [STEPS.e_step(tensors, STEPS.rows(data.rows(part))) for part in (slice(0, 4), slice(4, 11))]
-    for name, value in whole.statistics.items():
-        assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], atol=1e-12), name
-
-
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-@pytest.mark.parametrize("priors", ["flat", "proper"])
-def test_em_never_lowers_its_objective(priors, missing):
-    example = MixtureOfBernoullis.example()
-    model = example.model
-    if priors == "proper":
-        beta, dirichlet = dist.Beta(1.5, 2.0), dist.Dirichlet(torch.tensor([1.0, 2.0, 3.0]))
-        model = model.with_priors(probability=beta, mixing_proportion=dirichlet)
-    mask = torch.rand(example.data.x.shape, generator=torch.Generator().manual_seed(1)) > missing if missing else None
-    data = model.prepare(example.data.x, mask=mask, dtype=torch.float64)
-    rows = STEPS.rows(data)
-    params, trace = STEPS.initial(model, rows, torch.Generator().manual_seed(0)), []
-    for _ in range(80):
-        step = STEPS.e_step(params, rows)
-        trace.append(STEPS.objective(model, params, step.bound))
-        params = STEPS.m_step(model, params, step, rows)
-    # The floor on the probabilities may cost FLOOR an entry, and no more.
-    assert np.diff(trace).min() > -data.x.numel() * FLOOR
-    assert trace[-1] > trace[0] + 1
-
-
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_em_ends_at_a_stationary_point_of_the_log_posterior(missing):
-    """Finite differences of log p(x | params) + log prior, by sums over the classes, vanish (along the simplex)."""
-    _, tensors, x, mask, data = problem(3, num_components=2, num_features=4, num_rows=40, missing=missing)
-    alpha, (a, b) = np.array([2.0, 3.0]), (2.0, 1.5)
-    model = MixtureOfBernoullis(num_components=2, num_features=4).with_priors(
-        mixing_proportion=dist.Dirichlet(torch.tensor(alpha)), probability=dist.Beta(a, b)
-    )
-    rows, params = STEPS.rows(data), tensors
-    for _ in range(4000):
-        params = STEPS.m_step(model, params, STEPS.e_step(params, rows), rows)
-    found = {site: value.numpy() for site, value in params.items()}
-
-    def objective(share, probability):
-        values = {"mixing_proportion": np.array([share, 1 - share]), "probability": probability}
-        prior = beta_density.logpdf(probability, a, b).sum()
-        prior += dirichlet_density.logpdf(values["mixing_proportion"], alpha)
-        return logsumexp(log_joint(values, x, mask), 1).sum() + prior
-
-    share, probability, h = found["mixing_proportion"][0], found["probability"], 1e-5
-    slopes = [(objective(share + h, probability) - objective(share - h, probability)) / (2 * h)]
-    for index in np.ndindex(probability.shape):
-        shift = np.zeros_like(probability)
-        shift[index] = h
-        slopes.append((objective(share, probability + shift) - objective(share, probability - shift)) / (2 * h))
-    assert np.abs(slopes).max() < 1e-4
-
-
-def test_nothing_depends_on_what_fills_a_missing_entry():
-    _, tensors, x, mask, _ = problem(4, missing=0.4)
-    model = MixtureOfBernoullis(num_components=3, num_features=5)
-    steps = []
-    for fill in (0.0, 1.0):
-        data = model.prepare(np.where(mask, x, fill), mask=mask, dtype=torch.float64)
-        steps.append(STEPS.e_step(tensors, STEPS.rows(data)))
-    assert torch.equal(steps[0].bound, steps[1].bound)
-    assert all(torch.equal(steps[0].statistics[k], steps[1].statistics[k]) for k in steps[0].statistics)
+def test_distances_of_starts_are_those_of_the_entries_observed_in_both():
+    _, _, x = bernoullis(2)
+    mask = missing(x, 2, 0.5)
+    mask[0] = False
+    distances, weight = STEPS.density.distances(STEPS.rows(Data(x=torch.tensor(x), mask=torch.tensor(mask))))
+    found = distances(torch.tensor([1, 4, 0]))
+    for n in range(len(x)):
+        for column, other in enumerate((1, 4, 0)):
+            both = mask[n] & mask[other]
+            assert np.isclose(found[n, column], (x[n] != x[other])[both].mean() if both.any() else 0.5)
+    assert torch.equal(weight, torch.ones(8))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -166,26 +73,18 @@ def test_informed_starts_beat_random_ones():
 
 
 def test_same_solution_tells_solutions_apart():
-    _, tensors, _, _, _ = problem(6)
-    other = {**tensors, "probability": tensors["probability"].flip(0), "mixing_proportion": tensors[
-        "mixing_proportion"].flip(0)}
-    assert STEPS.same_solution(tensors, other), "the order of the classes means nothing"
-    changed = tensors["probability"].clone()
+    params = tensors(bernoullis(6)[1])
+    other = {site: value.flip(0) for site, value in params.items()}
+    assert STEPS.same_solution(params, other), "the order of the classes means nothing"
+    changed = params["probability"].clone()
     changed[0] = changed[1]
-    assert not STEPS.same_solution(tensors, {**tensors, "probability": changed})
-
-
-def test_one_class_is_the_column_means():
-    _, _, x = planted(num_rows=200)
-    fit = EM().fit(MixtureOfBernoullis(num_components=1, num_features=30), x, progress=False)
-    assert np.allclose(fit.params["probability"][0], x.mean(0), atol=1e-9)
+    assert not STEPS.same_solution(params, {**params, "probability": changed})
 
 
 def test_free_parameters_and_prominence():
-    model = MixtureOfBernoullis(num_components=3, num_features=5)
+    model, params, _ = bernoullis(0)
     assert model.num_parameters(10**6) == 17
-    _, tensors, _, _, _ = problem(0)
-    assert torch.equal(presentation_of(model).prominence(model, tensors), tensors["mixing_proportion"])
+    assert torch.equal(presentation_of(model).prominence(model, tensors(params)), tensors(params)["mixing_proportion"])
 
 
 def test_bad_input_is_refused():

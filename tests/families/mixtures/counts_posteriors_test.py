@@ -1,4 +1,4 @@
-"""Mixtures of counts and categories: posteriors of the globals by variational Bayes and by Gibbs sampling."""
+"""Mixtures: posteriors of the globals by variational Bayes and by Gibbs sampling."""
 
 from __future__ import annotations
 
