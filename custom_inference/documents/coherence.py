@@ -80,7 +80,7 @@ def _topics_and_corpus(topics: Any, x: Any) -> tuple[Any, Data, list[Any]]:
     """Word probabilities (K, V), the reference corpus, and the names of the topics."""
     if hasattr(topics, "model"):
         site = topics.model.component_site
-        data = topics.data if x is None else topics._as_data(x, None)
+        data = topics.data if x is None else topics.as_data(x, None)
         return topics.params[site].detach().cpu().double().numpy(), data, list(topics.coords["component"])
     if x is None:
         raise MethodError("topics without a fit need a reference corpus, x")

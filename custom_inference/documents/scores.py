@@ -98,8 +98,8 @@ def held_out(
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
     if "held_out" in settings:
-        settings["held_out"] = fit._as_data(settings["held_out"], None)
-    problem = _Problem.of(fit, fit._as_data(x, mask), floor)
+        settings["held_out"] = fit.as_data(settings["held_out"], None)
+    problem = _Problem.of(fit, fit.as_data(x, mask), floor)
     score = exact.get(how) or _HOW.get(how) or _bound(how)
     known = [name for name in inspect.signature(score).parameters if name != "problem"]
     for name in settings:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import scalable_bound
 from custom_inference.faces.sklearn.common import fitted, plain, seed_of
 from ppl_models import Data, Model, as_matrix
-from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 Array = NDArray[Any]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from custom_inference.core.fit import Fit
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.methods import fit as fit_model
 from ppl_models import DataError, Model
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 
 def seed_of(random_state: Any) -> int:

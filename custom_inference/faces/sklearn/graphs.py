@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import validate_data
 
 from custom_inference.core.fit import Fit
 from custom_inference.faces.sklearn.common import fitted, plain, thresholded
@@ -23,8 +25,6 @@ from ppl_models import (
     PoissonSBM,
     as_graph,
 )
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import validate_data
 
 Array = NDArray[Any]
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.posteriors import CodePosterior
+from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from ppl_models import Model
 
@@ -30,12 +31,17 @@ OWN = 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureSteps(Engine):
+class MixtureSteps(Proposals, Engine):
     """The E step over the classes, and the M step of their proportions; subclasses give the densities."""
 
     name = "exact"
     additive = True
     accelerate = "squarem"
+
+    @property
+    def engine(self) -> MixtureSteps:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Itself: its proposals are its own."""
+        return self
 
     @property
     @abc.abstractmethod

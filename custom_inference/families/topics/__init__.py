@@ -6,6 +6,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.map import LdaMap
+from custom_inference.families.topics.propose import Cvb0Proposals, PointProposals, ProfileProposals, TopicProposals
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import (
     ProfileDirichlet,
@@ -16,6 +17,7 @@ from custom_inference.families.topics.user_rating_profile import (
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import LDA, PLSA, MultinomialPCA, UserRatingProfile
 
+_SEARCH = {"map": PointProposals, "cvb0": Cvb0Proposals} | dict.fromkeys(("exact", "dirichlet", "vb"), TopicProposals)
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
 
 FAMILIES = (
@@ -23,16 +25,18 @@ FAMILIES = (
         Family(
             model=model,
             engines={**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0},
+            search=_SEARCH,
             default="vb",
             sampler=LdaSampler,
             methods={"tempered": TemperedEM},
         )
         for model in (LDA, MultinomialPCA)
     ),
-    Family(model=PLSA, engines=_POINT_TOPICS, default="map", methods={"tempered": TemperedEM}),
+    Family(model=PLSA, engines=_POINT_TOPICS, search=_SEARCH, default="map", methods={"tempered": TemperedEM}),
     Family(
         model=UserRatingProfile,
         engines={"exact": ProfileExact, "dirichlet": ProfileDirichlet, "vb": ProfileVB, "map": ProfileMap},
+        search=ProfileProposals,
         default="vb",
     ),
 )
