@@ -1,8 +1,8 @@
 """What README.md quotes of the reports: a line each, whose figures are looked up in the results files.
 
-``{beginning of a table's title[cells of the row][column]}`` is an entry of a table of the report (``readme_results.filled``).
-The cells of the row, one or more of them with ``;`` between, have to name one row; ``*`` is all rows. After ``:`` comes a
-format, or ``median``, which is the second of "min / median / max".
+``{beginning of a table's title[cells of the row][column]}`` is an entry of a table of the report, which
+``readme_results.filled`` looks up. The cells of the row, one or more of them with ``;`` between, have to name one row; ``*``
+is all rows. After ``:`` comes a format, or ``median``, which is the second of "min / median / max".
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ class Headline:
 HEADLINES = (
     Headline(
         "noca_recovery",
-        "NOCA: are the sources of images found? 2000 images of 8 sources; 5000 images of 32",
+        "NOCA: sources found in 2000 images of 8 sources, and in 5000 of 32",
         "all 8 in {Default fit[IMG][all found]} fits, {Default fit[IMG][CPU s]:median} s; "
-        "of 32, draw by draw: {Beyond enumeration[*][found of 32]}",
-        "the paper's algorithm, one random start: all 8 in "
+        "of 32, by draw: {Beyond enumeration[*][found of 32]}",
+        "the paper's algorithm, one start: all 8 in "
         "{The paper's algorithm[IMG; factorized bound, one random start (the paper)][all found]}, "
         "{The paper's algorithm[IMG; factorized bound, one random start (the paper)][CPU s]:median} s",
     ),
     Headline(
         "noca_speed",
-        "NOCA beside other programs: exact log-likelihood of an image, in nats, and time",
+        "NOCA: exact log-likelihood of an image, nats, and time",
         "{Beside other programs[default fit][log-lik a row]:.2f}, {Beside other programs[default fit][CPU s]:.2f} s",
         "tvo {Beside other programs[tvo NoisyOR, S = 32, 60 epochs, H = 9][log-lik a row]:.2f}, "
-        "{Beside other programs[tvo NoisyOR, S = 32, 60 epochs, H = 9][CPU s]:.0f} s; recognition network, twice the "
-        "sources, {Beside other programs[recognition network + REINFORCE, 250 epochs, K = 16][log-lik a row]:.2f}, "
+        "{Beside other programs[tvo NoisyOR, S = 32, 60 epochs, H = 9][CPU s]:.0f} s; recognition network with 16 "
+        "sources {Beside other programs[recognition network + REINFORCE, 250 epochs, K = 16][log-lik a row]:.2f}, "
         "{Beside other programs[recognition network + REINFORCE, 250 epochs, K = 16][CPU s]:.0f} s",
     ),
     Headline(
         "noca_reconstruction",
-        "NOCA: share of pixels wrong when test images are rebuilt from 8 latents",
-        "{Against training rows, K = 8[2000][NOCA, test]} (8 bits an image)",
+        "NOCA: pixels that differ in copies drawn from 8 latents an image, share",
+        "{Against training rows, K = 8[2000][NOCA, test]} (8 bits)",
         "logistic PCA {Against training rows, K = 8[2000][logistic PCA, test]} (8 real numbers), "
         "{Against training rows, K = 8[2000][logistic PCA, one bit, test]} (8 bits)",
     ),
@@ -57,14 +57,14 @@ HEADLINES = (
     ),
     Headline(
         "aspect_speed",
-        "Aspect Bernoulli: 500 genomes of 9915 sites, log-likelihood below the best known, and time",
+        "Aspect Bernoulli: log-likelihood of 500 genomes below the best known, and time",
         "{admix[fit(model, x), seed 0][below the best]:.4f}, {admix[fit(model, x), seed 0][CPU s]:.1f} s",
         "adamixture {admix[adamixture 1.8.8][below the best]:.1f}, {admix[adamixture 1.8.8][CPU s]:.1f} s; "
         "fastmixture {admix[fastmixture 1.3.0][below the best]:.1f}, {admix[fastmixture 1.3.0][CPU s]:.0f} s",
     ),
     Headline(
         "topics_speed",
-        "LDA: perplexity of 20 topics, min / median / max over seeds, and time",
+        "LDA: perplexity of 20 topics, and time",
         "{Methods[fit(model, x), the default][perplexity, min / median / max]}, "
         "{Methods[fit(model, x), the default][CPU s a fit]:median} s",
         "scikit-learn {Other programs[scikit-learn, batch VB (1.9.1)][perplexity]}, "
@@ -88,9 +88,9 @@ HEADLINES = (
     ),
     Headline(
         "citations_entropy",
-        "Who is cited together: nats of a test paper, 10 components (less is better)",
+        "Who is cited together: nats of a test paper, 10 components",
         "NOCA {Cross-entropy[10; NOCA, exact][per document, as sets]:.2f}, "
-        "LDA {Cross-entropy[10; LDA, estimate][per document, as sets]:.2f}, "
+        "LDA (an estimate) {Cross-entropy[10; LDA, estimate][per document, as sets]:.2f}, "
         "mixture {Cross-entropy[10; mixture][per document, as sets]:.2f}",
         "independent names {Cross-entropy[independent names][per document, as sets]:.2f}",
     ),
@@ -113,7 +113,7 @@ HEADLINES = (
     ),
     Headline(
         "calibration",
-        "Simulation-based calibration of local posteriors, models by methods",
+        "Simulation-based calibration of local posteriors",
         "exact: calibrated in {How many deviate[Local latents at given globals; exact][as it should]}",
         "approximate: over-confident in "
         "{How many deviate[Local latents at given globals; approximate][over-confident]} of "

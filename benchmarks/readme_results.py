@@ -21,12 +21,16 @@ from ppl_models import MODELS, Model
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
-#: What the table says of kinds of data.
+#: What the table says of kinds of data, in its order.
 _DATA = {
     "binary": "rows of 0/1",
     "real": "rows of real numbers",
     "counts": "rows of counts",
     "categories": "answers to questions",
+    "documents": "documents",
+    "graph": "graphs",
+    "digraph": "graphs",
+    "multigraph": "graphs",
 }
 
 _ENTRY = re.compile(r"\{([^\[{}]+)\[([^\]]+)\]\[([^\]]+)\](?::([^}]+))?\}")
@@ -38,12 +42,14 @@ _ENTRY = re.compile(r"\{([^\[{}]+)\[([^\]]+)\]\[([^\]]+)\](?::([^}]+))?\}")
 def models_block() -> str:
     """The models: what each says, and of which data."""
     rows = [[f"`{kind.__name__}`", kind.summary, _data(kind)] for kind in MODELS.values()]
+    order = {data: place for place, data in enumerate(_DATA.values())}
+    rows.sort(key=lambda row: order.get(row[-1], len(order)))
     return markdown_table(["model", "what it is", "data"], rows)
 
 
 def _data(kind: type[Model]) -> str:
     name = kind.example().model.data_kind
-    return "graphs" if name.endswith("graph") else _DATA.get(name, name)
+    return _DATA.get(name, name)
 
 
 # ----- results ----------------------------------------------------------------------------------------------------
@@ -51,13 +57,13 @@ def _data(kind: type[Model]) -> str:
 
 def results_block(folder: Path = RESULTS) -> str:
     """The headlines, each with a link to its report."""
-    return markdown_table(["", "this suite", "beside it", "report"], [_line(each, folder) for each in HEADLINES])
+    return markdown_table(["", "this suite", "beside it", ""], [_line(each, folder) for each in HEADLINES])
 
 
 def _line(headline: Headline, folder: Path) -> list[str]:
     report = json.loads((folder / f"{headline.report}.json").read_text("utf-8"))
     figures = [filled(text, report) for text in (headline.here, headline.beside)]
-    return [headline.question, *figures, f"[{headline.report}](benchmarks/results/{headline.report}.md)"]
+    return [headline.question, *figures, f"[report](benchmarks/results/{headline.report}.md)"]
 
 
 def filled(text: str, report: Mapping[str, Any]) -> str:
