@@ -1,8 +1,8 @@
 """What README.md quotes of the reports: a line each, whose figures are looked up in the results files.
 
 ``{beginning of a table's title[cells of the row][column]}`` is an entry of a table of the report, which
-``readme_results.filled`` looks up. The cells of the row, one or more of them with ``;`` between, have to name one row; ``*``
-is all rows. After ``:`` comes a format, or ``median``, which is the second of "min / median / max".
+``readme_results.filled`` looks up. The cells of the row, one or more of them with ``;`` between, have to name one row;
+``*`` is all rows. After ``:`` comes a format, or ``median``, which is the second of "min / median / max".
 """
 
 from __future__ import annotations

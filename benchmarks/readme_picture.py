@@ -32,7 +32,7 @@ def draw(images: Any, found: Fit, compared: Comparison) -> Any:
 
     rows = {"images": images.x.tolist(), "sources\nfound": found.params["loading"].tolist()}
     figure = plt.figure(figsize=(12, 2.6), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[3.2, 1])  # pyright: ignore[reportGeneralTypeIssues]
+    left, right = figure.subfigures(1, 2, width_ratios=[3.2, 1])
     panels = left.subplots(len(rows), len(found.params["loading"]))
     for line, (name, shown) in zip(panels, rows.items(), strict=True):
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=12)

@@ -1,4 +1,4 @@
-"""README.md and the pages of docs tell the truth: code and commands run, tables are those of the code and the results."""
+"""README.md and docs tell the truth: code and commands run, tables are those of the code and of the results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests._documents import ROOT, module_for, python_blocks, run
 
 README = (ROOT / "README.md").read_text("utf-8")
 
-#: Those with Python are run here, but for docs/sklearn.md (``tests/sklearn_test.py``); cells with output, by a build.
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))
+#: ``tests/sklearn_test.py`` runs docs/sklearn.md, a build of the site the cells whose output it shows.
 DOCUMENTS = ["README.md", *(page for page in PAGES if python_blocks(page) and page != "docs/sklearn.md")]
 
 
