@@ -1,7 +1,7 @@
 """The exact posterior of the scores of logistic PCA: a density of no standard form, given up to its integral.
 
 log p(s | x_n) = log p(x_n | s) + log N(s; prior) - log p(x_n), concave in s. Mean, covariance and log p(x_n) are
-those of adaptive quadrature (:mod:`custom_inference.steps.logistic_quadrature`).
+those of adaptive quadrature (:mod:`custom_inference.families.factors.quadrature`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ import custom_inference
 from benchmarks._report import RESULTS, markdown_table
 from benchmarks.readme_results import Quote, _call, _quoted
 from custom_inference.methods import default_method, every_method, methods_for
-from ppl_models import MODELS, DocumentModel, Model
-from ppl_models.core.response_model import ResponseModel
+from ppl_models import MODELS, Model
 
 
 class UnknownEntry(ValueError):
@@ -23,21 +22,10 @@ class UnknownEntry(ValueError):
 # ----- models -----------------------------------------------------------------------------------------------------
 
 
-def _values_of(model: type[Model]) -> str:
-    """What the entries of a matrix of data are, by the model's own example."""
-    x = model.example().data.x
-    if bool((x != x.round()).any()):
-        return "real"
-    return "binary" if bool((x <= 1).all()) else "counts"
-
-
 def kind_of(model: type[Model]) -> str:
     """The kind of data that a model is for: a heading of "Choose a model"."""
-    if model.is_graph:
-        return "graphs"
-    if issubclass(model, DocumentModel):
-        return "documents"
-    return "responses" if issubclass(model, ResponseModel) else _values_of(model)
+    kind = model.example().model.data_kind
+    return "graphs" if kind.endswith("graph") else {"categories": "responses"}.get(kind, kind)
 
 
 KINDS = ("binary", "real", "counts", "documents", "responses", "graphs")
