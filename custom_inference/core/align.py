@@ -166,7 +166,7 @@ def _component_site(*sides: Result | dict[str, Tensor]) -> str:
     for side in sides:
         if not isinstance(side, dict):
             return side.model.component_site
-    known = [kind.component_site for kind in MODELS.values()]
+    known = [kind.example().model.component_site for kind in MODELS.values()]
     first, second = sides
     return next((name for name in known if name in first and name in second), known[0])  # pyright: ignore[reportOperatorIssue]
 

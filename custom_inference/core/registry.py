@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from custom_inference.core.engine import Engine
+from custom_inference.core.presentation import Presentation
 from custom_inference.families import ROOMS
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -34,6 +35,8 @@ class Family:
     sampler: makes the sampler of ``CollapsedGibbs``.
     guides: name -> Pyro guide (settings) of this model alone, for ``SVI(guide=name)``.
     methods: name -> method of this model alone, for ``fit(method=name)``.
+    presentation: what figures and reports say of the model.
+    predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``.
     """
 
     model: type[Model]
@@ -42,6 +45,8 @@ class Family:
     sampler: Callable[[], Any] | None = None
     guides: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    presentation: Presentation = field(default_factory=Presentation)
+    predict: Callable[..., Any] | None = None
 
 
 _REGISTERED: dict[type[Model], Family] = {}
@@ -84,6 +89,11 @@ def _overrides(kind: type, ancestor: type) -> bool:
     """Whether a class redefines what it inherits, beside what is harmless."""
     inherited = {name for name in vars(kind) if any(name in vars(base) for base in ancestor.__mro__[:-1])}
     return any(name == "__call__" or not name.startswith("__") for name in inherited - _HARMLESS)
+
+
+def presentation_of(model: Model) -> Presentation:
+    """What figures and reports say of a model."""
+    return family_of(model).presentation
 
 
 def engines_of(model: Model) -> Mapping[str, Callable[..., Engine]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.graphs.criteria import edges_follow_blocks
 from ppl_models import CapacityError, DataError, GraphData, MethodError
-from ppl_models.datasets._graphs import numbered_dyads
+from ppl_models.datasets.graphs import numbered_dyads
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, MethodError
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
 
@@ -184,7 +184,7 @@ def sparse_matrix(data: Any, site: str) -> Any:
             raise DataError(f"{data.ndim} dimensions, shape {tuple(data.shape)}", site=site, expected="(N, D)")
         if values.dtype in (torch.bfloat16, torch.float16):
             values = values.float()
-        data = _sparse.scipy_of(values)
+        data = sparse.scipy_of(values)
     if len(data.shape) != 2:
         raise DataError(f"{len(data.shape)} dimensions, shape {tuple(data.shape)}", site=site, expected="(N, D)")
     if data.dtype.kind not in "buif":
@@ -225,7 +225,7 @@ def mask_values(mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]],
     coords: the labels of the data: a mask that has labels too must have the same, in the same order.
     """
     expected = "one mask entry per data entry, True = observed"
-    if _sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
+    if sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
         raise DataError("a sparse mask", site=site, expected=expected)
     values, labels = unpacked(mask, site)
     for axis, names in labels.items():

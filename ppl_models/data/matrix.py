@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import CapacityError, DataError, DataWarning
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
+from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +27,13 @@ class Data:
         models that read it so, where it came from a scipy sparse matrix without missing entries.
     mask: (N, D) bool, True where observed; ``None`` where everything is observed.
     coords: axis name -> labels, for the axes that came with labels.
+    others: what is observed or given beside x, by the names of the model's sites; leading axis: rows.
     """
 
     x: Tensor
     mask: Tensor | None = None
     coords: dict[str, list[Any]] = field(default_factory=dict)
+    others: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -41,7 +44,7 @@ class Data:
 
     @property
     def is_sparse(self) -> bool:
-        return _sparse.is_sparse(self.x)
+        return sparse.is_sparse(self.x)
 
     def dense(self) -> Data:
         """The same data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
@@ -58,6 +61,11 @@ class Data:
         return replace(self, x=self.x.to_dense())
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """What a program takes beside x: the mask, and what else is observed or given."""
+        return {"mask": self.mask, **self.others}
+
+    @property
     def is_complete(self) -> bool:
         """Whether everything is observed."""
         return self.mask is None
@@ -66,7 +74,9 @@ class Data:
         """Raises MethodError for a device that is not available here."""
         device = checked_device(device)
         mask = None if self.mask is None else self.mask.to(device=device)
-        return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask)
+        kinds = {name: dtype if value.is_floating_point() else None for name, value in self.others.items()}
+        others = {name: value.to(dtype=kinds[name], device=device) for name, value in self.others.items()}
+        return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask, others=others)
 
     def rows(self, index: Tensor | slice) -> Data:
         """The chosen rows, with their labels."""
@@ -75,7 +85,8 @@ class Data:
             chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()]
             coords["row"] = [coords["row"][i] for i in chosen.tolist()]
         mask = None if self.mask is None else self.mask[index]
-        return Data(x=_sparse.select_rows(self.x, index), mask=mask, coords=coords)
+        others = {name: value[index] for name, value in self.others.items()}
+        return Data(x=sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
 
 
 def concatenated(parts: Sequence[Data]) -> Data:
@@ -85,12 +96,13 @@ def concatenated(parts: Sequence[Data]) -> Data:
         masks = [torch.ones_like(p.x, dtype=torch.bool) if p.mask is None else p.mask for p in map(Data.dense, parts)]
         parts = [part.dense() for part in parts]
     if all(part.is_sparse for part in parts):
-        stacked: Any = scipy.sparse.vstack([_sparse.to_scipy(part.x) for part in parts], format="csr")
-        x = _sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
+        stacked: Any = scipy.sparse.vstack([sparse.to_scipy(part.x) for part in parts], format="csr")
+        x = sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
     else:
         x = torch.cat([part.dense().x for part in parts])
     coords = {axis: labels for axis, labels in parts[0].coords.items() if axis == "feature"}
-    return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords)
+    others = {name: torch.cat([part.others[name] for part in parts]) for name in parts[0].others}
+    return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords, others=others)
 
 
 def as_matrix(
@@ -114,8 +126,8 @@ def as_matrix(
         if mask is not None:
             raise DataError("a mask was given beside data that already carry theirs", site=site)
         checked = _checked(data if keep and data.is_complete else data.dense(), dtype, site)
-    elif _sparse.is_tensor(data) or scipy.sparse.issparse(data):
-        matrix = _sparse.from_scipy(sparse_matrix(data, site), dtype=torch.float64)
+    elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
+        matrix = sparse.from_scipy(sparse_matrix(data, site), dtype=torch.float64)
         checked = _checked(Data(x=matrix), dtype or torch.get_default_dtype(), site)
         if not keep:
             checked = _apply_mask(checked.dense(), mask, site)
@@ -148,7 +160,7 @@ def _checked(data: Data, dtype: torch.dtype | None, site: str) -> Data:
     target = dtype or (values.dtype if values.is_floating_point() else None)
     converted = as_tensor(as_numbers(values, site), target, site)
     if converted.dtype != values.dtype:
-        data = replace(data, x=_sparse.with_values(x, converted) if data.is_sparse else converted)
+        data = replace(data, x=sparse.with_values(x, converted) if data.is_sparse else converted)
     if mask is None and not bool(torch.isnan(converted).any()):
         return data
     return _apply_mask(replace(data.dense(), mask=None), mask, site)
@@ -165,63 +177,30 @@ def _apply_mask(data: Data, mask: Any, site: str) -> Data:
     return replace(data, x=torch.where(observed, data.x, torch.zeros_like(data.x)), mask=observed)
 
 
+def as_values_of(likelihood: Likelihood, data: Any, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing what has no probability under the likelihood."""
+    what, expected = likelihood.refusal
+    return _checked_entries(data, lambda x: ~likelihood.valid(x), what, expected, **settings)
+
+
 def as_binary(data: Any, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but 0, 1 and missing."""
-    checked = as_matrix(data, **settings)
-    _refuse(
-        lambda x: (x != 0) & (x != 1),
-        checked,
-        site=settings.get("site", "x"),
-        what="are neither 0 nor 1",
-        expected="0, 1, or NaN for missing; binarise first, e.g. x > threshold",
-    )
-    return checked
+    return as_values_of(Bernoulli(), data, **settings)
 
 
 def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but whole numbers from 0 to ``total_count``, and missing."""
-    checked = as_matrix(data, **settings)
-    _refuse(
-        lambda x: (x < 0) | (x > total_count) | (x != x.round()),
-        checked,
-        site=settings.get("site", "x"),
-        what=f"are not whole numbers from 0 to {total_count}",
-        expected=f"counts of total_count = {total_count} draws an entry, or NaN for missing",
-    )
-    return checked
+    return as_values_of(Binomial(total_count), data, **settings)
 
 
-def as_event_counts(data: Any, **settings: Any) -> Data:
-    """:func:`as_matrix` with scipy's sparse counts kept sparse, refusing everything but whole numbers, and missing."""
-    checked = as_matrix(data, keep_sparse=True, **settings)
-    _refuse(
-        lambda x: (x < 0) | (x != x.round()) | torch.isinf(x),
-        checked,
-        site=settings.get("site", "x"),
-        what="are no counts",
-        expected="whole numbers of at least 0; NaN for missing",
-    )
-    return checked
-
-
-def as_categories(data: Any, num_categories: int, **settings: Any) -> Data:
-    """:func:`as_matrix`, refusing everything but the categories 0..C-1, and missing."""
-    checked = as_matrix(data, **settings)
-    _refuse(
-        lambda x: (x < 0) | (x >= num_categories) | (x != x.round()),
-        checked,
-        site=settings.get("site", "x"),
-        what=f"are none of the {num_categories} categories",
-        expected=f"whole numbers 0 to {num_categories - 1}, or NaN for missing; categories are counted from 0",
-    )
-    return checked
-
-
-def _refuse(wrong: Callable[[Tensor], Tensor], data: Data, *, site: str, what: str, expected: str) -> None:
-    """Raise DataError if any entry is wrong, naming the first; of a sparse x only the stored entries can be."""
+def _checked_entries(
+    given: Any, wrong: Callable[[Tensor], Tensor], what: str, expected: str, *, site: str = "x", **settings: Any
+) -> Data:
+    """:func:`as_matrix`, or DataError that names the first wrong entry; of a sparse x only the stored ones can be."""
+    data = as_matrix(given, site=site, **settings)
     found = wrong(data.x.values() if data.is_sparse else data.x)
     if not bool(found.any()):
-        return
+        return data
     first = found.nonzero()[0]
     if data.is_sparse:
         position = int(first[0])
@@ -242,7 +221,7 @@ def check_for_fitting(data: Data, *, site: str = "x") -> None:
     """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
     check_columns(data, site=site, constant=(0, 1), stacklevel=6)
     x = data.x if data.mask is None else data.x * data.mask
-    empty_rows = int((_sparse.row_sums(x) == 0).sum())
+    empty_rows = int((sparse.row_sums(x) == 0).sum())
     if empty_rows == len(data):
         raise DataError("every observed entry is 0", site=site, expected="at least one 1 to learn from")
     if 2 * empty_rows > len(data):

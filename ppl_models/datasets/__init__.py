@@ -1,8 +1,8 @@
 """Generators of data with known truth, and loaders for files."""
 
 from ppl_models.data.files.matrices import read_matrix
-from ppl_models.datasets._aspects import admixture, aspect_images, sample_aspects
-from ppl_models.datasets._graphs import (
+from ppl_models.datasets.aspects import admixture, aspect_images, sample_aspects
+from ppl_models.datasets.graphs import (
     GeneratedGraph,
     common_cause_graph,
     common_effect_graph,
@@ -13,9 +13,9 @@ from ppl_models.datasets._graphs import (
     sample_mmsb,
     sample_sbm,
 )
-from ppl_models.datasets._images import Generated, image_patterns, overlapping_boxes, sample_noca
-from ppl_models.datasets._real import bars, mixed_images, sample_cvq
-from ppl_models.datasets._topics import river_bank, sample_lda, topic_corpus
+from ppl_models.datasets.images import Generated, image_patterns, overlapping_boxes, sample_noca
+from ppl_models.datasets.real_images import bars, mixed_images, sample_cvq
+from ppl_models.datasets.topics import river_bank, sample_lda, topic_corpus
 
 __all__ = [
     "Generated",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -19,7 +18,7 @@ from custom_inference.checks.calibration.result import Calibration
 from custom_inference.checks.calibration.simulate import simulate
 from custom_inference.core.draws import has_global_posterior
 from custom_inference.core.fit import Fit
-from custom_inference.core.processes import begun, check_startable, context, packed, unpacked
+from custom_inference.core.processes import Surroundings, begun, check_startable, context, packed, unpacked
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
 from custom_inference.methods import named_method
@@ -204,7 +203,8 @@ def _at_once(
 ) -> Iterator[tuple[int, Simulated]]:
     check_startable()
     content = packed(problem)
-    arguments: Any = {"initializer": begun, "initargs": (dict(os.environ), 1)}  # one thread each
+    around = Surroundings.of(processes)._replace(threads=1)
+    arguments: Any = {"initializer": begun, "initargs": (around,)}
     with ProcessPoolExecutor(processes, mp_context=context(), **arguments) as pool:
         running: dict[Future[Simulated], int] = {pool.submit(_handed, content, i): i for i in range(number)}
         try:

@@ -13,6 +13,7 @@ import torch
 
 from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
+from custom_inference.core.registry import presentation_of
 from custom_inference.core.score import score
 from ppl_models import Data, FileFormatError, ModelError, RowBlocks
 from ppl_models.data.atomic import write_text, written
@@ -100,10 +101,11 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     names, coords = component_names(fit), fit.coords
     rows = pd.Index(coords[fit.model.row_axis], name="row")
     model = fit.model
-    labels = model.component_labels(coords[model.feature_axis])
-    loading = pd.DataFrame(_array(model.component_matrix(fit.params)), names, labels)
-    if model.baseline_site is not None:
-        loading.loc[model.baseline_site] = _array(fit.params[model.baseline_site])
+    shown = presentation_of(model)
+    labels = shown.labels(model, coords[model.feature_axis])
+    loading = pd.DataFrame(_array(shown.matrix(model, fit.params)), names, labels)
+    if shown.baseline is not None:
+        loading.loc[shown.baseline] = _array(fit.params[shown.baseline])
     return {
         "summary": _summary(fit, converted),
         "components": report(fit, top=top),

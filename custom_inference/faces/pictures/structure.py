@@ -15,7 +15,7 @@ from torch import Tensor
 
 from custom_inference.core.isolation import isolated
 from ppl_models import Model
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.distributions import Flat
 
 #: Values of a vector that an annotation spells out.
@@ -108,7 +108,7 @@ def _some_data(model: Model) -> tuple[Tensor, dict[str, Any]]:
     dtype = torch.get_default_dtype()
     if model.is_graph:
         nodes = int(model.settings()["num_nodes"])
-        return _sparse.from_scipy(scipy.sparse.csr_matrix((nodes, nodes)), dtype=dtype), {"batch_size": 1}
+        return sparse.from_scipy(scipy.sparse.csr_matrix((nodes, nodes)), dtype=dtype), {"batch_size": 1}
     program: Any = model.summed_out
     return program(num_rows=_ROWS).to(dtype), {}
 

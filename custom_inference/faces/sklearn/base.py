@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from custom_inference.core.fit import Fit
+from custom_inference.core.registry import presentation_of
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, MethodError, Model
@@ -159,7 +160,7 @@ class ModelEstimator(BaseEstimator):
         if self.fit_.status.startswith(AT_LIMIT):
             message = f"{type(self).__name__}: {self.fit_.status}; increase max_iter or tol"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
-        self.components_: Array = array(self.fit_.model.component_matrix(self.fit_.globals))
+        self.components_: Array = array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self
 

@@ -4,6 +4,7 @@ from custom_inference.core.registry import Family
 from custom_inference.families.aspects.dirichlet import AspectDirichlet
 from custom_inference.families.aspects.exact import AspectExact
 from custom_inference.families.aspects.map import AspectMap
+from custom_inference.families.aspects.presentation import PRESENTATION
 from ppl_models import AspectBernoulli
 
 #: Points are the default, as their paper has them and phantoms need.
@@ -12,5 +13,6 @@ FAMILIES = (
         model=AspectBernoulli,
         engines={"exact": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
         default="map",
+        presentation=PRESENTATION,
     ),
 )

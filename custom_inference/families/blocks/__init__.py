@@ -5,6 +5,7 @@ from custom_inference.families.blocks.covariates import CovariateExact, Covariat
 from custom_inference.families.blocks.exact import SbmExact
 from custom_inference.families.blocks.gibbs import BlockSampler
 from custom_inference.families.blocks.mean_field import SbmMeanField
+from custom_inference.families.blocks.presentation import PRESENTATIONS
 from custom_inference.families.blocks.vb import SbmVB
 from ppl_models import SBM, CovariateSBM, DegreeCorrectedSBM, PoissonSBM
 
@@ -15,6 +16,7 @@ FAMILIES = (
             engines={"exact": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
             default="vb",
             sampler=BlockSampler,
+            presentation=PRESENTATIONS[model],
         )
         for model in (SBM, PoissonSBM, DegreeCorrectedSBM)
     ),
@@ -22,5 +24,6 @@ FAMILIES = (
         model=CovariateSBM,
         engines={"exact": CovariateExact, "mean_field": CovariateMeanField},
         default="mean_field",
+        presentation=PRESENTATIONS[CovariateSBM],
     ),
 )

@@ -5,6 +5,7 @@ from custom_inference.families.memberships.cvb0 import MmsbCvb0
 from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.exact import MmsbExact
 from custom_inference.families.memberships.gibbs import MmsbSampler
+from custom_inference.families.memberships.presentation import PRESENTATION
 from custom_inference.families.memberships.vb import MmsbVB
 from ppl_models import MMSB
 
@@ -15,5 +16,6 @@ FAMILIES = (
         engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
         default=lambda model, _: "cvb0" if MmsbCvb0().feasible(model) else "vb",
         sampler=MmsbSampler,
+        presentation=PRESENTATION,
     ),
 )

@@ -11,6 +11,7 @@ from typing import Any
 import custom_inference
 from benchmarks._report import RESULTS, markdown_table
 from benchmarks.readme_results import Quote, _call, _quoted
+from custom_inference.core.registry import presentation_of
 from custom_inference.methods import default_method, every_method, methods_for
 from ppl_models import MODELS, Model
 
@@ -40,7 +41,7 @@ def models_table(kind: str) -> str:
         if kind_of(model) == kind:
             example = model.example()
             default = default_method(example.model, example.data)
-            local = f"`{model.local_site}`: {model.local_meaning}"
+            local = f"`{model.local_site}`: {presentation_of(model).local}"
             rows.append([_linked(model), model.summary.split(": ", 1)[-1], local, f"`{default.name}`"])
     return markdown_table(["model", "what it says", "`fit.transform` gives", "default method (of its example)"], rows)
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from ppl_models.core.errors import DataError, FileFormatError
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.data.atomic import PARTIAL, flush, write_text
 from ppl_models.data.blocks.arrays import CsrRows, Stored
 from ppl_models.data.blocks.files import FileBlocks, at_least_one
@@ -125,8 +125,8 @@ def _counts(checked: Data, number: int, width: int) -> scipy.sparse.csr_matrix:
         raise DataError(f"{where} has missing entries", expected="counts")
     if checked.num_features != width:
         raise DataError(f"{where} has {checked.num_features} columns", axis="feature", expected=f"{width}")
-    x = checked.x if checked.is_sparse else _sparse.from_dense(checked.x)
-    matrix = _sparse.to_scipy(x)
+    x = checked.x if checked.is_sparse else sparse.from_dense(checked.x)
+    matrix = sparse.to_scipy(x)
     wrong = (matrix.data < 0) | (matrix.data > 2**24) | (matrix.data != np.round(matrix.data))
     if wrong.any():
         raise DataError(f"{where} has {matrix.data[wrong][0]:g}", expected="whole numbers from 0 to 2^24")

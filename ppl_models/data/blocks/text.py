@@ -1,4 +1,8 @@
-"""Text files of rows, plain or compressed with gzip: lda-c, texts one a line, CSV."""
+"""Text files of rows, plain or compressed with gzip: lda-c, texts one a line, CSV.
+
+``pyarrow.dataset`` scans CSV from the beginning alone, and takes the types of columns from the first block: it fails
+where whole numbers are followed by 1.5. scikit-learn's ``load_svmlight_file`` reads lda-c only if its words are sorted.
+"""
 
 from __future__ import annotations
 

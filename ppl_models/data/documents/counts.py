@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, DataWarning
-from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import labels_of as _labels
-from ppl_models.data.containers import refuse_blocks
+from ppl_models.data import sparse
+from ppl_models.data.containers import labels_of, refuse_blocks
 from ppl_models.data.documents.words import Counted, Vocabulary, count_texts, count_tokens, say_unknown
 from ppl_models.data.lazy import pandas as pd
-from ppl_models.data.matrix import Data, _refuse, as_matrix
+from ppl_models.data.matrix import Data, as_values_of
+from ppl_models.likelihoods import Poisson
 
 
 def as_documents(
@@ -45,32 +45,57 @@ def as_documents(
     Raises DataError for what is no count, or no document, and for a vocabulary that does not fit.
     """
     known = None if vocabulary is None else Vocabulary.of(vocabulary, site=site)
-    settings: dict[str, Any] = {"mask": mask, "site": site, "dtype": dtype, "device": device}
+    return counted_documents(data, known, vocabulary_size, mask=mask, site=site, dtype=dtype, device=device)
+
+
+def counted_documents(
+    data: Any,
+    vocabulary: Vocabulary | None,
+    size: int | None,
+    *,
+    are_tokens: bool = False,
+    vectorizer: Mapping[str, Any] | None = None,
+    stop_words: set[str] | None = None,
+    site: str = "x",
+    **settings: Any,
+) -> Data:
+    """What :func:`as_documents` and :func:`documents` do alike. settings: of :func:`as_event_counts`.
+
+    are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up.
+    """
     listed = listed_documents(data, site=site)
-    if listed is None:
-        checked = as_matrix(data, keep_sparse=True, **settings)
+    if listed is not None:
+        texts, labels = listed
+        options = dict(vectorizer or {})
+        if stop_words is not None and isinstance(texts[0], str):
+            options.setdefault("stop_words", sorted(stop_words))
+        counted = count_listed(texts, vocabulary=vocabulary, size=size, are_tokens=are_tokens, site=site, **options)
+        checked = as_data(counted, labels, site=site, **settings)
+    elif vectorizer:
+        found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
+        raise DataError(found, site=site, expected="texts; counts are taken as they are")
     else:
-        counted = count_listed(listed[0], vocabulary=known, size=vocabulary_size, site=site)
-        checked = as_matrix(counted.counts, keep_sparse=True, **settings)
-        coords = {"row": listed[1], "feature": counted.words}
-        checked = replace(checked, coords={k: v for k, v in coords.items() if v is not None})
-        say_unknown(counted.unknown, counted.counts, site=site)
-    refuse_non_counts(checked, site=site)
-    checked = in_vocabulary(checked, known, site=site)
-    if vocabulary_size is not None and checked.num_features != vocabulary_size:
-        problem = f"{checked.num_features} words where the model has vocabulary_size = {vocabulary_size}"
-        raise DataError(problem, site=site, axis="word", expected=f"shape (N, {vocabulary_size})")
+        checked = as_values_of(Poisson(), data, site=site, **settings)
+    checked = in_vocabulary(checked, vocabulary, site=site)
+    if size is not None and checked.num_features != size:
+        problem = f"{checked.num_features} words where vocabulary_size = {size}"
+        raise DataError(problem, site=site, axis="word", expected=f"shape (N, {size})")
     return checked
 
 
-def refuse_non_counts(data: Data, *, site: str) -> None:
-    _refuse(
-        lambda x: (x < 0) | (x != x.round()) | torch.isinf(x),
-        data,
-        site=site,
-        what="are no counts",
-        expected="whole numbers of at least 0; NaN for missing",
-    )
+def as_data(counted: Counted, labels: list[Any] | None = None, *, site: str = "x", **settings: Any) -> Data:
+    """Counts with the words of their columns and the labels of their documents; says what was left out."""
+    shape: Any = counted.counts.shape
+    if 0 in shape:
+        found = f"{shape[0]} documents of {shape[1]} words"
+        raise DataError(found, site=site, expected="at least one document and one word")
+    if counted.words is not None and len(counted.words) != shape[1]:
+        found = f"{len(counted.words)} words beside counts of {shape[1]}"
+        raise DataError(found, site=site, axis="word", expected="a vocabulary of the same length")
+    data = as_values_of(Poisson(), counted.counts, site=site, **settings)
+    say_unknown(counted.unknown, counted.counts, site=site)
+    coords = {"row": labels, "feature": counted.words}
+    return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})
 
 
 # ----- lists ----------------------------------------------------------------------------------------------
@@ -86,7 +111,7 @@ def listed_documents(data: Any, *, site: str = "x") -> tuple[list[Any], list[Any
     if isinstance(data, pd.Series):
         if pd.api.types.is_numeric_dtype(data):
             raise DataError("a Series of numbers", site=site, expected="texts, lists of tokens, or a matrix of counts")
-        data, labels = data.tolist(), _labels(list(data.index))
+        data, labels = data.tolist(), labels_of(list(data.index))
     if isinstance(data, np.ndarray):
         if data.dtype.kind == "S":
             raise DataError("an array of bytes", site=site, expected="strings; decode them first")
@@ -190,22 +215,22 @@ def in_vocabulary(data: Data, vocabulary: Vocabulary | None, *, site: str) -> Da
 def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabulary, site: str) -> Data:
     """Columns put where ``column`` says, those at -1 left out."""
     x = data.x if data.mask is None else data.x * data.mask
-    before = _sparse.row_sums(x).cpu().numpy()
-    totals = _sparse.column_sums(x).cpu().numpy()
+    before = sparse.row_sums(x).cpu().numpy()
+    totals = sparse.column_sums(x).cpu().numpy()
     unknown = {words[j]: float(totals[j]) for j in np.flatnonzero(column < 0) if totals[j]}
     size, mask = (len(data), len(vocabulary)), data.mask
     if data.is_sparse:
-        row, place, value = (part.cpu().numpy() for part in _sparse.triplets(data.x))
+        row, place, value = (part.cpu().numpy() for part in sparse.triplets(data.x))
         kept = column[place] >= 0
         counts = scipy.sparse.csr_matrix((value[kept], (row[kept], column[place[kept]])), shape=size)
-        moved = _sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
+        moved = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
     else:
         source = torch.as_tensor(np.flatnonzero(column >= 0), device=data.x.device)
         target = torch.as_tensor(column[column >= 0], device=data.x.device)
         moved = data.x.new_zeros(size).index_copy(1, target, data.x[:, source])
         if mask is not None:
             mask = torch.ones(size, dtype=torch.bool, device=mask.device).index_copy(1, target, mask[:, source])
-    say_unknown(unknown, _sparse.row_sums(moved).cpu().numpy()[:, None], before, site=site)
+    say_unknown(unknown, sparse.row_sums(moved).cpu().numpy()[:, None], before, site=site)
     return Data(x=moved, mask=mask, coords={**data.coords, "feature": list(vocabulary.words)})
 
 
@@ -216,7 +241,7 @@ def check_documents(data: Data, *, site: str = "x") -> None:
     """What is legal for one document but cannot be learned from: raises on no tokens at all, warns of empty ones."""
     names = data.coords.get("feature", range(data.num_features))
     x = data.x if data.mask is None else data.x * data.mask
-    empty = (_sparse.row_sums(x) == 0).nonzero().flatten().tolist()
+    empty = (sparse.row_sums(x) == 0).nonzero().flatten().tolist()
     if len(empty) == len(data):
         raise DataError("every document is empty", site=site, axis="document", expected="at least one token")
     if empty:
@@ -226,7 +251,7 @@ def check_documents(data: Data, *, site: str = "x") -> None:
             "they say nothing of the topics, and their topic proportions are those of the prior"
         )
         warnings.warn(message, DataWarning, stacklevel=5)
-    unused = (_sparse.column_sums(x) == 0).nonzero().flatten().tolist()
+    unused = (sparse.column_sums(x) == 0).nonzero().flatten().tolist()
     if unused:
         message = (
             f"site '{site}': {len(unused)} of {data.num_features} words occur in no document (the first: "

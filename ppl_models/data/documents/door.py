@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from ppl_models.core.errors import DataError, FileFormatError, unknown_name
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.data.containers import plausible_size
-from ppl_models.data.documents.counts import count_listed, in_vocabulary, listed_documents, refuse_non_counts
-from ppl_models.data.documents.words import Counted, Vocabulary, say_unknown
+from ppl_models.data.documents.counts import as_data, counted_documents
+from ppl_models.data.documents.words import Counted, Vocabulary
 from ppl_models.data.files.corpora import FORMATS, read_corpus, read_words
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import naming
-from ppl_models.data.matrix import Data, as_matrix
+from ppl_models.data.matrix import Data
 
 #: Endings that ``read_matrix`` reads; other files are texts, lda-c, or UCI's bag of words.
 _MATRICES = (".csv", ".parquet", ".npz")
@@ -74,24 +74,11 @@ def documents(
         stop_words = _stop_words(stop_words)
     read = _read(source, known, vocabulary_size, labels, file_format, matrix, dtype)
     with naming(source if isinstance(source, Path) else Path(source) if isinstance(source, str) else None):
-        listed = None if isinstance(read, Data) else listed_documents(read)
-        if listed is not None:
-            if stop_words is not None and isinstance(listed[0][0], str):
-                vectorizer = {"stop_words": sorted(stop_words), **vectorizer}
-            size = None if known is not None else vocabulary_size
-            settings: dict[str, Any] = {"are_tokens": known is not None or size is not None, **vectorizer}
-            counted = count_listed(listed[0], vocabulary=known, size=size, **settings)
-            data = _as_data(counted, listed[1], mask, dtype, device)
-        else:
-            if vectorizer:
-                found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
-                raise DataError(found, expected="texts; counts are taken as they are")
-            data = as_matrix(read, mask=mask, keep_sparse=True, dtype=dtype, device=device)
-        refuse_non_counts(data, site="x")
-        data = _labelled(in_vocabulary(data, known, site="x"), labels if not isinstance(labels, str) else None)
-        if vocabulary_size is not None and data.num_features != vocabulary_size:
-            found = f"{data.num_features} words where vocabulary_size = {vocabulary_size}"
-            raise DataError(found, axis="word", expected=f"shape (N, {vocabulary_size})")
+        data = counted_documents(
+            read, known, vocabulary_size, are_tokens=known is not None or vocabulary_size is not None,
+            vectorizer=vectorizer, stop_words=stop_words, mask=mask, dtype=dtype, device=device,
+        )  # fmt: skip
+        data = _labelled(data, labels if not isinstance(labels, str) else None)
         return _pruned(data, min_count, max_share, stop_words)
 
 
@@ -151,21 +138,7 @@ def _read(
     if corpus.texts is not None:
         return corpus.texts
     assert corpus.counts is not None
-    return _as_data(Counted(corpus.counts, corpus.words, {}), None, None, dtype, None)
-
-
-def _as_data(counted: Counted, labels: list[Any] | None, mask: Any, dtype: Any, device: Any) -> Data:
-    shape: Any = counted.counts.shape
-    if 0 in shape:
-        found = f"{shape[0]} documents of {shape[1]} words"
-        raise DataError(found, expected="at least one document and one word")
-    data = as_matrix(counted.counts, mask=mask, keep_sparse=True, dtype=dtype, device=device)
-    coords = {"row": labels, "feature": counted.words}
-    if counted.words is not None and len(counted.words) != data.num_features:
-        found = f"{len(counted.words)} words beside counts of {data.num_features}"
-        raise DataError(found, axis="word", expected="a vocabulary of the same length")
-    say_unknown(counted.unknown, counted.counts, site="x")
-    return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})
+    return as_data(Counted(corpus.counts, corpus.words, {}), dtype=dtype)
 
 
 def _labelled(data: Data, labels: Sequence[Any] | None) -> Data:
@@ -185,9 +158,9 @@ def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] |
     observed = data.x if data.mask is None else data.x * data.mask
     kept = np.ones(data.num_features, dtype=bool)
     if min_count > 1:
-        kept &= _sparse.column_sums(observed).cpu().numpy() >= min_count
+        kept &= sparse.column_sums(observed).cpu().numpy() >= min_count
     if max_share < 1:
-        counts: Any = _sparse.to_scipy(observed) if data.is_sparse else observed.cpu().numpy()
+        counts: Any = sparse.to_scipy(observed) if data.is_sparse else observed.cpu().numpy()
         kept &= np.asarray((counts > 0).sum(0)).ravel() <= max_share * len(data)
     words = data.coords.get("feature", list(range(data.num_features)))
     if stop_words is not None:
@@ -197,7 +170,7 @@ def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] |
         raise DataError(found, axis="word", expected="a lower min_count, a higher max_share, or fewer stop words")
     index = np.flatnonzero(kept)
     if data.is_sparse:
-        x = _sparse.from_scipy(_sparse.to_scipy(data.x)[:, index], dtype=data.x.dtype, device=data.x.device)
+        x = sparse.from_scipy(sparse.to_scipy(data.x)[:, index], dtype=data.x.dtype, device=data.x.device)
     else:
         x = data.x[:, index]
     mask = None if data.mask is None else data.mask[:, index]

@@ -1,4 +1,8 @@
-"""Words into counts: token lists and raw texts, and the vocabulary that they are counted in."""
+"""Words into counts: token lists and raw texts, and the vocabulary that they are counted in.
+
+Raw texts are cut up by scikit-learn's ``CountVectorizer``. It could count tokens too, but neither says which words it
+left out and how often, nor takes counts of words, or columns by number.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,7 @@ import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, DataWarning, unknown_name
-from ppl_models.data.containers import is_name, plausible_size
-from ppl_models.data.containers import labels_of as _labels
+from ppl_models.data.containers import is_name, labels_of, plausible_size
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
@@ -61,7 +64,7 @@ class Vocabulary:
 
     @cached_property
     def named(self) -> bool:
-        return _labels(self.words) is not None
+        return labels_of(self.words) is not None
 
     @cached_property
     def of_text(self) -> bool:
@@ -254,4 +257,4 @@ def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | 
     emptied = int(((lengths == 0) & (True if before is None else before > 0)).sum())
     if emptied:
         message += f"; {emptied} of {len(lengths)} documents are left without any token"
-    warnings.warn(message, DataWarning, stacklevel=4)
+    warnings.warn(message, DataWarning, stacklevel=5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +15,7 @@ from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import csv_frame, file_bytes, npz_arrays, reading, third_party
 from ppl_models.data.lazy import pandas as pd
 
+_COMMENTS = re.compile(r"^[#%].*$", re.MULTILINE)
 _TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv")
 
 
@@ -54,39 +58,44 @@ def read_graph_file(
     raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}")
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
 def _text(path: Path) -> pd.DataFrame:
-    raw = file_bytes(path)
+    """By pandas: networkx's reader takes six times as long (3.6 s for 500,000 edges), and joins repeated edges."""
     try:
-        lines = raw.decode("utf-8-sig").splitlines()
+        text = file_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    separator = "\t" if any("\t" in line for line in lines[:1] if not line.startswith(("#", "%"))) else None
-    # Every line is looked at by split alone: what the fields mean is decided for all at once.
-    numbered = [(n, line.split(separator)) for n, line in enumerate(lines, 1) if line.strip() and line[0] not in "#%"]
-    widths = {len(fields) for _, fields in numbered}
-    if not numbered or len(widths) > 1 or not widths <= {2, 3}:
-        usual = len(numbered[0][1]) if numbered else 0
-        odd = next((n for n, f in numbered if len(f) != usual or usual not in (2, 3)), 0)
-        where = f"line {odd} has {len(dict(numbered)[odd])} fields" if odd else "no edges"
-        raise FileFormatError(f"{path}: {where}; expected two nodes a line, and perhaps a weight")
-    ends = [[fields[k].strip() for _, fields in numbered] for k in (0, 1)]
-    frame = pd.DataFrame(dict(zip(("source", "target"), _numbers_if_all(ends), strict=True)))
-    if widths == {3}:
+    # Not pandas' own comments: of these there are two signs, and names may hold them.
+    plain = _COMMENTS.sub("", text).lstrip("\r\n")
+    separator = "\t" if "\t" in plain.partition("\n")[0] else r"\s+"
+    settings: dict[str, Any] = {"header": None, "dtype": str, "quoting": csv.QUOTE_NONE, "keep_default_na": False}
+    try:
+        frame = pd.read_csv(io.StringIO(plain), sep=separator, na_values=[""], **settings)
+    except (pd.errors.EmptyDataError, pd.errors.ParserError):
+        frame = None
+    if frame is None or frame.shape[1] not in (2, 3) or bool(frame.isna().any(axis=None)):
+        raise FileFormatError(f"{path}: {_odd_line(text, separator)}; expected two nodes a line, and perhaps a weight")
+    ends = ["source", "target"]
+    frame.columns = [*ends, "weight"][: frame.shape[1]]
+    frame = frame.apply(lambda column: column.str.strip())
+    if frame[ends].apply(lambda column: column.str.isdecimal()).all(axis=None):
+        frame[ends] = frame[ends].astype(np.int64)
+    if "weight" in frame:
         try:
-            frame["weight"] = np.array([fields[2] for _, fields in numbered], dtype=np.float64)
+            frame["weight"] = np.array(frame["weight"], dtype=np.float64)
         except ValueError as error:
-            raise FileFormatError(f"{path}: a weight is no number: {_first_line(error)}") from None
+            raise FileFormatError(f"{path}: a weight is no number: {error}") from None
     return frame
 
 
-def _numbers_if_all(ends: list[list[str]]) -> list[Any]:
-    if all(end.isdecimal() for column in ends for end in column):
-        return [np.array(column, dtype=np.int64) for column in ends]
-    return ends
+def _odd_line(text: str, separator: str) -> str:
+    """The first line that has not as many fields as the others, in words."""
+    lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] not in "#%")
+    widths = {number: len([field for field in re.split(separator, line.strip()) if field]) for number, line in lines}
+    usual = next(iter(widths.values()), 0)
+    odd = next((number for number, width in widths.items() if width != usual or usual not in (2, 3)), None)
+    if odd is None:
+        return "an empty field" if widths else "no edges"
+    return f"line {odd} has {widths[odd]} fields"
 
 
 def _frame(path: Path, frame: pd.DataFrame, columns: tuple[str, str], weight: str | None) -> GraphFile:

@@ -1,173 +1,226 @@
-"""What graph models make of their data: a :class:`GraphData` that fits them, or an error that says what does not."""
+"""A graph as models take it: a sparse adjacency matrix, the dyads that were not observed, names of the nodes."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import psutil
 import torch
+from torch import Tensor
 
-from ppl_models.core.errors import DataError, DataWarning, unknown_name
-from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import is_name, plausible_size, refuse_blocks
-from ppl_models.data.graphs.edges import KINDS, Edges, settled
-from ppl_models.data.graphs.lists import Reading, read_edges
-from ppl_models.data.graphs.mask import masked
-from ppl_models.data.graphs.matrix import GraphData, _coords
-from ppl_models.data.graphs.sources import read_source
-
-__all__ = ["GraphData", "as_graph", "check_graph_for_fitting", "largest_component", "read_graph_data"]
+from ppl_models.core.errors import CapacityError, DataError, unknown_name
+from ppl_models.data import sparse
+from ppl_models.data.device import checked_device
+from ppl_models.data.graphs.edges import Array, dyad_key
+from ppl_models.data.matrix import Data
 
 
-def _settle(edges: Edges, directed: bool | None, self_loops: bool, **settings: Any) -> Edges:
-    defaults: dict[str, Any] = {"kind": None, "presence": False, "warn_symmetric": False}
-    return settled(edges, directed=directed, self_loops=self_loops, **{**defaults, **settings})
+@dataclass(frozen=True, kw_only=True)
+class GraphData(Data):
+    """One graph of N nodes, which is one observation.
 
-
-def _as_graph_data(edges: Edges, self_loops: bool, dtype: torch.dtype | None) -> GraphData:
-    """The data of edges that are settled."""
-    row, column, value = edges.row, edges.column, edges.value
-    size = plausible_size(edges.num_nodes, len(value), "node", site=edges.site)
-    if not edges.directed:
-        off = row != column
-        row, column = np.concatenate([row, column[off]]), np.concatenate([column, row[off]])
-        value = np.concatenate([value, value[off]])
-    matrix = scipy.sparse.csr_matrix((value, (row, column)), shape=(size, size))
-    data = GraphData(
-        x=_sparse.from_scipy(matrix, dtype=dtype or torch.get_default_dtype()), coords=_coords(edges.names),
-        hidden=None if edges.hidden is None or not edges.hidden.size else torch.as_tensor(edges.hidden),
-        directed=bool(edges.directed), self_loops=self_loops,
-    )  # fmt: skip
-    if not data.num_dyads:
-        problem = "no observed dyad" if data.num_hidden else "a single node, so that there is no dyad"
-        raise DataError(problem, site=edges.site, axis="dyad", expected="at least one pair of nodes that was observed")
-    return data
-
-
-def read_graph_data(
-    source: Any,
-    *,
-    edges: Any = None,
-    directed: bool | None = None,
-    nodes: Sequence[Hashable] | int | None = None,
-    num_nodes: int | None = None,
-    mask: Any = None,
-    weight: str | bool | None = None,
-    self_loops: bool = False,
-    kind: str | None = None,
-    columns: tuple[str, str] = ("source", "target"),
-    site: str = "x",
-    dtype: torch.dtype | None = None,
-    warn_symmetric: bool = False,
-) -> GraphData:
-    """What :func:`ppl_models.graph` and :func:`as_graph` do alike: any container but a file."""
-    refuse_blocks(source)
-    if kind not in KINDS:
-        raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")), site=site)
-    if (source is None) == (edges is None):
-        raise DataError("neither a source nor edges, or both", site=site, expected="one of them")
-    nodes = None if nodes is None else _checked_nodes(nodes, site)
-    presence, name = weight is False, weight if isinstance(weight, str) else None
-    how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns, site=site)
-    found = read_source(source, how) if edges is None else read_edges(edges, how)
-    found = masked(found, mask)
-    settings: dict[str, Any] = {"kind": kind, "presence": presence, "warn_symmetric": warn_symmetric}
-    return _as_graph_data(_settle(found, directed, self_loops, **settings), self_loops, dtype)
-
-
-def _checked_nodes(nodes: Any, site: str) -> list[Any] | int:
-    """A number of nodes, or a list of their names."""
-    expected = "the names of the nodes, or their number"
-    if isinstance(nodes, int | np.integer) and not isinstance(nodes, bool):
-        if nodes < 1:
-            raise DataError(f"nodes = {nodes}", site=site, axis="node", expected="N >= 1")
-        return int(nodes)
-    if isinstance(nodes, str | bytes | bool) or not isinstance(nodes, Iterable):
-        raise DataError(f"nodes = {nodes!r}", site=site, axis="node", expected=expected)
-    names = [node.item() if isinstance(node, np.generic) else node for node in nodes]
-    if not names:
-        raise DataError("no nodes", site=site, axis="node", expected="N >= 1")
-    wrong = next((node for node in names if not is_name(node)), None)
-    if wrong is not None:
-        raise DataError(f"a node called {wrong!r}", site=site, axis="node", expected=expected)
-    return names
-
-
-def as_graph(
-    data: Any,
-    *,
-    mask: Any = None,
-    num_nodes: int | None = None,
-    directed: bool | None = None,
-    self_loops: bool = False,
-    kind: str | None = "binary",
-    site: str = "x",
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> GraphData:
-    """What a graph model makes of its data: a :class:`GraphData` that fits it, or DataError.
-
-    data: what :func:`ppl_models.graph` takes, but for files; a GraphData is checked and passed through.
-    num_nodes, directed, self_loops: of the model. kind: "binary" for 0/1, "counts" for whole numbers.
+    x: (N, N) in torch's CSR layout: x[i, j] > 0 is the value of the edge from i to j, and nothing else is stored;
+        symmetric if undirected; empty on the diagonal unless ``self_loops``.
+    hidden: (2, M) unobserved dyads in lexicographic order, i < j if undirected, or None; x stores nothing there.
+    directed: dyads are the ordered pairs i != j; otherwise the pairs i < j.
+    self_loops: the pairs i = i are dyads too.
+    coords: "row" and "feature" both hold the names of the nodes, where they have any.
     """
-    if isinstance(data, GraphData):
-        if mask is not None:
-            raise DataError("a mask was given beside data that already carry theirs", site=site)
-        checked = _fitting(data, directed, self_loops, kind, site)
-    else:
-        checked = read_graph_data(
-            data, mask=mask, num_nodes=num_nodes, directed=directed, self_loops=self_loops, kind=kind, site=site,
-            dtype=dtype, warn_symmetric=directed is True,
-        )  # fmt: skip
-    if num_nodes is not None and len(checked) != num_nodes:
-        problem = f"{len(checked)} nodes where the model has num_nodes = {num_nodes}"
-        expected = f"{num_nodes} nodes; graph(edges, nodes=...) adds those without edges"
-        raise DataError(problem, site=site, axis="node", expected=expected)
-    return checked.to(dtype=dtype, device=device)
+
+    hidden: Tensor | None = None
+    directed: bool = True
+    self_loops: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self.hidden is None and self.mask is None
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def num_hidden(self) -> int:
+        """Unobserved dyads."""
+        return 0 if self.hidden is None else self.hidden.shape[1]
+
+    @property
+    def num_dyads(self) -> int:
+        """Observed dyads."""
+        size = len(self)
+        pairs = size * (size - 1) // (1 if self.directed else 2)
+        return pairs + size * self.self_loops - self.num_hidden
+
+    @property
+    def num_edges(self) -> int:
+        """Dyads with an edge; an undirected edge counts once."""
+        return self.edges().shape[1]
+
+    @property
+    def names(self) -> list[Any]:
+        """The names of the nodes; their numbers where they have none."""
+        return self.coords.get("row", list(range(len(self))))
+
+    def edges(self) -> Tensor:
+        """(2, E): where each edge goes from and to, in lexicographic order; i < j if undirected."""
+        return self._entries()[0]
+
+    def edge_values(self) -> Tensor:
+        """(E,): the values of :meth:`edges`, 1 for every edge of a 0/1 graph."""
+        return self._entries()[1]
+
+    def _entries(self) -> tuple[Tensor, Tensor]:
+        row, column, value = sparse.triplets(self.x)
+        if not self.directed:
+            kept = row <= column
+            row, column, value = row[kept], column[kept], value[kept]
+        return torch.stack([row, column]), value
+
+    def degrees(self, kind: str = "total") -> Tensor:
+        """Number of edges of every node, (N,) whole numbers.
+
+        kind: "out", "in", or "total", which of a directed graph is their sum; the three agree if undirected.
+        """
+        if kind not in ("out", "in", "total"):
+            raise DataError(unknown_name("kind of degree", kind, ("out", "in", "total")), axis="node")
+        out = self.x.crow_indices().diff()
+        if kind == "out" or not self.directed:
+            return out
+        into = torch.bincount(self.x.col_indices(), minlength=len(self))
+        return into if kind == "in" else out + into
+
+    def observed_value(self, i: Tensor, j: Tensor) -> Tensor:
+        """x[i, j] of the dyads, in the shape of ``i``; 0 where there is no edge, and where the dyad is hidden."""
+        return sparse.looked_up(self._key, i * len(self) + j, self.x.values())
+
+    @cached_property
+    def _key(self) -> Tensor:
+        """One number for every stored entry, in increasing order."""
+        row, column, _ = sparse.triplets(self.x)
+        return row * len(self) + column
+
+    def is_observed(self, i: Tensor, j: Tensor) -> Tensor:
+        """Whether the dyads are observed, bool in the shape of ``i``; what is no dyad (i = j) is not."""
+        loops = torch.zeros_like(i, dtype=torch.bool) if self.self_loops else i == j
+        if self.hidden is None:
+            return ~loops
+        low, high = (i, j) if self.directed else (torch.minimum(i, j), torch.maximum(i, j))
+        key = self.hidden[0] * len(self) + self.hidden[1]
+        return ~(loops | sparse.looked_up(key, low * len(self) + high, torch.ones_like(key, dtype=torch.bool)))
+
+    def dense(self, *, max_bytes: float | None = None) -> Data:
+        """Dense x (N, N), with the mask (N, N) where dyads are hidden; on the diagonal, which is no dyad, it is True.
+
+        Raises CapacityError where that takes more than ``max_bytes``, by default half of the free memory.
+        """
+        self._check_room(self.x.values().element_size() + (self.hidden is not None), max_bytes)
+        return Data(x=self.x.to_dense(), mask=self.observed_mask(), coords=dict(self.coords))
+
+    def observed_mask(self, *, max_bytes: float | None = None) -> Tensor | None:
+        """(N, N) bool, True where observed and on the diagonal; None where no dyad is hidden. Raises CapacityError."""
+        if self.hidden is None:
+            return None
+        self._check_room(1, max_bytes)
+        mask = torch.ones(len(self), len(self), dtype=torch.bool, device=self.x.device)
+        mask[self.hidden[0], self.hidden[1]] = False
+        if not self.directed:
+            mask[self.hidden[1], self.hidden[0]] = False
+        return mask
+
+    def _check_room(self, bytes_a_dyad: int, max_bytes: float | None) -> None:
+        size = len(self)
+        needed = size * size * bytes_a_dyad
+        allowed = max_bytes if max_bytes is not None else 0.5 * psutil.virtual_memory().available
+        if needed > allowed:
+            message = (
+                f"a dense adjacency matrix of {size} nodes needs about {needed / 2**30:.3g} GiB, "
+                f"{allowed / 2**30:.3g} GiB are allowed; methods that read edges need no dense matrix"
+            )
+            raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
+        device = checked_device(device)
+        hidden = None if self.hidden is None else self.hidden.to(device=device)
+        return replace(self, x=self.x.to(dtype=dtype, device=device), hidden=hidden)
+
+    def rows(self, index: Tensor | slice) -> Data:
+        """Refused: nodes are not rows that could be told apart from the others."""
+        del index
+        found = "rows of a graph were asked for, but every node is bound to the others by its dyads"
+        raise DataError(found, axis="node", expected="subgraph(index), or without(dyads) to hold dyads out")
+
+    def permuted(self, order: Tensor | Sequence[int]) -> GraphData:
+        """The same graph with its nodes in another order: node n is what was node ``order[n]``."""
+        index = torch.as_tensor(order)
+        if sorted(index.tolist()) != list(range(len(self))):
+            found = f"an order of {len(index)} nodes, not all of them once"
+            raise DataError(found, axis="node", expected=f"a permutation of 0, ..., {len(self) - 1}")
+        return self.subgraph(index)
+
+    def subgraph(self, index: Tensor | Sequence[int] | slice) -> GraphData:
+        """The chosen nodes with the dyads among them, in the order of ``index`` (numbers, or True for each kept)."""
+        chosen = np.arange(len(self))[index if isinstance(index, slice) else torch.as_tensor(index).cpu().numpy()]
+        if len(set(chosen.tolist())) < len(chosen) or not len(chosen):
+            raise DataError(f"{len(chosen)} chosen nodes, none or some of them twice", axis="node", expected="a subset")
+        matrix = sparse.to_scipy(self.x)[chosen][:, chosen]
+        x = sparse.from_scipy(matrix, dtype=self.x.dtype, device=self.x.device)
+        hidden = None
+        if self.hidden is not None:
+            place = np.full(len(self), -1)
+            place[chosen] = np.arange(len(chosen))
+            moved = place[self.hidden.cpu().numpy()]
+            hidden = _sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed, self.x.device)
+        names = self.names
+        names = [names[n] for n in chosen.tolist()]
+        return replace(self, x=x, hidden=hidden, coords=name_coords(names))
+
+    def without(self, dyads: Tensor | Array) -> GraphData:
+        """The graph with further dyads hidden, (2, M) numbers of nodes, in either direction if undirected."""
+        added = torch.as_tensor(dyads).cpu().numpy().astype(np.int64)
+        if added.ndim != 2 or added.shape[0] != 2 or (added.size and not (0 <= added.min() <= added.max() < len(self))):
+            expected = f"(2, M) numbers of nodes below {len(self)}"
+            raise DataError(f"dyads of shape {added.shape}", axis="dyad", expected=expected)
+        if not self.self_loops and (added[0] == added[1]).any():
+            raise DataError("dyads of a node with itself", axis="dyad", expected="self_loops=True, or other dyads")
+        before = np.empty((2, 0), np.int64) if self.hidden is None else self.hidden.cpu().numpy()
+        together = np.concatenate([before, added], axis=1)
+        hidden = _sorted_dyads(together, len(self), self.directed, self.x.device)
+        if hidden is None:
+            return self
+        both = together if self.directed else np.concatenate([together, together[::-1]], axis=1)
+        row, column, value = sparse.triplets(self.x)
+        gone = np.isin(self._key.cpu().numpy(), dyad_key(both[0], both[1], len(self)))
+        kept = torch.as_tensor(~gone, device=self.x.device)
+        crow = torch.zeros(len(self) + 1, dtype=torch.long, device=self.x.device)
+        crow[1:] = torch.bincount(row[kept], minlength=len(self)).cumsum(0)
+        x = sparse.tensor(crow, column[kept], value[kept], size=(len(self), len(self)))
+        return replace(self, x=x, hidden=hidden)
+
+    def to_networkx(self) -> Any:
+        """A networkx Graph or DiGraph with the names as nodes and the values as "weight"; hidden dyads have no edge."""
+        import networkx
+
+        graph, names = networkx.DiGraph() if self.directed else networkx.Graph(), self.names
+        graph.add_nodes_from(names)
+        ends = zip(*self.edges().tolist(), self.edge_values().tolist(), strict=True)
+        graph.add_weighted_edges_from((names[i], names[j], value) for i, j, value in ends)
+        return graph
 
 
-def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str | None, site: str) -> GraphData:
-    """Graph data checked against what a model wants; self loops that it does not model are left out."""
-    if directed is not None and directed != data.directed:
-        words = {True: "directed", False: "undirected"}
-        problem = f"{words[data.directed]} data for a model with directed={directed}"
-        expected = f"a model with directed={data.directed}, or graph(source, directed={directed})"
-        raise DataError(problem, site=site, expected=expected)
-    if self_loops and not data.self_loops:
-        expected = "graph(source, self_loops=True), or a model with self_loops=False"
-        raise DataError("data without self loops for a model with self_loops=True", site=site, expected=expected)
-    row, column, value = (part.cpu().numpy() for part in _sparse.triplets(data.x))
-    hidden = None if data.hidden is None else data.hidden.cpu().numpy()
-    settings: dict[str, Any] = {"names": data.coords.get("row"), "directed": data.directed, "hidden_pairs": hidden}
-    edges = Edges(row, column, value, len(data), site=site, **settings)
-    settled_edges = _settle(edges, data.directed, self_loops, kind=kind)
-    if data.self_loops == self_loops:
-        return data
-    return _as_graph_data(settled_edges, self_loops, data.x.dtype).to(device=data.x.device)
+def _sorted_dyads(dyads: Array, size: int, directed: bool, device: Any) -> Tensor | None:
+    """Dyads (2, M) in lexicographic order, from the smaller number if undirected; None where there are none."""
+    if not dyads.shape[1]:
+        return None
+    low, high = dyads if directed else (dyads.min(0), dyads.max(0))
+    key = np.unique(dyad_key(low, high, size))
+    return torch.as_tensor(np.stack([key // size, key % size]), device=device)
 
 
-def check_graph_for_fitting(data: GraphData, *, site: str = "x") -> None:
-    """What is a graph but cannot be learned from: raises on no edges or on all; warns of nodes without any."""
-    edges = data.num_edges
-    if not edges:
-        raise DataError("no edges", site=site, axis="edge", expected="at least one edge to learn from")
-    values = data.x.values()
-    if edges == data.num_dyads and bool((values == values[0]).all()):
-        problem = f"every one of the {edges} observed dyads has the same edge"
-        raise DataError(problem, site=site, axis="edge", expected="some dyad that differs, to learn from")
-    isolated = (data.degrees() == 0).nonzero().flatten().tolist()
-    if isolated:
-        message = (
-            f"site '{site}': {len(isolated)} of {len(data)} nodes have no edge (the first: "
-            f"{data.names[isolated[0]]!r}); largest_component(graph) leaves them out"
-        )
-        warnings.warn(message, DataWarning, stacklevel=5)
-
-
-def largest_component(data: GraphData) -> GraphData:
-    """The largest set of nodes that are joined by edges, whatever their direction, with the dyads among them."""
-    _, label = scipy.sparse.csgraph.connected_components(_sparse.to_scipy(data.x), directed=True, connection="weak")
-    return data.subgraph(torch.as_tensor(np.flatnonzero(label == np.bincount(label).argmax())))
+def name_coords(names: Sequence[Any] | None) -> dict[str, list[Any]]:
+    if names is None or list(names) == list(range(len(names))):
+        return {}
+    return {"row": list(names), "feature": list(names)}

@@ -11,7 +11,8 @@ import torch
 from ppl_models.core.errors import DataError
 from ppl_models.data.files.graphs import read_graph_file
 from ppl_models.data.files.reading import naming
-from ppl_models.data.graphs.data import GraphData, as_graph, read_graph_data
+from ppl_models.data.graphs.data import GraphData
+from ppl_models.data.graphs.reading import as_graph, read_graph_data
 
 
 def graph(

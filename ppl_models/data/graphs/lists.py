@@ -1,4 +1,8 @@
-"""Lists of edges between named nodes, and how names become numbers."""
+"""Lists of edges between named nodes, and how names become numbers.
+
+Arrays of edges rather than graphs of networkx, which takes about 350 bytes an edge, joins repeated edges before anybody
+could say so, and has no hidden dyads.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
-from ppl_models.data.containers import labels_of as _labels
+from ppl_models.data.containers import labels_of
 from ppl_models.data.graphs.edges import Array, Edges
 from ppl_models.data.lazy import pandas as pd
 
@@ -92,7 +96,7 @@ def from_ends(ends: list[Array], value: Array | None, how: Reading) -> Edges:
         expected = "nodes=, where there are no edges"
         raise DataError("no edges and no nodes", site=how.site, axis="node", expected=expected)
     value = np.ones(len(row)) if value is None else value
-    labels = None if isinstance(names, int) else _labels(names)
+    labels = None if isinstance(names, int) else labels_of(names)
     return Edges(row, column, value, size, names=labels, listed=True, site=how.site)
 
 
@@ -178,7 +182,7 @@ def named(edges: Edges, names: list[Any] | None, how: Reading, *, have_identity:
     """
     if names is not None:
         index_of(names, how)
-        names = _labels(names)
+        names = labels_of(names)
     if how.nodes is None:
         return replace(edges, names=names)
     count = isinstance(how.nodes, int | np.integer)
@@ -192,10 +196,10 @@ def named(edges: Edges, names: list[Any] | None, how: Reading, *, have_identity:
         return replace(edges, names=names)
     if anonymous:
         index_of(wanted, how)
-        return replace(edges, names=_labels(wanted))
+        return replace(edges, names=labels_of(wanted))
     target = place(objects(list(range(edges.num_nodes)) if names is None else names))
     hidden = None if edges.hidden is None else target[edges.hidden]
     return replace(
         edges, row=target[edges.row], column=target[edges.column], hidden=hidden,
-        num_nodes=len(wanted), names=_labels(wanted),
+        num_nodes=len(wanted), names=labels_of(wanted),
     )  # fmt: skip

@@ -11,7 +11,7 @@ import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.data.containers import mask_values
 from ppl_models.data.graphs.edges import Array, Edges
 from ppl_models.data.graphs.lists import Reading, index_of, objects, resolver
@@ -22,7 +22,7 @@ def masked(edges: Edges, mask: Any) -> Edges:
     """The edges with the dyads hidden that the mask hides; see :func:`ppl_models.graph`."""
     if mask is None:
         return edges
-    if scipy.sparse.issparse(mask) or _sparse.is_tensor(mask):
+    if scipy.sparse.issparse(mask) or sparse.is_tensor(mask):
         raise DataError("a sparse mask", site=edges.site, expected="a dense one, or a list of the hidden pairs")
     dense = _dense(mask, edges)
     if dense is not None:

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
-from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import as_numbers, frame_values, refuse_transposed, sparse_matrix
-from ppl_models.data.containers import labels_of as _labels
+from ppl_models.data import sparse
+from ppl_models.data.containers import as_numbers, frame_values, labels_of, refuse_transposed, sparse_matrix
 from ppl_models.data.graphs.edges import Array, Edges
 from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, index_of, named, objects, read_edges
 from ppl_models.data.lazy import pandas as pd
@@ -29,13 +28,13 @@ def read_source(source: Any, how: Reading) -> Edges:
         return _from_networkx(source, how)
     if isinstance(source, Data):
         edges = _from_data(source, how)
-    elif scipy.sparse.issparse(source) or _sparse.is_tensor(source):
+    elif scipy.sparse.issparse(source) or sparse.is_tensor(source):
         edges = _from_sparse(source, None, how)
     elif isinstance(source, pd.DataFrame):
         edges = _from_frame(source, how)
     elif isinstance(source, xr.DataArray):
         refuse_transposed(source, how.site)
-        labels = [_labels(list(source.coords[d].values)) if d in source.coords else None for d in source.dims]
+        labels = [labels_of(list(source.coords[d].values)) if d in source.coords else None for d in source.dims]
         edges = _from_labelled(_numbers(source.values, how), labels, how)
     else:
         edges = _from_values(source, how)
@@ -120,7 +119,7 @@ def _from_data(data: Data, how: Reading) -> Edges:
     data = as_matrix(data, keep_sparse=True, site=how.site)
     rows, columns = data.coords.get("row"), data.coords.get("feature")
     if data.is_sparse:
-        return _from_sparse(_sparse.to_scipy(data.x), rows or columns, how)
+        return _from_sparse(sparse.to_scipy(data.x), rows or columns, how)
     values = data.x.detach().cpu().numpy().astype(np.float64)
     if data.mask is not None:
         values = np.where(data.mask.cpu().numpy(), values, np.nan)
@@ -160,7 +159,7 @@ def _from_networkx(source: Any, how: Reading) -> Edges:
         row, column, value, len(nodes), listed=undirected, directed=not undirected,
         multiple=source.is_multigraph(), site=how.site,
     )  # fmt: skip
-    return named(edges, _labels(nodes), how, have_identity=True)
+    return named(edges, labels_of(nodes), how, have_identity=True)
 
 
 def _from_frame(frame: pd.DataFrame, how: Reading) -> Edges:
@@ -172,5 +171,5 @@ def _from_frame(frame: pd.DataFrame, how: Reading) -> Edges:
         found = f"a frame of shape {frame.shape} without the columns {source!r} and {target!r}"
         expected = "a square frame with the nodes on both axes, or columns=(from, to) for a frame of edges"
         raise DataError(found, site=how.site, axis="node", expected=expected)
-    labels = [_labels(list(axis)) for axis in (frame.index, frame.columns)]
+    labels = [labels_of(list(axis)) for axis in (frame.index, frame.columns)]
     return _from_labelled(frame_values(frame, how.site), labels, how)
