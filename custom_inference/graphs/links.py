@@ -102,7 +102,7 @@ def link_probability(fit: Fit, i: Any, j: Any) -> Tensor:
     labels changes.
     """
     model: Any = fit.model
-    if not isinstance(fit.data, GraphData):
+    if not model.is_graph:
         raise MethodError(f"{type(model).__name__} is no model of graphs")
     first, second = (torch.as_tensor(part).long().flatten() for part in (i, j))
     if first.shape != second.shape or (len(first) and not _within(first, second, len(fit.data))):
