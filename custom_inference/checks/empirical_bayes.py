@@ -41,7 +41,7 @@ def empirical_bayes_log_likelihood(fit: Fit, x_test: Any, mask: Any = None) -> T
     """
     if not fit.model.has_continuous_locals:
         return fit.log_likelihood(x_test, mask=mask)
-    data = fit._as_data(x_test, mask)
+    data = fit.as_data(x_test, mask)
     local = fit.posterior.mean
     sites = predictive.observed_site(fit.model, fit.globals, local[:1])
     if isinstance(sites["fn"], Tokens):

@@ -24,7 +24,7 @@ import torch
 
 from ppl_models import Data, DataWarning, MethodError, as_documents
 from ppl_models.core.errors import unknown_name
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -80,7 +80,7 @@ def _topics_and_corpus(topics: Any, x: Any) -> tuple[Any, Data, list[Any]]:
     """Word probabilities (K, V), the reference corpus, and the names of the topics."""
     if hasattr(topics, "model"):
         site = topics.model.component_site
-        data = topics.data if x is None else topics._as_data(x, None)
+        data = topics.data if x is None else topics.as_data(x, None)
         return topics.params[site].detach().cpu().double().numpy(), data, list(topics.coords["component"])
     if x is None:
         raise MethodError("topics without a fit need a reference corpus, x")
@@ -94,7 +94,7 @@ def _occurrences(data: Data, chosen: Any) -> tuple[Any, Any, Any]:
     """Places of the chosen words among all that are chosen, D(v) of these, and D(v, w)."""
     words, each = np.unique(chosen, return_inverse=True)
     x = data.x if data.mask is None else data.x * data.mask
-    counts: Any = scipy.sparse.csr_matrix(_sparse.to_scipy(x) if data.is_sparse else x.cpu().numpy())
+    counts: Any = scipy.sparse.csr_matrix(sparse.to_scipy(x) if data.is_sparse else x.cpu().numpy())
     present = (counts[:, words] > 0).astype(np.float64)
     together = np.asarray((present.T @ present).todense())
     return each.reshape(chosen.shape), together.diagonal().copy(), together

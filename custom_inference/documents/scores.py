@@ -26,7 +26,7 @@ from custom_inference.documents.fold_in import exact_mixture, fold_in, is_mixtur
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models import Data, DataError, DataWarning, DocumentModel, MethodError
 from ppl_models.core.errors import unknown_name
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -98,8 +98,8 @@ def held_out(
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
     if "held_out" in settings:
-        settings["held_out"] = fit._as_data(settings["held_out"], None)
-    problem = _Problem.of(fit, fit._as_data(x, mask), floor)
+        settings["held_out"] = fit.as_data(settings["held_out"], None)
+    problem = _Problem.of(fit, fit.as_data(x, mask), floor)
     score = exact.get(how) or _HOW.get(how) or _bound(how)
     known = [name for name in inspect.signature(score).parameters if name != "problem"]
     for name in settings:
@@ -258,5 +258,5 @@ def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data
 def _counted(data: Data, document: Any, word: Any, chosen: Any) -> Data:
     place = (document[chosen], word[chosen])
     counts = scipy.sparse.csr_matrix((np.ones(int(chosen.sum())), place), shape=tuple(data.x.shape))
-    x = _sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
+    x = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
     return Data(x=x, coords=data.coords)
