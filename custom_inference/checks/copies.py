@@ -16,7 +16,7 @@ from torch import Tensor
 
 from custom_inference.core.predictive import observed_law
 from ppl_models import CapacityError, Data, GraphData, GraphModel, Model
-from ppl_models.data import sparse
+from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import draw_counts
 
 Params = Mapping[str, Tensor]
@@ -160,11 +160,11 @@ class Documents(Rows):
         self.model = model
         observed = data if data.mask is None else replace(data, x=torch.where(data.mask, data.x, 0.0))
         self.data = observed
-        self.x = scipy.sparse.csr_array(sparse.to_scipy(observed.x) if data.is_sparse else observed.x.cpu().numpy())
+        self.x = scipy.sparse.csr_array(_sparse.to_scipy(observed.x) if data.is_sparse else observed.x.cpu().numpy())
 
     def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
         for law, x, part in super().blocks(params, local):
-            yield law, sparse.dense(x), part
+            yield law, _sparse.dense(x), part
 
     def _entries(self, distribution: Any, rows: Data) -> Any:
         probs, lengths = distribution.probs, self.model.given(rows)["num_tokens"].to(distribution.probs)
@@ -183,7 +183,7 @@ class Graph(Source):
 
     def __init__(self, model: GraphModel, data: GraphData):
         self.model, self.data = model, data
-        self.x = scipy.sparse.csr_array(sparse.to_scipy(data.x))
+        self.x = scipy.sparse.csr_array(_sparse.to_scipy(data.x))
 
     def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
         for i, j, observed, x in self._kept or map(self._dyads, self._starts):

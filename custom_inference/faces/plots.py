@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
-from custom_inference.faces import drawing
+from custom_inference.faces import drawing as _axes
 from custom_inference.faces.drawing import INK, MUTED, new_figure
 from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
 from ppl_models import MethodError
@@ -61,14 +61,14 @@ def plot_components(
     if place is None:
         return _strongest_features(parts, features, top, title)
     captions = [
-        drawing.Caption(label, use + (", shut off" if shut else ""), muted=bool(shut))
+        _axes.Caption(label, use + (", shut off" if shut else ""), muted=bool(shut))
         for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
     if parts.baseline is not None:
-        captions.append(drawing.Caption(parts.baseline_name, ""))
-    pictures = [drawing.as_image(row, place) for row in parts.matrix]
+        captions.append(_axes.Caption(parts.baseline_name, ""))
+    pictures = [_axes.as_image(row, place) for row in parts.matrix]
     meaning = parts.meaning.replace("feature", "pixel")
-    return drawing.gallery(pictures, captions, title, meaning)
+    return _axes.gallery(pictures, captions, title, meaning)
 
 
 def plot_pictures(
@@ -89,11 +89,11 @@ def plot_pictures(
     if values.shape != wanted:
         raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
     images = [row.reshape(image_shape) for row in values]
-    return drawing.gallery(images, [drawing.Caption(str(c), "") for c in captions], title, bar, columns)
+    return _axes.gallery(images, [_axes.Caption(str(c), "") for c in captions], title, bar, columns)
 
 
 def _strongest_features(parts: _Components, features: list[Any], top: int, title: str) -> Figure:
-    chosen = drawing.strongest(parts.values, max(1, min(top, 90 // len(parts.values))))
+    chosen = _axes.strongest(parts.values, max(1, min(top, 90 // len(parts.values))))
     values = parts.matrix[:, chosen].T
     figure = new_figure(max(2.8 + 0.42 * values.shape[1], 0.095 * len(title)), 2.6 + 0.2 * len(chosen))
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.5, 0.24 * len(chosen))])
@@ -101,9 +101,9 @@ def _strongest_features(parts: _Components, features: list[Any], top: int, title
     above.set_ylabel(parts.use_name)
     above.spines[["top", "right"]].set_visible(False)
     names = [f"{label} (off)" if shut else label for label, shut in zip(parts.labels, parts.off, strict=True)]
-    image = drawing.heat_map(axes, values, [features[j] for j in chosen], [*names, *parts.baseline_label])
+    image = _axes.heat_map(axes, values, [features[j] for j in chosen], [*names, *parts.baseline_label])
     axes.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(features)})")
-    drawing.scale(figure, image, axes, parts.meaning)
+    _axes.scale(figure, image, axes, parts.meaning)
     figure.suptitle(title)
     return figure
 
@@ -120,7 +120,7 @@ def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = Non
     chosen = np.arange(parts.values.shape[1])
     shown = "feature"
     if len(chosen) > max_features:
-        chosen = drawing.strongest(parts.values, 1, total=max_features)
+        chosen = _axes.strongest(parts.values, 1, total=max_features)
         shown = f"feature (strongest {max_features} of {parts.values.shape[1]})"
     values = parts.matrix[:, chosen]
     figure = new_figure(3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
@@ -129,9 +129,9 @@ def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = Non
         f"{label}  {use}" + (" (off)" if shut else "")
         for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
-    image = drawing.heat_map(axes, values, [*names, *parts.baseline_label], [features[j] for j in chosen])
+    image = _axes.heat_map(axes, values, [*names, *parts.baseline_label], [features[j] for j in chosen])
     axes.set(xlabel=shown, ylabel="component")
-    drawing.scale(figure, image, axes, parts.meaning)
+    _axes.scale(figure, image, axes, parts.meaning)
     figure.suptitle(title or f"{_family(fit)}: {fit.model.component_site.replace('_', ' ')}")
     return figure
 
@@ -149,7 +149,7 @@ def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
     figure = new_figure(9.5 if hidden else 6.0, 3.8)
     panels = figure.subplots(1, 2 if hidden else 1, squeeze=False)[0]
     for axes, first in zip(panels, (0, len(trace) // 2), strict=False):
-        drawing.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
+        _axes.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
         axes.set(xlabel="iteration", ylabel=f"objective per row, nats ({fit.bound_name})")
     if hidden:
         panels[0].set_title("all iterations", fontsize=10)
@@ -181,10 +181,10 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     axes = figure.subplots()
     rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
     labels = component_names(fit)
-    image = drawing.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
+    image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
-    drawing.scale(figure, image, axes, fit.model.local_meaning)
+    _axes.scale(figure, image, axes, fit.model.local_meaning)
     figure.suptitle(title)
     return figure
 
