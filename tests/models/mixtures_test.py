@@ -20,6 +20,8 @@ from ppl_models import (
     UserRatingProfile,
 )
 
+pytestmark = pytest.mark.quick
+
 X = np.array([[2.0, 0, 1], [0, 3, 1], [1, 1, 0], [4, 0, 0]])
 
 

@@ -14,6 +14,8 @@ from custom_inference import EM, Search
 from custom_inference.families.mixtures.bernoullis import FLOOR, MixtureOfBernoullisExact
 from ppl_models import Data, DataError, MethodError, MixtureOfBernoullis, ModelError
 
+pytestmark = pytest.mark.quick
+
 STEPS = MixtureOfBernoullisExact()
 
 
