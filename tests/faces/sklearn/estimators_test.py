@@ -39,7 +39,7 @@ from custom_inference.faces.sklearn import (
     RowEstimator,
 )
 from ppl_models import MODELS, NOCA, CapacityError, DataError, MethodError, ModelError
-from tests._documents import ROOT, module_for, python_blocks, run
+from tests.support.documentation import ROOT, module_for, python_blocks, run
 
 QUICK = {"random_state": 3, "settings": {"search": ci.Search(restarts=1)}}
 ROWS = [name for name, kind in ESTIMATORS.items() if issubclass(kind, RowEstimator)]
