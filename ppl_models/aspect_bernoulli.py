@@ -153,6 +153,7 @@ class AspectBernoulliIndicator(AspectBernoulli):
         **AspectBernoulli.sites,
         "indicator": Site("latent", (), ("row", "feature"), choice="component"),
     }
+    listed: ClassVar[bool] = False
     summary: ClassVar[str] = "aspect Bernoulli with the aspect of every entry kept as a site"
 
     def __post_init__(self) -> None:

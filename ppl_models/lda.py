@@ -99,6 +99,7 @@ class LDAIndicator(LDA):
         **LDA.sites,
         "indicator": Site("latent", (), ("token",), choice="component"),
     }
+    listed: ClassVar[bool] = False
     summary: ClassVar[str] = "latent Dirichlet allocation with the topic of every token kept as a site"
 
     @property

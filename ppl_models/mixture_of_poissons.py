@@ -24,7 +24,7 @@ from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_positive
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data, check_columns
+from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Poisson
 
 
@@ -67,10 +67,6 @@ class MixtureOfPoissons(MixtureOf, ComponentModel):
     @property
     def likelihood(self) -> Poisson:
         return Poisson()
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses columns without any observed entry; warns of those that are always 0."""
-        check_columns(data, site=self.observed_site, constant=(0,))
 
     @classmethod
     def example(cls) -> Example:

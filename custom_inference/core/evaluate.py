@@ -9,8 +9,9 @@ import torch
 
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import POINT
+from custom_inference.core.local_inference import scalable_bound
 from custom_inference.core.predictive import plugin_log_likelihood
-from custom_inference.core.registry import presentation_of
+from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
@@ -27,13 +28,14 @@ def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: s
 def information_criterion(fit: Result, kind: str, *, bound: str | None = None) -> float:
     """AIC or BIC of a fit.
 
-    L is the exact log-likelihood (or the named bound); for fits that estimate the locals as points it is the
+    L is the exact log-likelihood (or the named bound; of models without an exact engine their first bound); for fits that estimate the locals as points it is the
     likelihood at these, and their coordinates count as parameters, as in 001, eq. 27: psi = TK + (K - 1) N.
     """
     if fit.bound_name == POINT and bound is None:
         total = float(plugin_log_likelihood(fit).sum())
     else:
-        total = float(fit.log_likelihood(bound=bound).sum())
+        exact = not engines_of(fit.model) or "exact" in engines_of(fit.model)
+        total = float(fit.log_likelihood(bound=bound if bound or exact else scalable_bound(fit.model)).sum())
     return criterion(total, num_parameters(fit), len(fit.data), kind)
 
 

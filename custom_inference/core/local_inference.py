@@ -153,6 +153,9 @@ def log_likelihood(
         return solve_local(model, params, data, bound=bound, seed=seed).bound
     if not engines_of(model):
         return solve_local(model, params, data, seed=seed).bound
+    if "exact" not in engines_of(model):
+        known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
+        raise MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {known}")
     steps = engine_for(model, "exact")
     try:
         return steps.log_evidence(params, steps.rows(data))

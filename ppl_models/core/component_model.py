@@ -30,6 +30,7 @@ class ComponentModel(Model):
     keeps_sparse: ClassVar[bool] = False
 
     axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "feature": "num_features"}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.wide_reason is not None and self.num_components > self.num_features:

@@ -17,7 +17,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.priors import broadcasts, is_flat, moved_like
 from ppl_models.core.sites import Role, Site
-from ppl_models.data.matrix import Data, check_for_fitting
+from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Model(abc.ABC):
     axes: ClassVar[Mapping[str, str]]
     #: Further fields that are whole numbers of at least 1.
     whole_fields: ClassVar[tuple[str, ...]] = ()
+    #: Whether the suite lists the class: not where it states another model's program in more sites.
+    listed: ClassVar[bool] = True
     #: What one line of ``ppl models`` says.
     summary: ClassVar[str] = ""
 
@@ -259,8 +261,12 @@ class Model(abc.ABC):
         return {site: data.others[site] for site in self.sites_of("given")}
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuse, or warn of, data that are valid but cannot be learned from; the default's rules are for 0/1 data."""
-        check_for_fitting(data, site=self.observed_site)
+        """Refuse, or warn of, data that are valid but cannot be learned from: columns without any observed entry,
+        columns that are always 0 (of 0/1 data always the same), 0/1 data without a 1."""
+        if self.data_kind == "binary":
+            check_for_fitting(data, site=self.observed_site)
+        else:
+            check_columns(data, site=self.observed_site, constant=(0,) if self.data_kind == "counts" else ())
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters, as AIC and BIC count them: the entries of the globals, one less for each simplex.

@@ -1,0 +1,74 @@
+"""The restricted Boltzmann machine against sums over all of its states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+
+import custom_inference as ci
+from custom_inference.core.local_inference import solve_local
+from ppl_models import RBM, CapacityError
+from tests.references import rbm as reference
+
+SITES = ("weight", "visible_bias", "hidden_bias")
+
+
+def problem(hidden: int, visible: int, seed: int):
+    rng = np.random.default_rng(seed)
+    shapes = {"weight": (hidden, visible), "visible_bias": (visible,), "hidden_bias": (hidden,)}
+    params = {site: rng.normal(size=shape) for site, shape in shapes.items()}
+    x = (rng.random((7, visible)) < 0.5).astype(float)
+    return RBM(num_hidden=hidden, num_features=visible), params, x, rng.random(x.shape) > 0.3
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("hidden", "visible"), [(3, 5), (5, 3), (1, 4)])
+def test_evidence_and_posterior_are_sums_over_all_states(hidden, visible):
+    model, params, x, mask = problem(hidden, visible, 0)
+    tensors = {site: torch.as_tensor(value) for site, value in params.items()}
+    for observed in (None, mask):
+        data = model.prepare(x, mask=observed, dtype=torch.float64)
+        for local in (solve_local(model, tensors, data, bound="exact"),
+                      ci.Exact(generic=True).local_posterior(model, tensors, data)):
+            assert np.allclose(local.bound, reference.log_evidence(params, x, observed), atol=1e-10)
+            assert np.allclose(local.posterior.mean, reference.posterior_mean(params, x, observed), atol=1e-10)
+
+
+def test_the_fit_is_a_maximum():
+    """The slope of the penalised likelihood by the reference's moments vanishes, and the objective never fell."""
+    example = RBM.example()
+    fit = ci.fit(example.model, example.data, progress=False)
+    params = {site: value.numpy() for site, value in fit.params.items()}
+    assert float(fit.elbo.diff().min()) > -1e-6
+    slope = reference.gradient(params, example.data.x.double().numpy())
+    for site in SITES:
+        penalty = -params[site] / 9.0 / len(example.data)
+        assert np.abs(slope[site] + penalty).max() < 2e-4, site
+
+
+def test_draws_have_the_models_moments():
+    example = RBM.example()
+    truth = {site: example.truth[site] for site in example.model.global_sites}
+    fit = ci.Fit(model=example.model, params={s: v.double() for s, v in truth.items()}, elbo=torch.zeros(1),
+                 bound_name="exact", status="", method="", data=example.model.prepare(example.data), seed=0)
+    drawn = fit.sample(20000, seed=1)["x"].double().numpy()
+    moments = reference.model_moments({site: value.double().numpy() for site, value in truth.items()})
+    assert np.abs(drawn.mean(0) - moments["visible_bias"]).max() < 4 * 0.5 / np.sqrt(20000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bars_reach_their_maximum_likelihood(seed):
+    """4 x 4 bars, all 30 of them: -3.401 nats a row at most, under priors that hardly hold the weights."""
+    code = (np.arange(16)[:, None] >> np.arange(4)) & 1
+    rows = np.repeat(code, 4, axis=1)
+    bars = np.unique(np.concatenate([rows, np.tile(code, 4)]), axis=0).astype(float)
+    model = RBM(num_hidden=8, num_features=16).with_priors(**{site: dist.Normal(0.0, 500.0) for site in SITES})
+    fit = ci.fit(model, bars, seed=seed, progress=False)
+    assert float(fit.log_likelihood().mean()) >= -3.41
+
+
+def test_sums_that_are_too_large_are_refused():
+    with pytest.raises(CapacityError, match=r"2\^25 states"):
+        ci.EM().fit(RBM(num_hidden=25, num_features=30), (torch.arange(5)[:, None] + torch.arange(30)) % 2.0, progress=False)
