@@ -14,6 +14,7 @@ from typing import Any
 
 from custom_inference.core.engine import Engine
 from custom_inference.core.presentation import Presentation
+from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -32,6 +33,8 @@ class Family:
         the exact sum is not feasible.
     default: the engine that ``fit(model, x)`` uses: its name, or a rule that gives it from the model and its data
         (None: unknown so far).
+    search: makes the proposals that a search for starting values of an engine goes by; by the engine's name where
+        they differ.
     sampler: makes the sampler of ``CollapsedGibbs``.
     guides: name -> Pyro guide (settings) of this model alone, for ``SVI(guide=name)``.
     methods: name -> method of this model alone, for ``fit(method=name)``.
@@ -42,6 +45,7 @@ class Family:
     model: type[Model]
     engines: Mapping[str, Callable[..., Engine]] = field(default_factory=dict)
     default: str | Callable[[Any, Data | None], str] | None = None
+    search: Callable[[Any], Proposals] | Mapping[str, Callable[[Any], Proposals]] = Proposals
     sampler: Callable[[], Any] | None = None
     guides: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -109,3 +113,11 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
     if name not in engines:
         raise MethodError(unknown_name(f"engine of {type(model).__name__}", name, engines))
     return engines[name](**settings).for_model(model)
+
+
+def proposals_for(model: Model, engine: Engine) -> Proposals:
+    """How a search finds starting values for an engine of the model."""
+    if isinstance(engine, Proposals):
+        return engine
+    search = family_of(model).search
+    return (search.get(engine.name, Proposals) if isinstance(search, Mapping) else search)(engine)

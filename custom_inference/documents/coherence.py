@@ -24,7 +24,7 @@ import torch
 
 from ppl_models import Data, DataWarning, MethodError, as_documents
 from ppl_models.core.errors import unknown_name
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -94,7 +94,7 @@ def _occurrences(data: Data, chosen: Any) -> tuple[Any, Any, Any]:
     """Places of the chosen words among all that are chosen, D(v) of these, and D(v, w)."""
     words, each = np.unique(chosen, return_inverse=True)
     x = data.x if data.mask is None else data.x * data.mask
-    counts: Any = scipy.sparse.csr_matrix(_sparse.to_scipy(x) if data.is_sparse else x.cpu().numpy())
+    counts: Any = scipy.sparse.csr_matrix(sparse.to_scipy(x) if data.is_sparse else x.cpu().numpy())
     present = (counts[:, words] > 0).astype(np.float64)
     together = np.asarray((present.T @ present).todense())
     return each.reshape(chosen.shape), together.diagonal().copy(), together

@@ -55,7 +55,7 @@ def _sweep(seen, z, counts, alpha, mass, length, state):
 
 @njit
 def _filtered(seen, alpha, particles, sweeps, state):
-    """log of an unbiased estimate of p(w_1 .. w_L) by a particle filter; see ``_samplers``."""
+    """log of an unbiased estimate of p(w_1 .. w_L) by a particle filter; see ``samplers.left_to_right``."""
     length, size = seen.shape
     z, counts, mass = np.zeros((particles, length), np.int64), np.zeros((particles, size)), np.zeros(size)
     weight, total = np.full(particles, 1.0 / particles), 0.0
@@ -94,7 +94,7 @@ def _resample(z, counts, weight, length, state):
 
 @njit
 def _annealed(seen, alpha, powers, log_weight, state):
-    """log weights of annealed importance sampling, one a chain; see ``_document_samplers``."""
+    """log weights of annealed importance sampling, one a chain; see ``samplers.annealed``."""
     length, size = seen.shape
     chains, mass = len(log_weight), np.zeros(size)
     z, counts = np.zeros((chains, length), np.int64), np.zeros((chains, size))

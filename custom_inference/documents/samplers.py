@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.families.common.documents import DocumentRows
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 Array = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ def importance(
     """expected: c (N, K). from_prior: e, the share of the draws that come from the prior."""
     rng, found = np.random.default_rng(seed), np.zeros((len(rows), samples))
     split = samples if from_prior >= 1 else min(max(1, round(from_prior * samples)), samples - 1)
-    counts, words, prior = _sparse.to_scipy(rows.counts), _words_first(topic), alpha.cpu().double().numpy()
+    counts, words, prior = sparse.to_scipy(rows.counts), _words_first(topic), alpha.cpu().double().numpy()
     # One document at a time: its draws by its words are a matrix product large enough.
     for i, c in enumerate(expected.cpu().double().numpy()):
         stored = slice(counts.indptr[i], counts.indptr[i + 1])

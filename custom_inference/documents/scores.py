@@ -26,7 +26,7 @@ from custom_inference.documents.fold_in import exact_mixture, fold_in, is_mixtur
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models import Data, DataError, DataWarning, MethodError
 from ppl_models.core.errors import unknown_name
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -258,5 +258,5 @@ def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data
 def _counted(data: Data, document: Any, word: Any, chosen: Any) -> Data:
     place = (document[chosen], word[chosen])
     counts = scipy.sparse.csr_matrix((np.ones(int(chosen.sum())), place), shape=tuple(data.x.shape))
-    x = _sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
+    x = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
     return Data(x=x, coords=data.coords)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from custom_inference.core.result import Result
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 Array = NDArray[np.float64]
 
@@ -127,7 +127,7 @@ def _names(fit: Result) -> list[Any]:
 
 def _counts(fit: Result) -> Any:
     x = fit.data.x if fit.data.mask is None else fit.data.x * fit.data.mask
-    return _sparse.to_scipy(x) if fit.data.is_sparse else x.cpu().numpy()
+    return sparse.to_scipy(x) if fit.data.is_sparse else x.cpu().numpy()
 
 
 def _lengths(fit: Result) -> Array:

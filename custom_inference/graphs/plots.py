@@ -14,7 +14,7 @@ from matplotlib.patches import FancyArrowPatch, Wedge
 
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
-from custom_inference.faces import drawing as _axes
+from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
 from custom_inference.graphs.blocks import pair_counts
 from ppl_models import GraphData, MethodError
@@ -50,7 +50,7 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     axes.set_xlabel("to node" if graph.directed else "node")
     axes.set_ylabel("from node" if graph.directed else "node")
     if named:
-        names = [_axes.shortened(graph.names[n], 14) for n in nodes]
+        names = [drawing.shortened(graph.names[n], 14) for n in nodes]
         axes.set_xticks(range(size), names, rotation=90, fontsize=7)
         axes.set_yticks(range(size), names, fontsize=7)
     elif order == "block":
@@ -69,8 +69,8 @@ def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) 
     points = max(72 * (side - 1.6) / len(graph), 1.2 if len(graph) < 3000 else 0.8)
     settings: dict[str, Any] = {"marker": "s", "linewidths": 0, "s": points**2, "rasterized": not named}
     if len(value) and value.max() > value.min():
-        image = axes.scatter(place[column], place[row], c=value, cmap=_axes.COLORMAP, vmin=0, **settings)
-        _axes.scale(axes.get_figure(root=True), image, axes, "value of the edge")  # pyright: ignore[reportArgumentType]
+        image = axes.scatter(place[column], place[row], c=value, cmap=drawing.COLORMAP, vmin=0, **settings)
+        drawing.scale(axes.get_figure(root=True), image, axes, "value of the edge")  # pyright: ignore[reportArgumentType]
     else:
         axes.scatter(place[column], place[row], color=INK, **settings)
     if named and hidden.size:
@@ -118,7 +118,7 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
         bottom += mean[nodes, k]
     axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=presentation_of(fit.model).local)
     if named:
-        names = [_axes.shortened(graph.names[n], 16) for n in nodes]
+        names = [drawing.shortened(graph.names[n], 16) for n in nodes]
         axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7)
     else:
         axes.set_xticks([])
@@ -147,7 +147,7 @@ def _triangle(axes: Axes, mean: Any, names: list[Any] | None, blocks: list[str])
         assert names is not None
         arrow: Any = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkB": 2}
         axes.annotate(
-            _axes.shortened(names[n], 14), at[n], place, fontsize=7, va="center",
+            drawing.shortened(names[n], 14), at[n], place, fontsize=7, va="center",
             ha="left" if place[0] >= at[n][0] else "right", arrowprops=arrow,
         )  # fmt: skip
     axes.set(aspect="equal", xlim=(-0.32, 1.32), ylim=(-0.12, 1.0))
@@ -183,10 +183,10 @@ def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: s
     graph, mean = _graph(fit), _mean(fit)
     if len(graph) > max_nodes:
         raise MethodError(f"{len(graph)} pies would hide each other, expected at most {max_nodes}; see 'adjacency'")
-    drawing = networkx.Graph()
-    drawing.add_nodes_from(range(len(graph)))
-    drawing.add_edges_from(graph.edges().T.tolist())
-    spread = networkx.spring_layout(drawing, seed=seed, k=2.2 / math.sqrt(len(graph)), iterations=200)
+    plain = networkx.Graph()
+    plain.add_nodes_from(range(len(graph)))
+    plain.add_edges_from(graph.edges().T.tolist())
+    spread = networkx.spring_layout(plain, seed=seed, k=2.2 / math.sqrt(len(graph)), iterations=200)
     at = np.array([spread[n] for n in range(len(graph))])
     at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
     title = title or f"{_family(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
@@ -201,7 +201,7 @@ def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: s
     for n, (x, y) in enumerate(at):
         _pie(axes, (x, y), radius, mean[n], colours)
         if len(graph) <= _NAMED:
-            name = _axes.shortened(graph.names[n], 14)
+            name = drawing.shortened(graph.names[n], 14)
             axes.annotate(name, (x, y - radius), (0, -2), textcoords="offset points", ha="center", va="top", fontsize=7)
     edge = 0.07
     axes.set(xlim=(-edge, 1 + edge), ylim=(-edge, 1 + edge), aspect="equal")

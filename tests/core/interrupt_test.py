@@ -27,6 +27,7 @@ from custom_inference import (
 )
 from custom_inference.core.progress import Progress
 from custom_inference.families.noca.exact import NocaExact
+from custom_inference.families.noca.propose import NocaProposals
 from ppl_models import LDA, MODELS
 from ppl_models.core.priors import support_of
 from tests.support.fuzz import SCALE
@@ -201,7 +202,7 @@ def _kept(method: Any) -> bool:
 
 
 def test_what_the_search_found_survives_ctrl_c_in_its_refinement(monkeypatch):
-    _interrupt_call(monkeypatch, NocaExact, "refine", 1)
+    _interrupt_call(monkeypatch, NocaProposals, "refine", 1)
     assert _kept(EM(search=STARTS, **SHORT))
 
 

@@ -1,4 +1,4 @@
-"""README.md tells the truth: its code and commands run, its tables are those of the code and of the results files."""
+"""README.md and docs tell the truth: code and commands run, tables are those of the code and of the results."""
 
 from __future__ import annotations
 
@@ -15,29 +15,26 @@ from typer.testing import CliRunner
 
 from benchmarks import readme_results
 from custom_inference.faces.command_line.app import app
-from custom_inference.methods import every_method
-from ppl_models import MODELS, DataWarning
+from ppl_models import DataWarning
 from tests.support.documentation import ROOT, module_for, python_blocks, run
 
 README = (ROOT / "README.md").read_text("utf-8")
 
+PAGES = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))
+#: ``tests/sklearn_test.py`` runs docs/sklearn.md, a build of the site the cells whose output it shows.
+DOCUMENTS = ["README.md", *(page for page in PAGES if python_blocks(page) and page != "docs/sklearn.md")]
 
-def test_python_runs_as_printed(capsys):
-    blocks = python_blocks("README.md")
-    assert blocks
-    module = module_for("readme")
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_python_runs_as_printed(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = f"document_{DOCUMENTS.index(document)}"
+    module = module_for(name)
     try:
-        for number, block in enumerate(blocks):
-            run(block, module, f"README.md: block {number + 1}")
+        for number, block in enumerate(python_blocks(document)):
+            run(block, module, f"{document}: block {number + 1}")
     finally:
-        del sys.modules["readme"]
-    printed = capsys.readouterr().out
-    assert "converged" in printed and "VariationalEM(mean_field)" in printed
-
-
-def test_ten_lines_swap_a_prior_and_a_guide():
-    code = [line for line in python_blocks("README.md")[0].splitlines() if line and "import" not in line]
-    assert len(code) <= 10
+        del sys.modules[name]
 
 
 def _papers(path):
@@ -58,18 +55,23 @@ def _friends(path):
     path.write_text("".join(f"{a} {b}\n" for a, b in pairs), encoding="utf-8")
 
 
+def _commands(document):
+    """The lines of a document's ``sh`` blocks that begin with ``ppl``."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / document).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    lines = (line.removeprefix(".venv/bin/") for block in blocks for line in block.splitlines())
+    return [line for line in lines if line.startswith("ppl ")]
+
+
 def test_commands_run_as_printed(tmp_path, monkeypatch):
     _papers(tmp_path / "papers.csv")
     _friends(tmp_path / "friends.txt")
     monkeypatch.chdir(tmp_path)
-    block = re.search(r"^```sh\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    assert block
-    for line in block[1].splitlines():
-        program, *arguments = shlex.split(line)
-        assert program == "ppl"
+    lines = dict.fromkeys(line for document in ["README.md", *PAGES] for line in _commands(document))
+    assert len(lines) > 5
+    for line in lines:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)
-            result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+            result = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
         assert result.exit_code == 0, f"{line}\n{result.output}"
     for name in ("fit.safetensors", "posterior.nc", "summary.csv", "components.csv", "loading.csv", "membership.csv"):
         assert (tmp_path / "papers_fit" / name).is_file()
@@ -84,30 +86,33 @@ def test_marked_blocks_are_up_to_date(marker):
     assert readme_results.updated(README, {marker: content}) == README, "run: python -m benchmarks.readme_results"
 
 
-def test_table_of_models_names_every_model_and_method():
-    block = readme_results.models_block()
-    assert all(f"| `{kind.__name__}` | {kind.summary} |" in block for kind in MODELS.values())
-    assert all(f"| `{method}` |" in block for method in every_method())
-
-
-def test_results_without_files_or_with_half_a_file(tmp_path):
-    assert "Nothing has been measured yet" in readme_results.results_block(tmp_path)
-    half = '{"tables": [{"title": "Default fit, K = 8", "rows": [{"set": "A"}]}, {"title": "Over", "rows": []}]}'
-    (tmp_path / "noca_recovery.json").write_text(half)
-    block = readme_results.results_block(tmp_path)
-    assert "| set |" in block and "[noca_recovery](benchmarks/results/noca_recovery.md): undated" in block
+def test_figures_are_looked_up_and_those_that_are_not_there_are_refused():
+    rows = [{"set": "A", "found": 7, "CPU s": "1 / 2 / 3"}, {"set": "B", "found": 7.25, "CPU s": None}]
+    report = {"tables": [{"title": "Fits, all", "rows": rows}]}
+    text = "{Fits[A; 7][CPU s]:median} s, {Fits[B][found]:.1f}, {Fits[*][found]}"
+    assert readme_results.filled(text, report) == "2 s, 7.2, 7, 7.250"
+    for wrong, message in (
+        ("{Other[A][found]}", "no table 'Other'.*Fits, all"),
+        ("{Fits[C][found]}", "0 rows with .'C'."),
+        ("{Fits[A][lost]}", "no column 'lost'.*found"),
+    ):
+        with pytest.raises(LookupError, match=message):
+            readme_results.filled(wrong, report)
 
 
 def test_install_lines_are_those_of_the_makefile():
     makefile = (ROOT / "Makefile").read_text("utf-8").replace("--quiet ", "")
-    lines = [line for line in README.splitlines() if line.startswith("pip install")]
-    assert len(lines) == 2
+    pages = [README, (ROOT / "docs" / "index.md").read_text("utf-8")]
+    lines = {line for page in pages for line in page.splitlines() if line.startswith("pip install")}
+    assert lines
     assert all(line in makefile for line in lines)
-    assert all(f"\n{target}:" in makefile for target in ("demo", "test", "lint"))
+    targets = set(re.findall(r"\bmake (\w+)", "\n".join(re.findall(r"`+[^`]*`+", README))))
+    assert all(f"\n{target}:" in makefile for target in targets)
 
 
 def test_links_and_version():
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert f'"{project["name"]}, version {project["version"]}"' in README
+    sources = (ROOT / "docs" / "project" / "sources.md").read_text("utf-8")
+    assert f'"{project["name"]}, version {project["version"]}"' in sources

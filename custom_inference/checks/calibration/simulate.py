@@ -77,7 +77,7 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
 
 
 def _named_alike(model: Model, each: Sequence[Values], params: Values, seed: int) -> list[Values]:
-    """The truth and every draw, their components named by one rule: see ``_labels``."""
+    """The truth and every draw, their components named by one rule: see ``labels``."""
     if has_standard_form(model):
         return [model.standard_form(one) for one in each]
     sets = exchangeable(model)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ppl_models import Data, DataError, GraphData, RowBlocks, as_matrix, documents, graph, row_blocks
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.datasets import read_matrix
 
 _MATRICES = (".csv", ".parquet", ".npz")
@@ -157,7 +157,7 @@ def _masked(data: Data, value: float) -> Data:
 def _without_empty(data: Data) -> Data:
     observed = data.x if data.mask is None else data.x * data.mask
     # Of the absolute values: entries of both signs could add up to nothing.
-    sizes = _sparse.row_sums(_sparse.map_values(observed, torch.abs))
+    sizes = sparse.row_sums(sparse.map_values(observed, torch.abs))
     kept = (sizes != 0).nonzero().flatten()
     if not len(kept):
         raise DataError("no row has an entry other than 0", axis="row", expected="at least one")
@@ -170,11 +170,11 @@ def _without_empty(data: Data) -> Data:
 def _above(data: Data, threshold: float) -> Data:
     """1 where an entry is greater than the threshold; below 0 that is every entry that a sparse matrix leaves out."""
     data = data if threshold >= 0 else data.dense()
-    return replace(data, x=_sparse.map_values(data.x, lambda x: (x > threshold).to(x)))
+    return replace(data, x=sparse.map_values(data.x, lambda x: (x > threshold).to(x)))
 
 
 def _transposed(data: Data) -> Data:
     names = {"row": "feature", "feature": "row"}
     mask = None if data.mask is None else data.mask.T.contiguous()
-    x = _sparse.from_scipy(_sparse.to_scipy(data.x).T, dtype=data.x.dtype) if data.is_sparse else data.x.T.contiguous()
+    x = sparse.from_scipy(sparse.to_scipy(data.x).T, dtype=data.x.dtype) if data.is_sparse else data.x.T.contiguous()
     return Data(x=x, mask=mask, coords={names[k]: v for k, v in data.coords.items()})

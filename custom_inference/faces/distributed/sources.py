@@ -13,7 +13,7 @@ from torch import Tensor
 
 from custom_inference.core.tensor_files import write_tensors
 from ppl_models import Data, GraphData
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Filed:
     @classmethod
     def of(cls, data: Data, path: Path) -> Filed:
         x = data.x
-        if _sparse.is_sparse(x):
+        if sparse.is_sparse(x):
             tensors = {"crow": x.crow_indices(), "column": x.col_indices(), "values": x.values()}
         else:
             tensors = {"x": x} | ({} if data.mask is None else {"mask": data.mask})
@@ -80,7 +80,7 @@ def _sparse_part(archive: Any, at: slice, width: int) -> Tensor:
     crow: Tensor = archive.get_slice("crow")[at.start : at.stop + 1]
     first, last = int(crow[0]), int(crow[-1])
     column, values = (archive.get_slice(name)[first:last] for name in ("column", "values"))
-    return _sparse.tensor(crow - first, column, values, size=(len(crow) - 1, width))
+    return sparse.tensor(crow - first, column, values, size=(len(crow) - 1, width))
 
 
 def tensors_of(groups: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:

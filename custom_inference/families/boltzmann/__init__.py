@@ -2,7 +2,7 @@
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
-from custom_inference.families.boltzmann.exact import ExactHarmonium
+from custom_inference.families.boltzmann.exact import ExactHarmonium, HarmoniumProposals
 from ppl_models import RBM
 
 #: Prominence: the length of each hidden unit's weights.
@@ -14,4 +14,12 @@ _PRESENTATION = Presentation(
     columns=lambda _, params: {"norm": params["weight"].norm(dim=-1), "bias": params["hidden_bias"]},
 )
 
-FAMILIES = (Family(model=RBM, engines={"exact": ExactHarmonium}, default="exact", presentation=_PRESENTATION),)
+FAMILIES = (
+    Family(
+        model=RBM,
+        engines={"exact": ExactHarmonium},
+        search=HarmoniumProposals,
+        default="exact",
+        presentation=_PRESENTATION,
+    ),
+)

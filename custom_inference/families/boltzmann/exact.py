@@ -24,6 +24,7 @@ from torch.nn.functional import softplus
 
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, LocalPosterior
+from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.rows import BinaryRows
 from ppl_models import CapacityError, Data, Model
 from ppl_models.distributions import all_codes
@@ -91,16 +92,6 @@ class ExactHarmonium(Engine):
         """Random weights; the visible biases are the log odds of the columns."""
         return {site: value[0] for site, value in _random(model, rows, generator, 1).items()}
 
-    def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
-        """The best of several random starts that climbed log p(x) + log p(theta) side by side."""
-        del attempt
-        return ascend(model, rows, _random(model, rows, generator, _STARTS))
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """One proposal, which makes its starts itself, on all rows."""
-        del model
-        return 1, num_rows
-
     def e_step(
         self,
         params: Params,
@@ -139,6 +130,20 @@ class ExactHarmonium(Engine):
 
     def log_evidence(self, params: Params, rows: BinaryRows) -> Tensor:
         return log_likelihood(params, rows)
+
+
+class HarmoniumProposals(Proposals):
+    """One start, the best of several that climbed side by side."""
+
+    def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
+        """The best of several random starts that climbed log p(x) + log p(theta) side by side."""
+        del attempt
+        return ascend(model, rows, _random(model, rows, generator, _STARTS))
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """One proposal, which makes its starts itself, on all rows."""
+        del model
+        return 1, num_rows
 
 
 def _random(model: Model, rows: BinaryRows, generator: torch.Generator, starts: int) -> Params:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.normal import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
 from ppl_models import Data, Model
@@ -59,7 +60,7 @@ def parts(rows: BinaryRows) -> list[slice]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticSteps(Engine):
+class LogisticSteps(Proposals, Engine):
     """Data, starts, priors and the M step of every engine of logistic PCA.
 
     score_mean, score_precision: of the scores' Normal prior, one number or one a component; a precision of 0 is flat.
@@ -81,6 +82,11 @@ class LogisticSteps(Engine):
         size, like = len(params["weight"]), params["weight"]
         mean, precision = (like.new_tensor(v).expand(size) for v in (self.score_mean, self.score_precision))
         return ScorePrior(mean, precision)
+
+    @property
+    def engine(self) -> LogisticSteps:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Itself: its proposals are its own."""
+        return self
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)

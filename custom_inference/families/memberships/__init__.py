@@ -6,6 +6,7 @@ from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.exact import MmsbExact
 from custom_inference.families.memberships.gibbs import MmsbSampler
 from custom_inference.families.memberships.presentation import PRESENTATION
+from custom_inference.families.memberships.propose import CountProposals, MembershipProposals, PosteriorProposals
 from custom_inference.families.memberships.vb import MmsbVB
 from ppl_models import MMSB
 
@@ -14,6 +15,7 @@ FAMILIES = (
     Family(
         model=MMSB,
         engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
+        search={"dirichlet": MembershipProposals, "vb": PosteriorProposals, "cvb0": CountProposals},
         default=lambda model, _: "cvb0" if MmsbCvb0().feasible(model) else "vb",
         sampler=MmsbSampler,
         presentation=PRESENTATION,

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.posteriors import CodePosterior
+from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.mixtures.common import distant_rows, equal_shares, same_classes
 from custom_inference.families.mixtures.densities import density_of
@@ -35,7 +36,7 @@ _INFORMATIVE = 3000
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureExact(Engine):
+class MixtureExact(Proposals, Engine):
     """The exact E step over the classes, closed-form M step. classes: their density, set by :meth:`for_model`."""
 
     classes: Density | None = None
@@ -43,6 +44,11 @@ class MixtureExact(Engine):
     name = "exact"
     additive = True
     accelerate = "squarem"
+
+    @property
+    def engine(self) -> MixtureExact:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Itself: its proposals are its own."""
+        return self
 
     def for_model(self, model: Model) -> Self:
         return replace(self, classes=density_of(model))

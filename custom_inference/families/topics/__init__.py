@@ -13,6 +13,14 @@ from custom_inference.families.topics.presentation import (
     OF_SUPERVISED_TOPICS,
     OF_TOPICS,
 )
+from custom_inference.families.topics.propose import (
+    CorrelatedProposals,
+    Cvb0Proposals,
+    PointProposals,
+    ProfileProposals,
+    SupervisedProposals,
+    TopicProposals,
+)
 from custom_inference.families.topics.supervised import SupervisedDirichlet, predicted_response
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import (
@@ -24,6 +32,7 @@ from custom_inference.families.topics.user_rating_profile import (
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import CTM, LDA, PLSA, MultinomialPCA, SupervisedLDA, UserRatingProfile
 
+_SEARCH = {"map": PointProposals, "cvb0": Cvb0Proposals} | dict.fromkeys(("exact", "dirichlet", "vb"), TopicProposals)
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
 
 FAMILIES = (
@@ -31,6 +40,7 @@ FAMILIES = (
         Family(
             model=model,
             engines={**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0},
+            search=_SEARCH,
             default="vb",
             sampler=LdaSampler,
             methods={"tempered": TemperedEM},
@@ -41,16 +51,22 @@ FAMILIES = (
     Family(
         model=PLSA,
         engines=_POINT_TOPICS,
+        search=_SEARCH,
         default="map",
         methods={"tempered": TemperedEM},
         presentation=OF_TOPICS,
     ),
     Family(
-        model=CTM, engines={"gaussian": CorrelatedGaussian}, default="gaussian", presentation=OF_CORRELATED_TOPICS
+        model=CTM,
+        engines={"gaussian": CorrelatedGaussian},
+        search=CorrelatedProposals,
+        default="gaussian",
+        presentation=OF_CORRELATED_TOPICS,
     ),
     Family(
         model=SupervisedLDA,
         engines={"dirichlet": SupervisedDirichlet},
+        search=SupervisedProposals,
         default="dirichlet",
         presentation=OF_SUPERVISED_TOPICS,
         predict=predicted_response,
@@ -58,6 +74,7 @@ FAMILIES = (
     Family(
         model=UserRatingProfile,
         engines={"exact": ProfileExact, "dirichlet": ProfileDirichlet, "vb": ProfileVB, "map": ProfileMap},
+        search=ProfileProposals,
         default="vb",
         presentation=OF_PROFILES,
     ),

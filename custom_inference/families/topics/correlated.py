@@ -30,7 +30,6 @@ from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.normal import normal_parameters
 from custom_inference.families.topics.common import TopicSteps
-from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import MethodError, Model
 from ppl_models.data import sparse
 from ppl_models.distributions import InverseWishart
@@ -39,8 +38,6 @@ from ppl_models.distributions import InverseWishart
 _HALVINGS = 24
 #: Rounds of mean and covariance in an M step.
 _ROUNDS = 50
-#: Concentration at which a start's proportions are inferred.
-_START_ALPHA = 0.3
 
 
 class _Point(NamedTuple):
@@ -148,17 +145,6 @@ class CorrelatedGaussian(TopicSteps):
         topic = super().initial(model, rows, generator)["topic"]
         size = len(topic)
         return {"topic": topic, "mean": topic.new_zeros(size), "covariance": torch.eye(size).to(topic)}
-
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """LDA's sampled topics, and the mean and covariance of the logarithms of its proportions."""
-        alpha = (_START_ALPHA,) * model.shapes["topic"][0]
-        lda = LdaDirichlet(concentration=alpha)
-        start = lda.propose(model, rows, generator, attempt)
-        share = lda.e_step(start, rows).locals["concentration"]
-        logit = (share / share.sum(-1, keepdim=True)).log()
-        logit = logit - logit.mean(-1, keepdim=True)
-        covariance = torch.atleast_2d(torch.cov(logit.T)) + 0.1 * torch.eye(len(alpha)).to(logit)
-        return {**start, "mean": logit.mean(0), "covariance": covariance}
 
     def e_step(
         self,

@@ -133,13 +133,10 @@ class SupervisedDirichlet(TopicSteps):
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         """Random topics, whose weights are 0: the first E step is LDA's."""
-        return self._unweighted(super().initial(model, rows, generator))
+        return self.unweighted(super().initial(model, rows, generator))
 
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """LDA's start, with weights of 0."""
-        return self._unweighted(super().propose(model, rows, generator, attempt))
-
-    def _unweighted(self, params: Params) -> Params:
+    def unweighted(self, params: Params) -> Params:
+        """Topics whose weights are 0: the first E step is LDA's."""
         return {**params, "response_weight": params["topic"].new_zeros(len(params["topic"]))}
 
     def e_step(

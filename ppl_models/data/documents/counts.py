@@ -75,7 +75,7 @@ def counted_documents(
         found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
         raise DataError(found, site=site, expected="texts; counts are taken as they are")
     else:
-        checked = as_values_of(Poisson(), data, site=site, **settings)
+        checked = as_values_of(Poisson(), data, site=site, keep_sparse=True, **settings)
     checked = in_vocabulary(checked, vocabulary, site=site)
     if size is not None and checked.num_features != size:
         problem = f"{checked.num_features} words where vocabulary_size = {size}"
@@ -92,7 +92,7 @@ def as_data(counted: Counted, labels: list[Any] | None = None, *, site: str = "x
     if counted.words is not None and len(counted.words) != shape[1]:
         found = f"{len(counted.words)} words beside counts of {shape[1]}"
         raise DataError(found, site=site, axis="word", expected="a vocabulary of the same length")
-    data = as_values_of(Poisson(), counted.counts, site=site, **settings)
+    data = as_values_of(Poisson(), counted.counts, site=site, keep_sparse=True, **settings)
     say_unknown(counted.unknown, counted.counts, site=site)
     coords = {"row": labels, "feature": counted.words}
     return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})

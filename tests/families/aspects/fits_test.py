@@ -14,7 +14,7 @@ from pyro import poutine
 from pyro.infer import TraceEnum_ELBO
 
 import custom_inference as ci
-from custom_inference.core.registry import engine_for
+from custom_inference.core.registry import engine_for, proposals_for
 from custom_inference.em.loop import run_em
 from custom_inference.families.aspects.map import AspectMap
 from ppl_models import AspectBernoulli, AspectBernoulliIndicator, DataError, MethodError, ModelError
@@ -66,7 +66,8 @@ def test_sparse_rows_give_what_dense_ones_do(total_count, monkeypatch):
         rows = steps.rows(data)
         step = steps.e_step(params, rows, {"membership": s})
         ends.append([step.bound, steps.m_step(model, params, step, rows)["aspect_probability"]])
-        ends[-1].append(steps.propose(model, rows, torch.Generator().manual_seed(0), 0)["aspect_probability"])
+        start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
+        ends[-1].append(start["aspect_probability"])
         assert steps.rows(data).to(torch.float32).select(torch.tensor([3, 1])).draws.dtype == torch.float32
     for one, other in zip(*ends, strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-10)
@@ -86,7 +87,7 @@ def test_small_and_odd_sizes(num_components, num_features, num_rows):
     for update in UPDATES:
         steps = AspectMap(update=update).for_model(model)
         rows = steps.rows(data)
-        start = steps.propose(model, rows, torch.Generator().manual_seed(0), 0)
+        start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
         run = run_em(steps, model, rows, start, max_iterations=50, tolerance=1e-9, accelerate="anderson")
         assert (np.diff(run.trace) >= -1e-10).all() and math.isfinite(run.objective)
 

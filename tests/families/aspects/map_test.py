@@ -15,10 +15,11 @@ from pyro import poutine
 from sklearn.datasets import load_digits
 
 from custom_inference.core.local_inference import LocalSolver
-from custom_inference.core.registry import engine_for
+from custom_inference.core.registry import engine_for, proposals_for
 from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.aspects.map import AspectMap
+from custom_inference.families.aspects.propose import AspectPointProposals
 from custom_inference.families.common.counts import margin
 from ppl_models import (
     MODELS,
@@ -177,7 +178,7 @@ def test_acceleration_reaches_the_optimum_of_em_with_fewer_evaluations(accelerat
     model = AspectBernoulli(num_components=3, num_features=9)
     steps = AspectMap(update="em").for_model(model)
     rows = steps.rows(generated.data)
-    start = steps.propose(model, rows, torch.Generator().manual_seed(0), 0)
+    start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
     plain = run_em(steps, model, rows, start, max_iterations=6000, tolerance=1e-9)
     most = plain.evaluations // 4
     fast = run_em(steps, model, rows, start, max_iterations=most, tolerance=1e-12, accelerate=accelerate)
@@ -192,7 +193,7 @@ def test_accelerated_exact_em_without_locals(accelerate):
     example = MODELS["noca"].example()
     steps = engine_for(example.model, "exact")
     rows = steps.rows(example.data)
-    start = steps.propose(example.model, rows, torch.Generator().manual_seed(1), 0)
+    start = proposals_for(example.model, steps).propose(example.model, rows, torch.Generator().manual_seed(1), 0)
     settings_ = {"max_iterations": 3000, "tolerance": 1e-11}
     plain = run_em(steps, example.model, rows, start, **settings_)
     fast = run_em(steps, example.model, rows, start, accelerate=accelerate, **settings_)
@@ -253,7 +254,7 @@ def test_single_precision_ends_where_double_does(update):
     steps, ends = AspectMap(update=update).for_model(model), []
     for dtype in (torch.float32, torch.float64):
         rows = steps.rows(generated.data).to(dtype)
-        start = steps.propose(model, rows, torch.Generator().manual_seed(0), 0)
+        start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
         run = run_em(steps, model, rows, start, max_iterations=500, tolerance=1e-7, accelerate="squarem")
         assert run.params["aspect_probability"].dtype == dtype
         ends.append(run.objective / 200)
@@ -270,7 +271,7 @@ def test_default_finishes_by_newton_where_em_crawls(monkeypatch):
     model = AspectBernoulli(num_components=10, num_features=64)
     fit = VariationalEM(guide="map", max_iterations=1000).fit(model, x, progress=False)
     assert fit.status.startswith("converged") and (fit.elbo.diff() > -1e-8).all()
-    monkeypatch.setattr(AspectMap, "finishing", lambda self: self)
+    monkeypatch.setattr(AspectPointProposals, "finishing", lambda self: self.engine)
     by_em = VariationalEM(guide="map", max_iterations=1000).fit(model, x, progress=False)
     assert fit.elbo[-1] > by_em.elbo[-1] + 20  # 37 after a thousand iterations of EM
 

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 import custom_inference as ci
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.gibbs import LdaChain, TokenList, fixed_point, sweep_topics
+from custom_inference.families.topics.chain import LdaChain, TokenList, fixed_point, sweep_topics
 from ppl_models import LDA, Data, MultinomialPCA
 from tests.references import _collapsed, _topics
 from tests.references.rows_test import close
