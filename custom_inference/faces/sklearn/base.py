@@ -175,8 +175,11 @@ def _concentrations(kind: type[Model]) -> list[str]:
 
 def _said_of(name: str, kind: type[Model]) -> str:
     """What the docstrings of a model say of a field or a concentration: its paragraph that begins with the name."""
+    # The paragraph ends where another "name: " follows a sentence, or with the lines that are indented below it.
+    end = r"(?=(?<=\.) \w+: |$(?!\n +\S))"
     for place in (*kind.__mro__, getattr(kind, "with_concentration", None)):
-        found = re.search(rf"^(?:.*\. )?{name}: (.*?\.?(?:\n +\S.*)*?)(?=(?<=\.) \w+: |$(?!\n +\S))", inspect.getdoc(place) or "", re.M)
+        text = inspect.getdoc(place) or ""
+        found = re.search(rf"^(?:.*\. )?{name}: (.*?\.?(?:\n +\S.*)*?){end}", text, re.M)
         if found:
             return " ".join(found[1].split())
     return "of the model; None: its own, or from the data."
