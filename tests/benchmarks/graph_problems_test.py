@@ -9,6 +9,8 @@ from benchmarks.quality import kinds_of_graphs as kinds
 from benchmarks.speed._graph_problem import overlapped, planted
 from benchmarks.speed.graphs_speed import slope
 
+pytestmark = pytest.mark.quick
+
 
 def test_planted_blocks_have_most_edges_and_no_dyad_twice():
     known = planted(400, 10, 4, seed=0)

@@ -21,6 +21,8 @@ from benchmarks.quality._graph_figures import block_graphs, monks, slopes
 from benchmarks.quality._graph_peers import Peers, as_sets, write_graph
 from custom_inference import graphs
 
+pytestmark = pytest.mark.quick
+
 
 def small(directed: bool = False) -> KnownGraph:
     edges = np.array([[0, 1], [1, 2], [0, 2], [2, 3], [3, 4]])

@@ -14,6 +14,8 @@ from benchmarks.quality.topics_river_bank import exact_pairs, tokens_of
 from benchmarks.speed._topic_evaluator import Corpus, first_at_most, fold_in, halved, perplexity
 from benchmarks.speed._topic_trace import Trace, recorded
 
+pytestmark = pytest.mark.quick
+
 
 def counts(seed: int = 0) -> Any:
     return sp.csr_matrix(np.random.default_rng(seed).poisson(1.0, (6, 9)))

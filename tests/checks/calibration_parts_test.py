@@ -28,6 +28,8 @@ from custom_inference.checks.calibration.problem import randomised_rank
 from ppl_models import MODELS, LogisticPCA, MixtureOfPoissons
 from tests.support.calibration import proper_priors, tiny
 
+pytestmark = pytest.mark.quick
+
 #: Statistical assertions have to miss by more than this many standard errors to fail.
 SIGMA = 4.0
 

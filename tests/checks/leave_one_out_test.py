@@ -63,6 +63,7 @@ def exact_answers(x):
     return -moments[0], np.sqrt(np.exp(moments[1] - 2 * moments[0]) - 1)
 
 
+@pytest.mark.quick
 def test_the_closed_form_is_leaving_one_out(answers):
     n, on = len(answers), answers.sum(0)
     by_counting = [

@@ -11,6 +11,8 @@ from custom_inference import posterior_predictive_check
 from custom_inference.checks.predictive_result import _line, _standardised
 from ppl_models import Data, MixtureOfPoissons
 
+pytestmark = pytest.mark.quick
+
 
 def test_p_values_count_ties_by_half():
     copies = np.array([1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0])

@@ -17,6 +17,8 @@ from custom_inference.checks import graph_statistics as _graphs
 from custom_inference.checks.copies import Law, _Words
 from custom_inference.checks.document_statistics import word_document_information
 
+pytestmark = pytest.mark.quick
+
 
 def entries(x):
     """The observed entries, one by one."""

@@ -29,6 +29,8 @@ from tests.support.graphs import (
     small_problem,
 )
 
+pytestmark = pytest.mark.quick
+
 NAMES = pytest.mark.parametrize("name", GRAPHS)
 BLOCKS = pytest.mark.parametrize("name", [name for name in GRAPHS if name != "mmsb"])
 DIRECTED = pytest.mark.parametrize("directed", [True, False])

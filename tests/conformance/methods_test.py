@@ -197,7 +197,7 @@ class _Interrupting(NocaExact):
 def test_an_interrupted_fit_returns_the_best_state(at, monkeypatch):
     example = NOCA.example()
     steps = type("Engine", (_Interrupting,), {"at": at, "calls": 0})()
-    monkeypatch.setattr(ci.AllCodes, "steps", lambda self, model: steps)
+    monkeypatch.setattr(ci.AllCodes, "engine", lambda self, model: steps)
     fit = ci.EM().fit(example.model, example.data, seed=0, progress=False)
     assert "interrupted" in fit.status or steps.calls < at
     assert torch.isfinite(fit.elbo[-1]) and fit.transform().shape == (60, 3)
@@ -228,7 +228,7 @@ def test_interrupted_svi_returns_its_state(monkeypatch):
         (lambda: ci.fit(NOCA(num_components=1, num_features=3), [[0, 1]]), DataError, "2 columns where the model has"),
         (lambda: ci.fit(NOCA(num_components=1, num_features=2), [[0, 1]], method="magic"), MethodError, "valid: amort"),
         (lambda: ci.fit(NOCA(num_components=1, num_features=2), [[0, 1]], heat=3), MethodError, "unknown setting"),
-        (lambda: ci.VariationalEM(guide="magic").steps(NOCA(num_components=1, num_features=2)), MethodError, "valid: "),
+        (lambda: ci.VariationalEM(guide="magic").engine(NOCA.example().model), MethodError, "valid: "),
         (lambda: ci.SVI(guide="magic"), MethodError, "unknown guide 'magic'; valid: "),
         (lambda: ci.VariationalEM(tolerance=0.0), MethodError, "tolerance positive"),
         (lambda: ci.Search(temperature=8.0), MethodError, r"expected in \(0, 1\]"),

@@ -21,6 +21,8 @@ from custom_inference.svi.initialisation import initial_values
 from ppl_models import MODELS, CapacityError, Data
 from tests.support.cases import ROWS, at_subsample, fitted, globals_of, problem_of, swapped_priors
 
+pytestmark = pytest.mark.quick
+
 NAMES = pytest.mark.parametrize("name", ROWS)
 
 

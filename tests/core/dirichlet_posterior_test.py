@@ -8,6 +8,8 @@ import torch
 
 from custom_inference.families.common import dirichlet as _dirichlet
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_expectations_and_divergences_are_those_of_torch_group_by_group(groups):

@@ -13,6 +13,8 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BernoulliPosterior, BetaPosterior
 from ppl_models import LDA, MODELS, NOCA, SBM, Data, MethodError, MixtureOfPoissons
 
+pytestmark = pytest.mark.quick
+
 #: Statistical assertions have to miss by more than this many standard errors to fail.
 SIGMA = 4.0
 

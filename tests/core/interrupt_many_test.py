@@ -12,6 +12,8 @@ from custom_inference.core.progress import Progress
 from ppl_models import LDA, SBM
 from tests.core.interrupt_test import SHORT, _example, _usable
 
+pytestmark = pytest.mark.quick
+
 
 def _after(monkeypatch, module: Any, name: str, calls: int) -> None:
     """Ctrl-C during the call after so many of a function of a module: it returns an interrupted fit."""

@@ -11,6 +11,8 @@ from custom_inference.core.posteriors import GaussianPosterior, LogisticPosterio
 from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import Data, LogisticPCA
 
+pytestmark = pytest.mark.quick
+
 MODELS = {size: LogisticPCA(num_components=size, num_features=5) for size in (1, 2)}
 
 

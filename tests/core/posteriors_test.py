@@ -18,6 +18,8 @@ from custom_inference.core.posteriors import (
 from ppl_models import MethodError
 from ppl_models.distributions import all_codes
 
+pytestmark = pytest.mark.quick
+
 ROOT = torch.tensor([[[1.0, 0.0], [0.4, 0.7]]])
 EVERY = {
     "codes": CodePosterior(all_codes(2), torch.log(torch.tensor([[0.1, 0.2, 0.3, 0.4]]))),

@@ -13,6 +13,8 @@ from ppl_models import DataError, FileFormatError, documents
 from ppl_models.datasets import read_matrix
 from tests.data.documents_test import COUNTS, LABELS, TOKENS, WORDS, dense, lda_c, uci
 
+pytestmark = pytest.mark.quick
+
 
 def test_files_are_told_apart_by_what_is_in_them(tmp_path: Path):
     text = "\n".join(" ".join(t) for t in TOKENS) + "\n"

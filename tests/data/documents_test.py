@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from ppl_models import LDA, Data, DataError, DataWarning, as_documents, documents
 from ppl_models.data import sparse as _sparse
 
+pytestmark = pytest.mark.quick
+
 WORDS = ["ant", "bee", "cat", "dog"]
 COUNTS = np.array([[2, 0, 1, 0], [0, 1, 1, 3], [0, 0, 0, 0]])
 LABELS = ["first", "second", "third"]

@@ -12,6 +12,8 @@ from custom_inference import Fit
 from ppl_models import SBM, CapacityError, FileFormatError, GraphData, as_graph, graph
 from tests.data.graphs_test import DIRECTED, NAMES, PAIRS, UNDIRECTED
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def files(tmp_path):

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from ppl_models import CapacityError, DataError, DataWarning, GraphData, as_graph, as_matrix, graph, largest_component
 from ppl_models.data.graphs.reading import check_graph_for_fitting
 
+pytestmark = pytest.mark.quick
+
 NAMES = ["a", "b", "c", "d"]
 DIRECTED = np.array([[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]])
 PAIRS = [("a", "b"), ("b", "c"), ("b", "d"), ("c", "a")]

@@ -26,6 +26,8 @@ from ppl_models import (
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import check_for_fitting
 
+pytestmark = pytest.mark.quick
+
 X = np.array([[1, 0, 1], [0, 1, 0]])
 
 

@@ -14,6 +14,8 @@ from ppl_models import MODELS, CapacityError, DataError, FileFormatError, Method
 from ppl_models.data.blocks import arrays
 from tests.data.row_files_test import WORDS
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(scope="module")
 def counts():

@@ -10,6 +10,8 @@ from ppl_models import LDA, ModelError
 from ppl_models.data import sparse as _sparse
 from ppl_models.datasets import river_bank, sample_lda, topic_corpus
 
+pytestmark = pytest.mark.quick
+
 
 def dense(drawn) -> torch.Tensor:
     return _sparse.dense(drawn.x)

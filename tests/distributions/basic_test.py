@@ -12,6 +12,8 @@ import torch
 from ppl_models import CapacityError
 from ppl_models.distributions import BernoulliVector, NoisyOr, all_codes, log1mexp, theta_of
 
+pytestmark = pytest.mark.quick
+
 
 def test_log1mexp_against_extended_precision():
     a = torch.logspace(-300, 2.5, 500)

@@ -15,6 +15,8 @@ from torch.distributions import biject_to, kl_divergence, transform_to
 from ppl_models import CapacityError
 from ppl_models.distributions import EndBlocks, Labelling, Symmetric, all_labelings
 
+pytestmark = pytest.mark.quick
+
 ENTRIES = {
     "beta": lambda: dist.Beta(2.0, 3.0),
     "gamma": lambda: dist.Gamma(2.0, 1.5),

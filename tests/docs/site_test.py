@@ -140,6 +140,7 @@ def test_every_model_and_method_is_in_the_guides(site):
         tables.models_table("mushrooms")
 
 
+@pytest.mark.quick
 def test_kinds_of_data(site):
     kinds = {name: site["tables"].kind_of(kind) for name, kind in MODELS.items()}
     expected = {"noca": "binary", "cvq": "real", "mixture_of_poissons": "counts", "lda": "documents", "sbm": "graphs"}

@@ -16,6 +16,8 @@ from ppl_models import LDA, NOCA, PLSA, DataWarning, MethodError, ModelError
 from ppl_models.datasets import topic_corpus
 from tests.documents.scores_test import lda
 
+pytestmark = pytest.mark.quick
+
 CORPUS = [[1, 2, 0, 1, 0], [0, 3, 1, 0, 0], [2, 1, 1, 0, 0], [0, 0, 1, 4, 0], [1, 1, 0, 0, 0], [0, 0, 5, 1, 0]]
 TOPICS = np.array([[0.5, 0.3, 0.15, 0.05, 0.0], [0.1, 0.2, 0.25, 0.45, 0.0]])
 

@@ -15,6 +15,8 @@ from ppl_models.data import sparse as _sparse
 from ppl_models.datasets import sample_lda
 from tests.documents.scores_test import ALPHA, COUNTS, TOPIC, fitted, lda, mixture
 
+pytestmark = pytest.mark.quick
+
 
 def folded(counts: np.ndarray, alpha: np.ndarray, iterations: int) -> np.ndarray:
     """The fixed point token by token, in loops."""

@@ -83,6 +83,7 @@ def test_the_search_is_not_made_again(tmp_path, monkeypatch):
     assert again.details["start_scores"] == first.details["start_scores"]
 
 
+@pytest.mark.quick
 def test_a_longer_fit_goes_on_from_a_shorter_one(tmp_path):
     example, path = MODELS["noca"].example(), tmp_path / "state"
     whole = EM(max_iterations=30, tolerance=1e-12).fit(example.model, example.data, progress=False)
@@ -91,6 +92,7 @@ def test_a_longer_fit_goes_on_from_a_shorter_one(tmp_path):
     same(EM(max_iterations=30, **settings).fit(example.model, example.data, progress=False), whole)
 
 
+@pytest.mark.quick
 def test_other_problems_are_refused(tmp_path):
     example, path = MODELS["noca"].example(), tmp_path / "state"
     model, data = example.model, example.data
@@ -218,6 +220,7 @@ def test_all_blocks_are_of_the_problem_and_files_of_others_are_left_alone(tmp_pa
     assert stray.exists()
 
 
+@pytest.mark.quick
 def test_damage_is_noticed(tmp_path):
     example, path = MODELS["noca"].example(), tmp_path / "state"
     method = EM(checkpoint=Checkpoint(path=path, every=1), max_iterations=4, search=None)

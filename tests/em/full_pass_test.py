@@ -32,6 +32,7 @@ def method_for(bound, **settings):
     return VariationalEM(guide=bound, search=None, accelerate=None, max_iterations=6, tolerance=1e-12, **settings)
 
 
+@pytest.mark.quick
 @pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 @pytest.mark.parametrize(("name", "bound"), list(cases()))
 def test_all_blocks_are_the_rows_in_memory(name, bound):

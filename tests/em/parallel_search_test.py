@@ -34,6 +34,7 @@ def _searched(example, processes, **more):
     return fit(example.model, example.data, search=search, progress=False)
 
 
+@pytest.mark.quick
 def test_a_search_stops_in_the_order_of_the_starts():
     """As many agreeing starts as are asked for, whatever surplus the processes were working at."""
     example = NOCA.example()

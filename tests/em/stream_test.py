@@ -50,6 +50,7 @@ def blocks_of(x, size):
 # ----- the folder -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("block_rows", [1, 7, 90, 1000])
 def test_a_folder_gives_back_what_was_written(counts, tmp_path, block_rows):
     words = [f"word {j}" for j in range(30)]
@@ -101,6 +102,7 @@ def test_rates_are_those_of_the_algorithm():
             VariationalEM(guide="vb", **wrong)
 
 
+@pytest.mark.quick
 def test_one_full_batch_with_rate_one_is_batch_vb(counts):
     steps = engine_for(MODEL, "vb")
     rows = steps.rows(MODEL.prepare(counts))

@@ -17,6 +17,8 @@ from ppl_models import NOCA, MethodError, ModelError
 from ppl_models.distributions import NoisyOr
 from tests.references import noca as reference
 
+pytestmark = pytest.mark.quick
+
 
 def _globals(example):
     return {site: example.truth[site] for site in example.model.global_sites}

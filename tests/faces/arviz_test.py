@@ -79,6 +79,7 @@ def test_a_point_estimate_is_repeated_and_says_so(point):
     assert set(data.groups()) == {"posterior", "log_likelihood", "observed_data"}
 
 
+@pytest.mark.quick
 def test_labels_of_the_data_are_the_coordinates(point):
     data = to_arviz(point, num_draws=5, max_rows=10)
     assert data.posterior["feature"].values.tolist() == list("abcdef")
@@ -101,6 +102,7 @@ def test_locals_can_be_left_out(point, sampled):
     assert "source" not in to_arviz(sampled, locals_=False).posterior
 
 
+@pytest.mark.quick
 def test_the_log_likelihood_is_the_exact_one_of_every_draw(point, sampled):
     group = to_arviz(point, num_draws=3).log_likelihood
     assert group.attrs["bound"] == "exact"

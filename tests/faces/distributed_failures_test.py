@@ -73,6 +73,7 @@ def test_errors_of_the_first_process_come_as_they_were(group_of_one):
     assert caught.value.axis == "row"
 
 
+@pytest.mark.quick
 def test_parts_are_all_of_the_rows():
     for size in (1, 2, 3, 7):
         for length in (1, 6, 7, 100):

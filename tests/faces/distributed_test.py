@@ -102,7 +102,7 @@ def test_sequential_sweeps_come_to_a_fixed_point(four, two):
     case = worker.sequential()
     for found in (four[0]["sequential"], saved(two[0], 0)["sequential"]):
         assert found["status"].startswith("converged")
-        steps = case.method.steps(case.model)
+        steps = case.method.engine(case.model)
         rows = steps.rows(case.model.prepare(case.data, dtype=torch.float64))
         share = found["share"]
         counts = {"topic": counted(rows, share).T}

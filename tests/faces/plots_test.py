@@ -126,6 +126,7 @@ def test_an_image_shape_makes_pictures_of_unlabelled_features():
         plots.plot(make_fit(3, 6), "components", image_shape=(4, 2))
 
 
+@pytest.mark.quick
 def test_the_heat_map_of_components_names_the_strongest_features():
     names = [f"word{j}" for j in range(50)]
     fit = make_fit(3, 50, coords={"feature": names})

@@ -92,6 +92,7 @@ def test_sparse_masked_and_empty_documents():
     assert torch.allclose(dense.posterior.mean[3].sort().values, torch.tensor([0.2, 0.3, 0.5]))
 
 
+@pytest.mark.quick
 def test_one_topic_is_the_dirichlets_mean():
     _, x, *_ = corpus(30)
     fit = SHORT.fit(LDA(num_topics=1, vocabulary_size=18), x, progress=False)
@@ -157,6 +158,7 @@ def test_interrupt_keeps_what_there_is(monkeypatch, stop_at):
     assert torch.allclose(fit.params["topic"].sum(-1), torch.ones(())) and fit.transform(x).shape == (30, 3)
 
 
+@pytest.mark.quick
 def test_save_and_load(tmp_path):
     model, x, *_ = corpus(20)
     fit = SHORT.fit(model, x, progress=False)
@@ -173,6 +175,7 @@ def test_draws_that_would_be_too_large_are_not_kept(monkeypatch):
     assert torch.allclose(fit.params["topic"].sum(-1), torch.ones(()))
 
 
+@pytest.mark.quick
 def test_refusals():
     model, x, *_ = corpus(20)
     for name, value in {"num_samples": 0, "warmup": -1, "thin": 0, "chains": 1.5, "threads": 0}.items():

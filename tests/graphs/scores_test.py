@@ -37,6 +37,8 @@ from ppl_models import (
 )
 from tests.support.graph_fits import fit_of, one_hot
 
+pytestmark = pytest.mark.quick
+
 ETA = torch.tensor([[0.7, 0.2], [0.1, 0.6]], dtype=torch.float64)
 
 

@@ -33,6 +33,7 @@ def test_draws_agree_with_numerical_integration():
     assert "divergences" in fit.status
 
 
+@pytest.mark.quick
 def test_the_same_seed_gives_the_same_draws():
     x = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
     method = NUTS(num_samples=5, warmup=5, chains=1)

@@ -29,6 +29,8 @@ from ppl_models import (
 )
 from ppl_models.likelihoods import Binomial
 
+pytestmark = pytest.mark.quick
+
 X = np.array([[2.0, 0, 1], [0, 3, 1], [1, 1, 0], [4, 0, 0]])
 
 

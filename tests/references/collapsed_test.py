@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy.special import logsumexp
 
 from tests.references import _collapsed, _topics
 from tests.references.rows_test import close
+
+pytestmark = pytest.mark.quick
 
 
 def toy(seed=10):

@@ -12,6 +12,8 @@ from tests.references import _graphs, degree_corrected_sbm, poisson_sbm, sbm
 from tests.references.graphs_test import ALPHA, DIRECTED, LOOPS, MISSING, PRIOR, problem, symmetric
 from tests.references.rows_test import close, slopes
 
+pytestmark = pytest.mark.quick
+
 
 def graphs_of(seed, directed, missing, self_loops):
     """The same graph under every likelihood at given globals, and random numbers."""

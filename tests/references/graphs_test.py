@@ -12,6 +12,8 @@ from scipy.special import expit
 from tests.references import _graphs, covariate_sbm, degree_corrected_sbm, poisson_sbm, sbm
 from tests.references.rows_test import close, masked, slopes
 
+pytestmark = pytest.mark.quick
+
 DIRECTED = pytest.mark.parametrize("directed", [True, False])
 LOOPS = pytest.mark.parametrize("self_loops", [False, True])
 MISSING = pytest.mark.parametrize("missing", [0.0, 0.3])

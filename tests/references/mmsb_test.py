@@ -13,6 +13,8 @@ from tests.references import _graphs, mmsb, mmsb_integrated, sbm
 from tests.references.graphs_test import DIRECTED, LOOPS, symmetric
 from tests.references.rows_test import close, slopes
 
+pytestmark = pytest.mark.quick
+
 ALPHA, PRIOR = np.array([0.6, 1.7]), (1.4, 2.3)
 RHO = pytest.mark.parametrize("rho", [0.0, 0.3, ("beta", 1.2, 2.0)])
 FIXED = pytest.mark.parametrize("rho", [0.0, 0.3])

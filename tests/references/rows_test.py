@@ -11,6 +11,8 @@ from tests.references import cvq, logistic_pca
 from tests.references import mixture_of_bernoullis as mixture
 from tests.references.noca import code_probability
 
+pytestmark = pytest.mark.quick
+
 MISSING = pytest.mark.parametrize("missing", [0.0, 0.3])
 
 

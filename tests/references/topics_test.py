@@ -9,6 +9,8 @@ from scipy.stats import dirichlet
 from tests.references import _collapsed, _topics, lda, multinomial_pca, plsa
 from tests.references.rows_test import close, masked, slopes
 
+pytestmark = pytest.mark.quick
+
 MISSING = pytest.mark.parametrize("missing", [0.0, 0.3])
 ALPHA = pytest.mark.parametrize("alpha", [1.0, [0.3, 1.7]])
 

@@ -255,8 +255,8 @@ class Faulty(EM):
     max_iterations: int = 14
     tolerance: float = 1e-12
 
-    def steps(self, model: Model) -> Engine:
-        plain = super().steps(model)
+    def engine(self, model: Model) -> Engine:
+        plain = super().engine(model)
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}  # pyright: ignore[reportArgumentType]
         return FaultySteps(**given, fault=self.fault, at=self.at, once=self.once, rank=self.rank)
 

@@ -65,6 +65,7 @@ def elbos(model, guide, data, number, **arguments):
 # ----- the bound --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["dense", "sparse", "masked", "batch"])
 def test_with_one_topic_the_elbo_is_the_closed_form_vb_bound(kind):
     """All tokens are of the one topic: VB's bound is then the guide's own, E_q[log b] included."""

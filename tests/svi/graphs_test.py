@@ -128,6 +128,7 @@ def test_gradients_of_the_bound_are_those_of_the_sum_over_labelings():
         assert np.isclose(-float(gradient[place]), (above - below) / (2 * step), atol=1e-7)
 
 
+@pytest.mark.quick
 def test_divergence_of_labelings():
     q, p = (Dirichlet(torch.ones(3)).sample(torch.Size([4])) for _ in range(2))
     every = Labelling(q).enumerate_support()
@@ -157,6 +158,7 @@ def test_starts_are_inside_the_supports_and_go_with_their_partition(name):
     assert joint[0] == max(joint)  # no other names of the parts suit the globals better
 
 
+@pytest.mark.quick
 def test_values_are_moved_off_the_edges_of_symmetric_sites():
     model = SBM(num_blocks=2, num_nodes=4, directed=False)
     edge = torch.tensor([[1.0, 0.0], [0.0, 0.5]])

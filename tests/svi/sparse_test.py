@@ -15,7 +15,7 @@ from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.sparse_products import entry_products, sparse_product
 from tests.references import lda as reference
 
-pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
 
 # ----- kernels ----------------------------------------------------------------------------------------------------
 

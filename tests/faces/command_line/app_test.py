@@ -182,6 +182,7 @@ def test_a_transposed_file_swaps_its_labels(frame, tmp_path):
     np.testing.assert_array_equal(data.x, frame)
 
 
+@pytest.mark.quick
 def test_a_mask_value_and_empty_cells_are_missing(frame, tmp_path):
     values = frame.astype(float)
     values.iloc[0, 0], values.iloc[1, 1] = -9, np.nan
@@ -223,6 +224,7 @@ def test_compare_prints_the_table_and_writes_it(csv, tmp_path):
         assert line["method"] in output
 
 
+@pytest.mark.quick
 def test_models_lists_every_model_with_its_sites(tmp_path):
     output = done("models", "--json", tmp_path / "models.json")
     listed = {entry["name"]: entry for entry in json.loads((tmp_path / "models.json").read_text())["models"]}

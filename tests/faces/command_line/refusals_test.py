@@ -12,6 +12,8 @@ from custom_inference.methods import methods_for, named_method
 from ppl_models import NOCA, MethodError, ModelError
 from tests.faces.command_line.app_test import QUICK, done, example_frame, ppl
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def csv(tmp_path: Path) -> Path:

@@ -59,6 +59,7 @@ def beside(example, rows=slice(None)):
     return {site: example.data.others[site][rows] for site in example.model.other_sites}
 
 
+@pytest.mark.quick
 def test_every_model_has_an_estimator_named_after_it():
     assert list(ESTIMATORS) == sorted(MODELS)
     for name, kind in ESTIMATORS.items():
@@ -216,6 +217,7 @@ def test_sparse_is_refused_where_it_would_be_made_dense():
         AspectBernoulliEstimator(2, binarize=-1.0).fit(x)
 
 
+@pytest.mark.quick
 def test_a_threshold_makes_binary_data():
     x = np.random.default_rng(5).normal(size=(40, 5))
     x[3, 1] = np.nan

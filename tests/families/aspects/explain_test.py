@@ -106,6 +106,7 @@ def test_data_without_corruption_have_no_phantom():
 # ----- attribution --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("total_count", [1, 2])
 def test_attribution_is_equation_7(total_count):
     fit = hand_made(total_count=total_count)
@@ -255,6 +256,7 @@ def test_other_posteriors_serve_too():
 # ----- empirical Bayes ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("total_count", [1, 2])
 @pytest.mark.parametrize("missing", [False, True])
 def test_empirical_bayes_of_aspects_is_equation_23(missing, total_count, monkeypatch):

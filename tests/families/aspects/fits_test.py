@@ -53,6 +53,7 @@ def test_refusals():
         run_em(steps, example[0], steps.rows(example[1]), example[2], max_iterations=2, tolerance=1, accelerate="x")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("total_count", [1, 2])
 def test_sparse_rows_give_what_dense_ones_do(total_count, monkeypatch):
     monkeypatch.setattr("custom_inference.families.common.counts._BLOCK_ENTRIES", 100)

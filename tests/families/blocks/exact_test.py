@@ -19,6 +19,7 @@ from tests.support.sbm_cases import KINDS, case, planted
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no edge.*")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("kind", "directed", "loops"), KINDS)
 def test_evidence_and_posterior_are_those_of_enumeration(kind, directed, loops):
     one = case(kind, directed, loops)
@@ -117,6 +118,7 @@ def test_naming_more_blocks_than_can_be_listed():
     assert score[0] >= score[1] - 1e-6
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", [SBM, PoissonSBM])
 @pytest.mark.parametrize("directed", [True, False])
 def test_integrated_likelihood_is_the_references(kind, directed):

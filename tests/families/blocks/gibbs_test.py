@@ -57,6 +57,7 @@ def begun(chain_type, model, rows, seed, labels):
     return chain_type(model, rows, seed, {"block": torch.as_tensor(labels)})
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kind", [SBM, PoissonSBM])
 def test_weight_is_the_log_joint_with_all_globals_integrated_out(kind, case):

@@ -24,6 +24,7 @@ def settled(one, guide="vb", **settings):
     return VariationalEM(guide=guide, **{**PLAIN, **settings}).fit(one.model, one.data, seed=2, progress=False)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("kind", "directed", "loops"), KINDS)
 def test_the_objective_is_the_references_bound_and_rises(kind, directed, loops):
     one = case(kind, directed, loops, seed=1)

@@ -75,6 +75,7 @@ def brute_force(params: Params, data: Data) -> Tensor:
     return torch.stack(table, 1)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("per_feature", [False, True])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_log_joint_of_every_code_is_brute_force_and_the_programs(missing, per_feature):
@@ -130,6 +131,7 @@ def test_sweeps_never_lower_the_bound_and_end_at_the_slides_fixed_point():
         assert torch.allclose(mean[:, i], torch.sigmoid(field_i + torch.logit(params["source_prior"][i])), atol=1e-9)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_truncated_with_every_code_is_exact(missing):
     _, params, data = problem(5, 4, 6, 8, missing=missing)
@@ -140,6 +142,7 @@ def test_truncated_with_every_code_is_exact(missing):
         assert torch.allclose(mine.statistics[name], value, atol=1e-11), name
 
 
+@pytest.mark.quick
 def test_statistics_are_additive_over_rows():
     for missing, engine in itertools.product([0.0, 0.2], ENGINES):
         _, params, data = problem(2, 3, 5, 12, missing=missing)

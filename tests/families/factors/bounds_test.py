@@ -19,6 +19,7 @@ from tests.references import logistic_pca as reference
 # ----- quadrature -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 @pytest.mark.parametrize("num_components", [1, 2])
 def test_evidence_is_scipys_quadrature(num_components, missing):
@@ -28,6 +29,7 @@ def test_evidence_is_scipys_quadrature(num_components, missing):
     assert np.allclose(engine.log_evidence(tensors, engine.rows(data)), truth, atol=1e-8)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("num_components", [1, 2])
 def test_posterior_moments_are_the_references(num_components):
     params, tensors, x, mask, data = problem(1, num_components, missing=0.3)

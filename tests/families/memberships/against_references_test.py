@@ -12,6 +12,8 @@ from tests.references import _graphs, mmsb, mmsb_integrated
 from tests.references.rows_test import close
 from tests.support.graphs import arrays, exact_evidence, informative, small_problem
 
+pytestmark = pytest.mark.quick
+
 DIRECTED = pytest.mark.parametrize("directed", [True, False])
 LOOPS = pytest.mark.parametrize("self_loops", [False, True])
 SPARSITY = pytest.mark.parametrize("sparsity", [0.0, 0.2, None])

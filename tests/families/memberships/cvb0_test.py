@@ -12,6 +12,8 @@ from ppl_models import MMSB, CapacityError
 from tests.families.memberships.vb_test import ALPHA, KINDS, PRIOR, RHO_PRIOR, SPARSITIES, problem
 from tests.references import _graphs, mmsb_integrated
 
+pytestmark = pytest.mark.quick
+
 
 @KINDS
 @SPARSITIES

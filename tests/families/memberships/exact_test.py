@@ -23,6 +23,8 @@ from custom_inference.core.registry import engine_for
 from ppl_models import MMSB, CapacityError, MMSBIndicator
 from tests.references import mmsb as reference
 
+pytestmark = pytest.mark.quick
+
 ALPHA = [0.4, 0.9]
 #: directed, nodes, dyads hidden, rho, self loops
 CASES = [

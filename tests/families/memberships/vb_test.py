@@ -131,6 +131,7 @@ def test_shared_zeros_are_a_restriction_of_the_tables(directed, self_loops, spar
     assert float(again.bound) <= float(each.e_step(params, rows).bound) + 1e-10
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("sparsity", [0.0, None])
 def test_restricted_bound_below_full_below_evidence(directed, sparsity):

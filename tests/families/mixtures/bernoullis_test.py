@@ -10,7 +10,9 @@ import torch
 from custom_inference import EM, Search
 from custom_inference.core.registry import engine_for, presentation_of
 from ppl_models import Data, DataError, MethodError, MixtureOfBernoullis, ModelError
-from tests._mixtures import bernoullis, missing, tensors
+from tests.support.mixtures import bernoullis, missing, tensors
+
+pytestmark = pytest.mark.quick
 
 STEPS = engine_for(MixtureOfBernoullis(num_components=3, num_features=5), "exact")
 

@@ -56,6 +56,7 @@ def prior_of(name, strong=True):
 # ----- E and M step -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @EVERY
 @MISSING
 def test_evidence_and_posterior_are_sums_over_the_classes(name, share):
@@ -70,6 +71,7 @@ def test_evidence_and_posterior_are_sums_over_the_classes(name, share):
     assert np.allclose(posterior, reference(name).posterior(params, x, mask), rtol=0, atol=1e-11)
 
 
+@pytest.mark.quick
 @EVERY
 @MISSING
 @pytest.mark.parametrize("strong", [True, False])

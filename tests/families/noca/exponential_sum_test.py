@@ -7,6 +7,8 @@ import pytest
 
 from custom_inference.families.noca.exponential_sum import exponential_sum
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("a_min", [3.0, 0.1, 1e-3, 1e-6])
 @pytest.mark.parametrize("tolerance", [1e-4, 1e-7])

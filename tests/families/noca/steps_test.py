@@ -99,6 +99,7 @@ def test_mean_field_coordinates_reach_the_best_mean_field_from_the_same_start():
     assert np.allclose(step.bound, best, atol=1e-6) and np.allclose(step.locals["mean"], mean, atol=1e-3)
 
 
+@pytest.mark.quick
 def test_truncated_with_every_code_is_exact():
     params, tensors, x, _, data = problem(5, 4, 6, 8)
     local = LocalSolver(steps=NocaTruncated(free=4)).solve(tensors, data)
@@ -107,6 +108,7 @@ def test_truncated_with_every_code_is_exact():
     assert torch.allclose(local.posterior.mean, exact.posterior(tensors, exact.rows(data)).mean, atol=1e-9)
 
 
+@pytest.mark.quick
 def test_statistics_are_additive_over_rows():
     _, tensors, _, _, data = problem(2, 3, 5, 12, missing=0.2)
     for engine in ENGINES:
@@ -224,6 +226,7 @@ def test_q_update_is_stationary_and_never_lowers_the_bound():
     assert torch.allclose(marginal[carrying], top.expand_as(q)[carrying], rtol=1e-3)
 
 
+@pytest.mark.quick
 def test_gain_slope_is_the_derivative_and_q_0_is_a_limit():
     _, tensors, _, _, data = problem(6)
     links = Links.of(tensors, NocaFactorized().rows(data))

@@ -17,7 +17,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA
 from tests.references import _collapsed, _topics
 
-pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
 
 
 def corpus(seed, num_documents=8, vocabulary_size=7, num_topics=3, longest=12, counts=True):

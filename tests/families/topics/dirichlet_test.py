@@ -27,6 +27,8 @@ from ppl_models import LDA, PLSA, Data, MethodError, MultinomialPCA
 from ppl_models.data import sparse as _sparse
 from tests.references import _collapsed, _topics, lda
 
+pytestmark = pytest.mark.quick
+
 
 def corpus(seed=0, num_documents=8, vocabulary_size=9, num_topics=3, length=12, concentration=0.5):
     """(topics (K, V), counts (N, V)): the first document is empty, the last word never occurs."""

@@ -12,7 +12,7 @@ from custom_inference.core.registry import engine_for
 from ppl_models import LDA, PLSA, Data, MultinomialPCA
 from tests.references import _topics, plsa
 
-pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
 
 
 def corpus(seed, num_documents=12, vocabulary_size=9, num_topics=3, length=20):

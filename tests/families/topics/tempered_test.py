@@ -17,7 +17,7 @@ from ppl_models import LDA, NOCA, PLSA, Data, DataError, MethodError, ModelError
 from tests.references import _topics, plsa
 
 #: The corpora are so small that some words never occur; fits say so.
-pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
 
 
 def corpus(seed=0, num_documents=60, vocabulary_size=40, length=40, num_topics=3):

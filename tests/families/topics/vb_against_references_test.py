@@ -15,7 +15,7 @@ from tests.references import _collapsed, _topics, lda
 from tests.references.rows_test import close
 from tests.support.corpora import SHAPES, at_words, by_cell, climbs, corpus, made, steps_of, trace_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
 KINDS = pytest.mark.parametrize("kind", ["dense", "sparse", "masked", "zeros"])
 MODELS = pytest.mark.parametrize("kind_of_model", [LDA, MultinomialPCA])
 ALPHAS = pytest.mark.parametrize("alpha", [1.0, [0.2, 0.9, 1.5], 1e-3, 1000.0])

@@ -205,9 +205,9 @@ def test_learning_what_cannot_be_learned_is_refused():
     with pytest.raises(MethodError, match="'beta'.*alpha"):
         VariationalEM(guide=VariationalBayes(learn="beta")).fit(model_of(x), x, progress=False)
     with pytest.raises(MethodError, match="PLSA has no priors that are learned"):
-        VariationalBayes(learn="alpha").steps(PLSA(num_topics=2, vocabulary_size=4))
+        VariationalBayes(learn="alpha").engine(PLSA(num_topics=2, vocabulary_size=4))
     with pytest.raises(MethodError, match="MixtureOfBernoullis has no priors"):
-        VariationalBayes(learn="gamma").steps(MixtureOfBernoullis(num_components=2, num_features=4))
+        VariationalBayes(learn="gamma").engine(MixtureOfBernoullis(num_components=2, num_features=4))
 
 
 # ----- fits -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import networkx as nx
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("ppl_models", "custom_inference")
 #: Names at the top of ``custom_inference``: what a newcomer chooses from.
 MOST = 12
