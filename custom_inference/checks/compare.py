@@ -38,7 +38,7 @@ class Comparison:
 
     def plot(self) -> Any:
         """Bars of the gap per row and of the worst marginal error."""
-        from custom_inference.faces.plots import plot_comparison
+        from custom_inference.checks.plots import plot_comparison
 
         return plot_comparison(self.table)
 

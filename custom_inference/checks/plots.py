@@ -1,4 +1,4 @@
-"""Figures of posterior predictive checks and of leave-one-out cross-validation."""
+"""Figures of comparisons, of posterior predictive checks, and of leave-one-out cross-validation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from custom_inference.faces.drawing import INK, MUTED, new_figure
 from ppl_models import MethodError
@@ -145,3 +146,41 @@ def plot_khat(found: Any, *, title: str | None = None) -> Figure:
     )
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def plot_comparison(table: Any, *, title: str = "Approximate against exact posterior") -> Figure:
+    """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``."""
+    panels = {
+        "gap_per_row": ("gap to the log evidence", "nats per row"),
+        "worst_marginal_error": ("worst error of a marginal", "max |E_q[s] - E[s | x]|"),
+    }
+    missing = [column for column in panels if column not in table]
+    if missing or not len(table):
+        raise MethodError(f"a comparison table needs a row and the columns {', '.join(panels)}")
+    names = [str(name) for name in table.index]
+    longest = max(map(len, names))
+    figure = new_figure(7.0 + 0.08 * longest, 1.6 + 0.36 * len(names))
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, (column, (heading, unit)) in zip(both, panels.items(), strict=True):
+        _bars(axes, names, table[column].to_numpy(dtype=float))
+        axes.set_title(heading, fontsize=10)
+        axes.set_xlabel(unit)
+    figure.suptitle(title)
+    return figure
+
+
+def _bars(axes: Axes, names: list[str], values: NDArray[Any]) -> None:
+    # A bound above the evidence by rounding is no gap.
+    shown = np.where(np.abs(values) < 1e-9, 0.0, values)
+    widest = np.nanmax(np.abs(shown)) if np.isfinite(shown).any() else 0.0
+    axes.barh(range(len(names)), np.nan_to_num(shown), color=INK, height=0.6)
+    for position, value in enumerate(shown):
+        text = "not available" if np.isnan(value) else f"{value:.3g}"
+        right = max(0.0, np.nan_to_num(value))
+        where = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+        axes.annotate(text, (right, position), fontsize=9, **where)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(min(0.0, float(np.nan_to_num(shown).min()) * 1.3), 1.3 * widest or 1.0)
+    axes.locator_params(axis="x", nbins=4)  # small gaps have long numbers, which must not run into each other
+    axes.spines[["top", "right"]].set_visible(False)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.topics import proportions, shares, topic_table
-from custom_inference.faces import drawing as _axes
+from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
 
 #: Documents up to this many are labelled.
@@ -28,7 +28,7 @@ def plot_topics(
     table = topic_table(fit, min(top, vocabulary), by=by)
     names = list(dict.fromkeys(table.index.get_level_values("topic")))
     share = dict(zip(fit.coords["component"], shares(fit), strict=True))
-    columns = columns or min(5, _axes.num_columns(len(names)))
+    columns = columns or min(5, drawing.num_columns(len(names)))
     rows = -(-len(names) // columns)
     title = title or f"{type(fit.model).__name__}: top words of {len(names)} topic{'s' * (len(names) > 1)}"
     tall = 0.55 + 0.19 * len(table.loc[names[0]])
@@ -40,7 +40,7 @@ def plot_topics(
     for place, (axes, name) in enumerate(zip(panels.flat, names, strict=False)):
         lines = table.loc[name]
         axes.barh(range(len(lines)), lines["probability"], color=INK, height=0.7)
-        axes.set_yticks(range(len(lines)), [_axes.shortened(word, 18) for word in lines["word"]], fontsize=8)
+        axes.set_yticks(range(len(lines)), [drawing.shortened(word, 18) for word in lines["word"]], fontsize=8)
         axes.set_ylim(len(lines) - 0.4, -0.6)
         axes.set_xlim(0, 1.08 * widest)
         axes.set_title(f"{_label(name)}  share {share[name]:.3f}", fontsize=9)
@@ -76,11 +76,11 @@ def plot_documents(
     documents = fit.coords[fit.model.row_axis]
     rows = [documents[n] for n in order] if labelled else None
     names = [_label(fit.coords["component"][k]) for k in topics]
-    image = _axes.heat_map(axes, mix[order], rows, names, top=1.0)
+    image = drawing.heat_map(axes, mix[order], rows, names, top=1.0)
     axes.set_xlabel("topic, most used first")
     how = ", ordered by their strongest topic" if sort else ""
     axes.set_ylabel("document" if labelled else f"{len(order)} documents{how}")
-    _axes.scale(figure, image, axes, presentation_of(fit.model).local)
+    drawing.scale(figure, image, axes, presentation_of(fit.model).local)
     figure.suptitle(title)
     return figure
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from custom_inference.checks.plots import plot_comparison as plot_comparison
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
-from custom_inference.faces import drawing as _axes
+from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
-from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
+from custom_inference.graphs.drawn_plots import plot_block_graph, plot_pie_graph
+from custom_inference.graphs.plots import plot_adjacency, plot_memberships
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -62,14 +62,14 @@ def plot_components(
     if place is None:
         return _strongest_features(parts, features, top, title)
     captions = [
-        _axes.Caption(label, use + (", shut off" if shut else ""), muted=bool(shut))
+        drawing.Caption(label, use + (", shut off" if shut else ""), muted=bool(shut))
         for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
     if parts.baseline is not None:
-        captions.append(_axes.Caption(parts.baseline_name, ""))
-    pictures = [_axes.as_image(row, place) for row in parts.matrix]
+        captions.append(drawing.Caption(parts.baseline_name, ""))
+    pictures = [drawing.as_image(row, place) for row in parts.matrix]
     meaning = parts.meaning.replace("feature", "pixel")
-    return _axes.gallery(pictures, captions, title, meaning)
+    return drawing.gallery(pictures, captions, title, meaning)
 
 
 def plot_pictures(
@@ -90,11 +90,11 @@ def plot_pictures(
     if values.shape != wanted:
         raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
     images = [row.reshape(image_shape) for row in values]
-    return _axes.gallery(images, [_axes.Caption(str(c), "") for c in captions], title, bar, columns)
+    return drawing.gallery(images, [drawing.Caption(str(c), "") for c in captions], title, bar, columns)
 
 
 def _strongest_features(parts: _Components, features: list[Any], top: int, title: str) -> Figure:
-    chosen = _axes.strongest(parts.values, max(1, min(top, 90 // len(parts.values))))
+    chosen = drawing.strongest(parts.values, max(1, min(top, 90 // len(parts.values))))
     values = parts.matrix[:, chosen].T
     figure = new_figure(max(2.8 + 0.42 * values.shape[1], 0.095 * len(title)), 2.6 + 0.2 * len(chosen))
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.5, 0.24 * len(chosen))])
@@ -102,9 +102,9 @@ def _strongest_features(parts: _Components, features: list[Any], top: int, title
     above.set_ylabel(parts.use_name)
     above.spines[["top", "right"]].set_visible(False)
     names = [f"{label} (off)" if shut else label for label, shut in zip(parts.labels, parts.off, strict=True)]
-    image = _axes.heat_map(axes, values, [features[j] for j in chosen], [*names, *parts.baseline_label])
+    image = drawing.heat_map(axes, values, [features[j] for j in chosen], [*names, *parts.baseline_label])
     axes.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(features)})")
-    _axes.scale(figure, image, axes, parts.meaning)
+    drawing.scale(figure, image, axes, parts.meaning)
     figure.suptitle(title)
     return figure
 
@@ -117,11 +117,12 @@ def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = Non
 
     Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
     """
-    parts, features = _Components.of(fit), presentation_of(fit.model).labels(fit.model, fit.coords[fit.model.feature_axis])
+    parts = _Components.of(fit)
+    features = presentation_of(fit.model).labels(fit.model, fit.coords[fit.model.feature_axis])
     chosen = np.arange(parts.values.shape[1])
     shown = "feature"
     if len(chosen) > max_features:
-        chosen = _axes.strongest(parts.values, 1, total=max_features)
+        chosen = drawing.strongest(parts.values, 1, total=max_features)
         shown = f"feature (strongest {max_features} of {parts.values.shape[1]})"
     values = parts.matrix[:, chosen]
     figure = new_figure(3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
@@ -130,9 +131,9 @@ def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = Non
         f"{label}  {use}" + (" (off)" if shut else "")
         for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
-    image = _axes.heat_map(axes, values, [*names, *parts.baseline_label], [features[j] for j in chosen])
+    image = drawing.heat_map(axes, values, [*names, *parts.baseline_label], [features[j] for j in chosen])
     axes.set(xlabel=shown, ylabel="component")
-    _axes.scale(figure, image, axes, parts.meaning)
+    drawing.scale(figure, image, axes, parts.meaning)
     figure.suptitle(title or f"{_family(fit)}: {fit.model.component_site.replace('_', ' ')}")
     return figure
 
@@ -150,7 +151,7 @@ def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
     figure = new_figure(9.5 if hidden else 6.0, 3.8)
     panels = figure.subplots(1, 2 if hidden else 1, squeeze=False)[0]
     for axes, first in zip(panels, (0, len(trace) // 2), strict=False):
-        _axes.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
+        drawing.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
         axes.set(xlabel="iteration", ylabel=f"objective per row, nats ({fit.bound_name})")
     if hidden:
         panels[0].set_title("all iterations", fontsize=10)
@@ -182,53 +183,12 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     axes = figure.subplots()
     rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
     labels = component_names(fit)
-    image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
+    image = drawing.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
-    _axes.scale(figure, image, axes, presentation_of(fit.model).local)
+    drawing.scale(figure, image, axes, presentation_of(fit.model).local)
     figure.suptitle(title)
     return figure
-
-
-# ----- comparison -----------------------------------------------------------------------------------------
-
-
-def plot_comparison(table: pd.DataFrame, *, title: str = "Approximate against exact posterior") -> Figure:
-    """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``."""
-    panels = {
-        "gap_per_row": ("gap to the log evidence", "nats per row"),
-        "worst_marginal_error": ("worst error of a marginal", "max |E_q[s] - E[s | x]|"),
-    }
-    missing = [column for column in panels if column not in table]
-    if missing or not len(table):
-        raise MethodError(f"a comparison table needs a row and the columns {', '.join(panels)}")
-    names = [str(name) for name in table.index]
-    longest = max(map(len, names))
-    figure = new_figure(7.0 + 0.08 * longest, 1.6 + 0.36 * len(names))
-    both = figure.subplots(1, 2, sharey=True)
-    for axes, (column, (heading, unit)) in zip(both, panels.items(), strict=True):
-        _bars(axes, names, table[column].to_numpy(dtype=float))
-        axes.set_title(heading, fontsize=10)
-        axes.set_xlabel(unit)
-    figure.suptitle(title)
-    return figure
-
-
-def _bars(axes: Axes, names: list[str], values: Array) -> None:
-    # A bound above the evidence by rounding is no gap.
-    shown = np.where(np.abs(values) < 1e-9, 0.0, values)
-    widest = np.nanmax(np.abs(shown)) if np.isfinite(shown).any() else 0.0
-    axes.barh(range(len(names)), np.nan_to_num(shown), color=INK, height=0.6)
-    for position, value in enumerate(shown):
-        text = "not available" if np.isnan(value) else f"{value:.3g}"
-        right = max(0.0, np.nan_to_num(value))
-        where = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
-        axes.annotate(text, (right, position), fontsize=9, **where)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(min(0.0, float(np.nan_to_num(shown).min()) * 1.3), 1.3 * widest or 1.0)
-    axes.locator_params(axis="x", nbins=4)  # small gaps have long numbers, which must not run into each other
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 # ----- what the figures share -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Figures of graph models: the adjacency matrix by blocks, memberships, graphs of pies, graphs between blocks."""
+"""Figures of graph models: the adjacency matrix by blocks, memberships of the nodes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrowPatch, Wedge
 
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
-from custom_inference.graphs.blocks import pair_counts
 from ppl_models import GraphData, MethodError
 
 #: Nodes up to this many are named; edges of larger graphs are points.
-_NAMED = 60
+NAMED = 60
 
 
 def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = None) -> Figure:
@@ -29,15 +26,15 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     Edges are points, so that large graphs cost their edges; hidden dyads are grey crosses where nodes are named.
     order: "block" (the largest block first; within, the surest nodes first) or "data".
     """
-    graph, mean = _graph(fit), _mean(fit)
+    graph, mean = graph_of(fit), mean_of(fit)
     if order not in ("block", "data"):
         raise MethodError(f"order = {order!r}, expected 'block' or 'data'")
     by_size = np.argsort(-mean.sum(0), kind="stable")
     rank = np.argsort(by_size)[mean.argmax(1)]
     nodes = np.lexsort((-mean.max(1), rank)) if order == "block" else np.arange(len(graph))
     place = np.argsort(nodes)
-    size, named = len(graph), len(graph) <= _NAMED
-    title = title or f"{_family(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
+    size, named = len(graph), len(graph) <= NAMED
+    title = title or f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
     side = float(np.clip(0.17 * size + 2.4, 4.4, 8.4))
     figure = new_figure(max(side, 0.095 * len(title)), side + 0.3)
     axes = figure.subplots()
@@ -97,12 +94,12 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
 
     Bars are ordered by the strongest block, and shown for at most ``max_nodes`` nodes, evenly spaced in that order.
     """
-    graph, mean = _graph(fit), _mean(fit)
-    title = title or f"{_family(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
+    graph, mean = graph_of(fit), mean_of(fit)
+    title = title or f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     blocks = [f"block {name}" for name in fit.coords["component"]]
     if mean.shape[1] == 3:
         figure = new_figure(max(7.0, 0.095 * len(title)), 6.0)
-        _triangle(figure.subplots(), mean, graph.names if len(graph) <= _NAMED else None, blocks)
+        _triangle(figure.subplots(), mean, graph.names if len(graph) <= NAMED else None, blocks)
         figure.suptitle(title)
         return figure
     by_size = np.argsort(-mean.sum(0), kind="stable")
@@ -110,10 +107,10 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     nodes = np.lexsort((-mean.max(1), rank))
     if len(nodes) > max_nodes:
         nodes = nodes[np.linspace(0, len(nodes) - 1, max_nodes).round().astype(int)]
-    named = len(nodes) <= _NAMED
+    named = len(nodes) <= NAMED
     figure = new_figure(max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0, 0.095 * len(title)), 3.8)
     axes, bottom = figure.subplots(), np.zeros(len(nodes))
-    for k, colour in zip(by_size, _colours(len(by_size))[by_size], strict=True):
+    for k, colour in zip(by_size, colours_of(len(by_size))[by_size], strict=True):
         axes.bar(range(len(nodes)), mean[nodes, k], 1.0, bottom, color=colour, label=blocks[k], linewidth=0)
         bottom += mean[nodes, k]
     axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=presentation_of(fit.model).local)
@@ -132,7 +129,7 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
 def _triangle(axes: Axes, mean: Any, names: list[Any] | None, blocks: list[str]) -> None:
     """Points of the simplex of three blocks in an equilateral triangle."""
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]])
-    at, colours = mean @ corners, _colours(3)
+    at, colours = mean @ corners, colours_of(3)
     axes.plot(*corners[[0, 1, 2, 0]].T, color=MUTED, linewidth=1)
     for share in (0.25, 0.5, 0.75):
         for k in range(3):
@@ -170,151 +167,27 @@ def _apart(at: Any) -> list[tuple[Any, int]]:
     return found
 
 
-# ----- graphs ---------------------------------------------------------------------------------------------
-
-
-def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: str | None = None) -> Figure:
-    """The graph with a pie of memberships at every node (002, Fig. 27.22; Airoldi et al. 2008, Fig. 3).
-
-    Nodes are placed by forces along the edges. Raises ``MethodError`` for more than ``max_nodes`` nodes.
-    """
-    import networkx
-
-    graph, mean = _graph(fit), _mean(fit)
-    if len(graph) > max_nodes:
-        raise MethodError(f"{len(graph)} pies would hide each other, expected at most {max_nodes}; see 'adjacency'")
-    plain = networkx.Graph()
-    plain.add_nodes_from(range(len(graph)))
-    plain.add_edges_from(graph.edges().T.tolist())
-    spread = networkx.spring_layout(plain, seed=seed, k=2.2 / math.sqrt(len(graph)), iterations=200)
-    at = np.array([spread[n] for n in range(len(graph))])
-    at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
-    title = title or f"{_family(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
-    figure = new_figure(8.0, 7.4)
-    axes, radius = figure.subplots(), float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
-    style = "-|>" if graph.directed else "-"
-    shrink = 72 * 6.4 * radius
-    for i, j in graph.edges().T.tolist():
-        arrow: Any = {"arrowstyle": style, "mutation_scale": 7, "color": MUTED, "linewidth": 0.5, "alpha": 0.7}
-        axes.add_patch(FancyArrowPatch(tuple(at[i]), tuple(at[j]), shrinkA=shrink, shrinkB=shrink, **arrow))
-    colours = _colours(mean.shape[1])
-    for n, (x, y) in enumerate(at):
-        _pie(axes, (x, y), radius, mean[n], colours)
-        if len(graph) <= _NAMED:
-            name = drawing.shortened(graph.names[n], 14)
-            axes.annotate(name, (x, y - radius), (0, -2), textcoords="offset points", ha="center", va="top", fontsize=7)
-    edge = 0.07
-    axes.set(xlim=(-edge, 1 + edge), ylim=(-edge, 1 + edge), aspect="equal")
-    axes.set_axis_off()
-    _legend(axes, fit, colours)
-    figure.suptitle(title)
-    return figure
-
-
-def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Any, colours: Any) -> None:
-    start = 90.0
-    for share, colour in zip(shares / shares.sum(), colours, strict=True):
-        if share > 0.005:
-            wedge = Wedge(centre, radius, start, start + 360 * share, facecolor=colour, linewidth=0, zorder=3)
-            axes.add_patch(wedge)
-        start += 360 * float(share)
-    axes.add_patch(Wedge(centre, radius, 0, 360, facecolor="none", edgecolor="white", linewidth=0.6, zorder=4))
-
-
-def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = None) -> Figure:
-    """The abstract graph between blocks (002, Fig. 27.20): arrows as wide as the probability of an edge is high.
-
-    Discs are as large as the blocks, and their border is as wide as an arrow to themselves would be. above: pairs of
-    blocks are joined where the probability (or rate) exceeds this many times that of the whole graph.
-    """
-    graph, mean = _graph(fit), _mean(fit)
-    if fit.params[fit.model.component_site].ndim != 2:
-        raise MethodError(f"{_family(fit)} has no one number for a pair of blocks, but weights of covariates")
-    counts = pair_counts(graph, fit.posterior.mean)
-    pairs = counts.edges.triu() if not graph.directed else counts.edges
-    total = counts.dyads.triu() if not graph.directed else counts.dyads
-    overall = float(pairs.sum() / total.sum())
-    eta = fit.params[fit.model.component_site].detach().cpu().numpy()
-    size, used = len(eta), np.flatnonzero(mean.sum(0) >= 0.5)
-    angle = math.pi / 2 - 2 * math.pi * np.arange(size) / max(len(used), 1)
-    at = np.zeros((size, 2))
-    at[used] = np.stack([np.cos(angle[: len(used)]), np.sin(angle[: len(used)])], axis=1) * (len(used) > 1)
-    radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
-    title = title or f"{_family(fit)}: edges between {len(used)} blocks"
-    figure = new_figure(max(6.2, 0.095 * len(title)), 6.0)
-    axes, colours = figure.subplots(), _colours(size)
-    shown = (eta > above * overall) & (np.ones_like(eta) > 0)
-    widest = eta[shown].max() if shown.any() else 1.0
-    for a in used:
-        for b in used:
-            if a != b and shown[a, b] and (graph.directed or a < b):
-                _arrow(axes, at[a], at[b], radius[a], radius[b], eta[a, b], widest, graph.directed)
-    for k in used:
-        wide = 1.0 + 5 * eta[k, k] / widest if shown[k, k] else 0.6
-        disc = Wedge(tuple(at[k]), radius[k], 0, 360, facecolor=colours[k], edgecolor="black", linewidth=wide, zorder=3)
-        axes.add_patch(disc)
-        within = f"\nwithin {eta[k, k]:.2g}" if shown[k, k] else ""
-        label = f"{fit.coords['component'][k]}\n{mean[:, k].sum():.0f} nodes{within}"
-        axes.annotate(label, at[k], ha="center", va="center", fontsize=8, zorder=4)
-    axes.set(xlim=(-1.45, 1.45), ylim=(-1.4, 1.4), aspect="equal")
-    axes.set_axis_off()
-    axes.annotate(
-        f"joined where {presentation_of(fit.model).value} > {above * overall:.2g}", (0.5, 0.0), xycoords="axes fraction",
-        ha="center", va="bottom", fontsize=8, color=MUTED,
-    )  # fmt: skip
-    figure.suptitle(title)
-    return figure
-
-
-def _arrow(
-    axes: Axes, one: Any, other: Any, near: float, far: float, value: float, widest: float, directed: bool
-) -> None:
-    """An arrow from disc to disc, bent so that the one back does not cover it; its value beside it."""
-    bend = 0.14 if directed else 0.0
-    points = 72 * 5.0 / 2.9  # of a unit of the axes
-    arrow: Any = {"arrowstyle": "-|>" if directed else "-", "mutation_scale": 14, "color": INK, "alpha": 0.85}
-    curve = FancyArrowPatch(
-        tuple(one), tuple(other), connectionstyle=f"arc3,rad={bend}", shrinkA=near * points, shrinkB=far * points,
-        linewidth=0.8 + 4 * value / widest, **arrow,
-    )  # fmt: skip
-    axes.add_patch(curve)
-    along = other - one
-    # The middle of the curve lies half of the bend beside the line; the text a little further out.
-    side = np.array([along[1], -along[0]])
-    length = max(float(np.hypot(*along)), 1e-9)
-    middle = one + 0.42 * along + side * bend / 2 + side / length * 0.07
-    axes.annotate(f"{value:.2g}", middle, ha="center", va="center", fontsize=8, color=INK)
-
-
 # ----- what the figures share -----------------------------------------------------------------------------
 
 
-def _graph(fit: Result) -> GraphData:
+def graph_of(fit: Result) -> GraphData:
     if not isinstance(fit.data, GraphData):
-        raise MethodError(f"{_family(fit)} is no model of graphs: this plot is for those")
+        raise MethodError(f"{family_name(fit)} is no model of graphs: this plot is for those")
     return fit.data
 
 
-def _mean(fit: Result) -> Any:
+def mean_of(fit: Result) -> Any:
     return fit.posterior.mean.detach().cpu().numpy()
 
 
-def _family(fit: Result) -> str:
+def family_name(fit: Result) -> str:
     return type(fit.model).__name__
 
 
-def _colours(count: int) -> Any:
+def colours_of(count: int) -> Any:
     """(K, 3): colours that differ; for more than twenty blocks, in order of hue."""
     if count <= 8:
         return np.array(colormaps["Set2"].colors)[:count]  # pyright: ignore[reportAttributeAccessIssue]
     if count <= 20:
         return np.array(colormaps["tab20"].colors)[:count]  # pyright: ignore[reportAttributeAccessIssue]
     return colormaps["hsv"](np.linspace(0, 1, count, endpoint=False))[:, :3]
-
-
-def _legend(axes: Axes, fit: Result, colours: Any) -> None:
-    names = fit.coords["component"]
-    if len(names) > 20:
-        return
-    marks = [Line2D([], [], marker="o", linestyle="", color=colour, markersize=8) for colour in colours]
-    axes.legend(marks, [f"block {name}" for name in names], frameon=False, fontsize=8, loc="upper right")

@@ -136,13 +136,12 @@ class ModelEstimator(BaseEstimator):
         return model.with_priors(**self.priors) if self.priors else model
 
     def _learn(self, data: Data, y: Any, others: Mapping[str, Any]) -> Self:
-        """Fit the model; ``others`` are fields of it, or what it observes beside x; warns at the limit of iterations.
+        """Fit the model; ``others`` are what it observes or conditions on beside x; warns at the limit of iterations.
 
         ``y`` is what the model observes beside x, where that is one thing.
         """
-        names = {field.name for field in fields(self.model_type)}
-        model = self._model(data, {name: value for name, value in others.items() if name in names})
-        beside = {name: value for name, value in others.items() if name not in names}
+        model = self._model(data, {name: value for name, value in others.items() if name in _GIVEN})
+        beside = {name: value for name, value in others.items() if name not in _GIVEN}
         if y is not None and len(model.other_sites) == 1:
             beside.setdefault(model.other_sites[0], y)
         limits = {"max_iterations": self.max_iter, "tolerance": self.tol}
@@ -176,8 +175,11 @@ def _concentrations(kind: type[Model]) -> list[str]:
 
 def _said_of(name: str, kind: type[Model]) -> str:
     """What the docstrings of a model say of a field or a concentration: its paragraph that begins with the name."""
+    # The paragraph ends where another "name: " follows a sentence, or with the lines that are indented below it.
+    end = r"(?=(?<=\.) \w+: |$(?!\n +\S))"
     for place in (*kind.__mro__, getattr(kind, "with_concentration", None)):
-        found = re.search(rf"^(?:.*\. )?{name}: ((?:.*?)(?:\n +\S.*)*)(?= \w+: |$)", inspect.getdoc(place) or "", re.M)
+        text = inspect.getdoc(place) or ""
+        found = re.search(rf"^(?:.*\. )?{name}: (.*?\.?(?:\n +\S.*)*?){end}", text, re.M)
         if found:
             return " ".join(found[1].split())
     return "of the model; None: its own, or from the data."

@@ -27,8 +27,8 @@ class MedianMMSB(MMSBEstimator):
     _entries = MedianSBM._entries
 
 
-#: CovariateSBM needs the nodes' features, which no check gives.
-KINDS = {**ESTIMATORS, "sbm": MedianSBM, "mmsb": MedianMMSB, "covariate_sbm": None}
+#: CovariateSBM needs the nodes' features, SupervisedLDA responses of 0 and 1, which no check gives.
+KINDS = {**ESTIMATORS, "sbm": MedianSBM, "mmsb": MedianMMSB, "covariate_sbm": None, "supervised_lda": None}
 
 
 def quick(kind):
