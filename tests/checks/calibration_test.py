@@ -14,6 +14,8 @@ import custom_inference as ci
 from benchmarks.quality._calibration_cases import explaining_away, one_rate
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import Calibration, simulation_based_calibration
+from custom_inference.checks.calibration import run
+from custom_inference.methods import named_method
 from ppl_models import CVQ, MODELS, NOCA, SBM, DataError, FileFormatError, MethodError, ModelError
 from tests.support.calibration import proper_priors, tiny
 
@@ -119,12 +121,12 @@ def test_every_model_can_be_checked(name):
 def test_the_level_follows_from_the_method():
     model = tiny("mixture_of_poissons").with_priors(rate=dist.Gamma(2.0, 0.5))
     levels = {
-        method: ci.calibration._run._level("auto", ci._methods.named_method(method), model, None)
+        method: run._level("auto", named_method(method), model, None)
         for method in ("em", "exact", "vb", "gibbs", "nuts", "svi_normal", "svi_delta", "default")
     }
     whole = {method for method, level in levels.items() if level == "globals"}
     assert whole == {"vb", "gibbs", "nuts", "svi_normal"}
-    assert ci.calibration._run._level("auto", ci._methods.named_method("default"), tiny("sbm"), None) == "globals"
+    assert run._level("auto", named_method("default"), tiny("sbm"), None) == "globals"
 
 
 # ----- data -------------------------------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ def test_simulations_travel_to_processes_and_back(small, monkeypatch):
             copies = pickle.loads(pickle.dumps((function, content, 5 - index)))
             return super().submit(*copies)
 
-    monkeypatch.setattr(ci.calibration._run, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(run, "ProcessPoolExecutor", Pool)
     settings = {"num_simulations": 6, "num_rows": 4, "of": "locals"}
     found = check(tiny("mixture_of_poissons"), "exact", processes=2, **settings)
     reversed_ = small.ranks.isel(simulation=slice(None, None, -1)).assign_coords(simulation=range(6))

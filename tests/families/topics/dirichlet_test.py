@@ -22,7 +22,7 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics import sweeps_kernel as _lda_kernel
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.merge import merge_topics, propose_topics
-from custom_inference.families.topics.sweeps import Scores, responsibilities, settle_blocks, sweep_documents
+from custom_inference.families.topics.sweeps import Scores, Settled, responsibilities, settle_blocks, sweep_documents
 from ppl_models import LDA, PLSA, Data, MethodError, MultinomialPCA
 from ppl_models.data import sparse as _sparse
 from tests.references import _collapsed, _topics, lda
@@ -71,7 +71,7 @@ def test_kernel_and_batched_products_are_one_sweep(sweeps, dtype):
     start = alpha + torch.rand(60, 5, dtype=dtype)
     settings = {"sweeps": sweeps, "threshold": 0.0}
     first, second = start.clone(), start.clone()
-    one = _lda_kernel.settle_documents(rows, scores.word, alpha, first, **settings)
+    one = Settled(*_lda_kernel.settle_documents(rows, scores.word, alpha, first, **settings))
     two = settle_blocks(rows, scores.word, alpha, second, **settings)
     close = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 2e-4}
     assert torch.allclose(first, second, **close)
@@ -108,7 +108,7 @@ def test_restless_documents_are_tried_afresh_and_keep_the_better():
     warm = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4)
     both = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4, afresh=500)
     settled = _lda_kernel.settle_documents(rows, scores.word, alpha, lured.clone(), sweeps=6, threshold=1e-4)
-    restless = settled.sweeps >= 4
+    restless = Settled(*settled).sweeps >= 4
     assert 5 < int(restless.sum()) < 60
     expected = torch.where(restless, torch.maximum(cold.bound, warm.bound), warm.bound)
     assert torch.equal(both.bound, expected)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 
 import custom_inference as ci
+from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
 from ppl_models import LDA, PLSA, MultinomialPCA
 from tests.references import _topics, lda, multinomial_pca, plsa
@@ -167,7 +168,7 @@ def test_folding_in_is_the_best_proportion():
     topic, x, mask, data = corpus(4, "masked")
     steps, _ = steps_of("map", made(PLSA, topic), data)
     params = {"topic": torch.tensor(topic)}
-    local = ci.engines.LocalSolver(steps=steps, max_iterations=2000, tolerance=1e-12).solve(params, data)
+    local = LocalSolver(steps=steps, max_iterations=2000, tolerance=1e-12).solve(params, data)
     best = plsa.fold_in(x, topic, mask=mask)
     found = _topics.log_likelihood(topic, x, local.posterior.mean.numpy(), mask)
     assert close(found, _topics.log_likelihood(topic, x, best, mask), atol=1e-6)
