@@ -244,7 +244,7 @@ def test_a_large_sparse_graph_is_never_made_dense():
     rng, size = np.random.default_rng(0), 6000
     block = np.repeat([0, 1], size // 2)
     i = rng.integers(size, size=18000)
-    j = np.where(rng.random(18000) < 0.9, block[i] * size // 2 + rng.integers(size // 2, size=36000), 0)
+    j = np.where(rng.random(18000) < 0.9, block[i] * size // 2 + rng.integers(size // 2, size=18000), 0)
     keep = i != j
     place = torch.as_tensor(np.stack([i, j])[:, keep])
     ones = scipy.sparse.csr_matrix((np.ones(keep.sum()), place.numpy()), (size, size))
