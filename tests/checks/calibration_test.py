@@ -41,9 +41,6 @@ def small() -> Calibration:
     return check(tiny("mixture_of_poissons"), "exact", num_simulations=6, num_rows=4, of="locals")
 
 
-# ----- right and wrong --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["noca", "cvq"])
 def test_exact_posteriors_pass_and_mean_field_is_over_confident(name):
     """Sources that explain each other away are dependent given x; independent ones commit to one of them."""
@@ -101,9 +98,6 @@ def test_a_collapsed_sampler_of_two_classes_passes():
     assert found.passed and found.ranks.attrs["of"] == "globals", found
 
 
-# ----- every model ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_can_be_checked(name):
     model = tiny(name)
@@ -127,9 +121,6 @@ def test_the_level_follows_from_the_method():
     whole = {method for method, level in levels.items() if level == "globals"}
     assert whole == {"vb", "gibbs", "nuts", "svi_normal"}
     assert run._level("auto", named_method("default"), tiny("sbm"), None) == "globals"
-
-
-# ----- data -------------------------------------------------------------------------------------------------------
 
 
 def test_simulated_data_are_like_the_data_given():
@@ -177,9 +168,6 @@ def test_missing_entries_and_given_globals_keep_exact_posteriors_calibrated():
     example = explaining_away("noca")
     fit = ci.EM(search=None, max_iterations=5).fit(example, torch.bernoulli(torch.full((40, 4), 0.6)), progress=False)
     assert check(example, "exact", at=fit, like=x, num_simulations=15).passed
-
-
-# ----- how it runs ------------------------------------------------------------------------------------------------
 
 
 def test_simulations_depend_on_the_seed_and_their_number_alone(small):
@@ -239,9 +227,6 @@ def test_interrupted_simulations_count():
         check(explaining_away("noca"), "exact", **settings)
 
 
-# ----- refusals ---------------------------------------------------------------------------------------------------
-
-
 def test_what_cannot_be_checked_is_refused():
     noca, cvq = NOCA(num_components=2, num_features=3), CVQ(num_components=2, num_features=3)
     at = {"source_prior": torch.full((2,), 0.5), "loading": torch.full((2, 3), 0.5), "leak": torch.full((3,), 0.1)}
@@ -284,9 +269,6 @@ def test_methods_that_change_the_models_shape_are_refused():
 
     with pytest.raises(MethodError, match=r"changed the model's shapes to .*\(1, 3\)"):
         check(tiny("mixture_of_poissons").with_priors(rate=dist.Gamma(2.0, 0.5)), Smaller(), num_simulations=1)
-
-
-# ----- what comes back --------------------------------------------------------------------------------------------
 
 
 def test_results_are_tables_figures_and_files(small, tmp_path):

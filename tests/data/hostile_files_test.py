@@ -39,9 +39,6 @@ def _sparse_matrix(path: Path) -> Data:
     return read_matrix(path, keep_sparse=True)
 
 
-# ----- files that ask for more than they hold -------------------------------------------------------------
-
-
 def _npy_header(shape: str, descr: str = "'<f8'") -> bytes:
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
@@ -104,9 +101,6 @@ def test_files_that_claim_more_than_they_hold_are_refused_before_memory_is_asked
 
 def test_a_vocabulary_with_room_to_spare_is_no_bomb(tmp_path):
     assert documents(_small(tmp_path / "docword.e.txt", "3\n1000000\n1\n1 999999 2\n")).num_features == 1_000_000
-
-
-# ----- files that would run code --------------------------------------------------------------------------
 
 
 class _Evil:

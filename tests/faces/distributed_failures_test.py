@@ -41,9 +41,6 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# ----- the group --------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def group_of_one(tmp_path):
     with distributed.group(init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1) as pool:
@@ -100,9 +97,6 @@ def test_errors_survive_the_way_between_processes(error):
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
-# ----- what is refused --------------------------------------------------------------------------------------------
-
-
 def test_what_processes_cannot_do_is_refused_at_once():
     noca, sbm = NOCA.example(), MODELS["sbm"].example()
 
@@ -123,9 +117,6 @@ def test_what_processes_cannot_do_is_refused_at_once():
     with pytest.raises(MethodError, match="cannot be handed to other processes"):
         unnamed = RowBlocks(read=lambda: [noca.data.x], num_rows=60)
         distributed.fit(noca.model, unnamed, processes=2, method=EM(), progress=False)
-
-
-# ----- failures ---------------------------------------------------------------------------------------------------
 
 
 def faulty(tmp_path, fault, **settings) -> tuple[Any, Path]:

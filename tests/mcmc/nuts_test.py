@@ -41,9 +41,6 @@ def test_the_same_seed_gives_the_same_draws():
     assert torch.equal(fits[0].draws["loading"], fits[1].draws["loading"])
 
 
-# ----- one component: proportions that are 1 ------------------------------------------------------------------
-
-
 ONE_CLASS = [name for name in MODELS if name.startswith("mixture")] + ["lda", "sbm"]
 
 

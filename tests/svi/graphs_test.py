@@ -81,9 +81,6 @@ BLOCK_MODELS = [
 ]
 
 
-# ----- the bound of independent blocks ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize(("kind", "directed"), BLOCK_MODELS)
 def test_bound_of_independent_blocks_is_the_sum_over_labelings(kind, directed, hidden):
@@ -135,9 +132,6 @@ def test_divergence_of_labelings():
     assert torch.isclose(kl_divergence(Labelling(q), Labelling(p)), (log_q.exp() * (log_q - log_p)).sum())
 
 
-# ----- starts -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_starts_are_inside_the_supports_and_go_with_their_partition(name):
     example = GRAPHS[name].example()
@@ -174,9 +168,6 @@ def test_unbounded_priors_of_symmetric_sites_have_modes():
     upper = value[torch.triu_indices(2, 2).unbind()]
     expected = model.prior("edge_probability").log_prob(value) + (upper.log() + (1 - upper).log()).sum()
     assert torch.isclose(changed.prior("edge_probability").log_prob(value), expected)
-
-
-# ----- fits -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -41,8 +41,6 @@ def example(missing: float = 0.0, **priors):
     return model, model.prepare(made.data.x, mask=mask, dtype=torch.float64)
 
 
-# ----- EM ---------------------------------------------------------------------------------------------------------
-
 PRIORS = {
     "default": {},
     "shifted": {
@@ -123,9 +121,6 @@ def test_blocks_of_rows_change_nothing(engine, monkeypatch):
     assert torch.allclose(whole.bound, blocks.bound, atol=1e-10)
     assert all(torch.allclose(v, blocks.statistics[k], atol=1e-8) for k, v in whole.statistics.items())
     assert all(torch.allclose(v, blocks.locals[k], atol=1e-8) for k, v in whole.locals.items())
-
-
-# ----- rotation, starts -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["map", "gaussian"])
@@ -216,9 +211,6 @@ def test_single_precision_agrees(name):
         results.append((step.bound.double(), params["weight"].double().abs()))
     assert torch.allclose(results[0][0], results[1][0], atol=1e-4)
     assert torch.allclose(results[0][1], results[1][1], atol=1e-3)
-
-
-# ----- missing entries, bad input -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)

@@ -48,9 +48,6 @@ def prior_of(name, strong=True):
     return 1.8 if strong else 0.3
 
 
-# ----- E and M step -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.quick
 @EVERY
 @MISSING
@@ -167,9 +164,6 @@ def test_sparse_counts_stay_sparse_and_give_the_same(name):
     assert torch.allclose(fits[0].params[model.component_site], fits[1].params[model.component_site], atol=1e-8)
 
 
-# ----- identities ---------------------------------------------------------------------------------------------------
-
-
 def test_counts_and_tokens_differ_by_the_multinomial_coefficient():
     model, params, x, _, data = problem("mixture_of_multinomials")
     counts, _, _ = multinomials(0, counts=True)
@@ -244,9 +238,6 @@ def test_an_empty_document_has_the_prior_as_posterior():
     assert abs(float(steps.log_evidence(tensors(params), steps.rows(data))[1])) < 1e-12
 
 
-# ----- recovery -----------------------------------------------------------------------------------------------------
-
-
 def planted(name, seed=0):
     rng = np.random.default_rng(seed)
     label = rng.integers(6, size=700)
@@ -281,9 +272,6 @@ def test_planted_classes_are_found_from_every_seed(name, method):
         assert table.max(1).sum() > 0.95 * len(x) and len(set(table.argmax(1))) == 6, (seed, table)
         objectives.append(float(fit.elbo[-1]))
     assert np.ptp(objectives) < 0.002 * abs(objectives[0])
-
-
-# ----- refusals -----------------------------------------------------------------------------------------------------
 
 
 def test_priors_that_are_not_conjugate_are_refused():

@@ -53,9 +53,6 @@ def lda_of(topic, **concentrations):
     return model.with_concentration(**concentrations) if concentrations else model
 
 
-# ----- sweeps ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [5e-3, 0.05, 0.1, 0.7, 1.0, 3.3, 40.0, 1e3, 1e6, 1e12])
 def test_kernel_digamma(value):
     """The first term left out of its series is below 0.084 / 9.5^14 = 2e-15; the rest is rounding."""
@@ -252,9 +249,6 @@ def test_new_documents_by_the_table_of_bounds():
     best = solved(model, topic, x)[3]
     assert torch.allclose(local.bound, best.bound, atol=1e-6)
     assert torch.allclose(local.posterior.concentration, best.locals["concentration"], atol=1e-2)
-
-
-# ----- starts ---------------------------------------------------------------------------------------------------------
 
 
 def test_merging_takes_the_pair_that_the_collapsed_likelihood_prefers():

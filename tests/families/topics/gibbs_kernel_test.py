@@ -39,9 +39,6 @@ def split(topic, x=X):
     return reference.split(topic, tokens_of(x))
 
 
-# ----- the kernel -----------------------------------------------------------------------------------------------------
-
-
 def first_topics(chain: LdaChain, q: np.ndarray, draws: int) -> np.ndarray:
     """The topics that a sweep gives its first token when the others have topics q."""
     found = np.empty(draws, dtype=int)
@@ -130,9 +127,6 @@ def test_minkas_step_climbs_to_where_the_gradient_vanishes():
     for _ in range(400):
         same = fixed_point(counts, same, symmetric=True)
     assert np.ptp(same) == 0 and abs(reference.moment_gradient(counts, same).sum()) < 1e-4
-
-
-# ----- the exact posterior --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

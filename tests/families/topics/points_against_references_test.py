@@ -22,9 +22,6 @@ MODELS = pytest.mark.parametrize("kind_of_model", [LDA, MultinomialPCA])
 ALPHAS = pytest.mark.parametrize("alpha", [1.0, [0.2, 0.9, 1.5]])
 
 
-# ----- exact ----------------------------------------------------------------------------------------------------------
-
-
 @KINDS
 @MODELS
 @ALPHAS
@@ -73,9 +70,6 @@ def test_exact_em_does_not_depend_on_how_documents_are_grouped(monkeypatch):
 def test_exact_em_climbs_on_any_corpus(seed, num_documents, vocabulary_size, num_topics, alpha, gamma):
     topic, _, _, data = corpus(seed, "sparse", num_documents, vocabulary_size, num_topics, length=6)
     assert climbs(trace_of("exact", made(LDA, topic, alpha, gamma), data, {"topic": torch.tensor(topic)}))
-
-
-# ----- map: LDA by points, and PLSA -----------------------------------------------------------------------------------
 
 
 @KINDS
