@@ -18,16 +18,7 @@ import scipy.sparse
 import custom_inference
 import ppl_models
 from custom_inference import Fit
-from ppl_models import (
-    CapacityError,
-    Data,
-    DataError,
-    FileFormatError,
-    PPLError,
-    documents,
-    graph,
-    row_blocks,
-)
+from ppl_models import CapacityError, Data, DataError, FileFormatError, PPLError, documents, graph, row_blocks
 from ppl_models.datasets import read_matrix
 from tests.support.files import Loader, little_memory, loads_or_says
 from tests.support.fuzz import says_something

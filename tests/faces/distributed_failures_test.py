@@ -22,16 +22,7 @@ from custom_inference.core import processes as _processes
 from custom_inference.em import checkpoint as _checkpoint
 from custom_inference.faces import distributed
 from custom_inference.faces.distributed import GroupPool
-from ppl_models import (
-    MODELS,
-    NOCA,
-    CapacityError,
-    DataError,
-    FileFormatError,
-    MethodError,
-    ProcessError,
-    RowBlocks,
-)
+from ppl_models import MODELS, NOCA, CapacityError, DataError, FileFormatError, MethodError, ProcessError, RowBlocks
 from tests.support import distributed as worker
 
 pytestmark = [

@@ -37,11 +37,7 @@ log_joint, log_evidence, posterior = _mixture.of(log_joint_table)
 
 
 def m_step(
-    x: ArrayLike,
-    weights: ArrayLike,
-    mask: ArrayLike | None = None,
-    concentration: ArrayLike = 1.0,
-    added: float = 0.0,
+    x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None, concentration: ArrayLike = 1.0, added: float = 0.0
 ) -> dict[str, Array]:
     """Maximiser of the expected log joint: b_kv proportional to ``added`` + sum_n r_nk n_nv, ``added`` the prior's."""
     seen, r = observed(x, mask), np.asarray(weights, dtype=np.float64)

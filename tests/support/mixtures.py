@@ -8,12 +8,7 @@ import numpy as np
 import torch
 from scipy.special import gammaln
 
-from ppl_models import (
-    MixtureOfCategoricals,
-    MixtureOfMultinomialCounts,
-    MixtureOfMultinomials,
-    MixtureOfPoissons,
-)
+from ppl_models import MixtureOfCategoricals, MixtureOfMultinomialCounts, MixtureOfMultinomials, MixtureOfPoissons
 
 
 def multinomials(seed, num_rows=8, *, counts=False, size=6):

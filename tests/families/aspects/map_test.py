@@ -20,12 +20,7 @@ from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.aspects.map import AspectMap
 from custom_inference.families.common.counts import margin
-from ppl_models import (
-    MODELS,
-    AspectBernoulli,
-    Data,
-    datasets,
-)
+from ppl_models import MODELS, AspectBernoulli, Data, datasets
 
 UPDATES = ["em", "newton"]
 

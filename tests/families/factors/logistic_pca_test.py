@@ -23,10 +23,7 @@ NAMES = [engine.name for engine in ENGINES]
 
 def problem(seed: int, num_components=2, num_features=5, num_rows=4, missing=0.0, scale=1.5):
     rng = np.random.default_rng(seed)
-    params = {
-        "weight": scale * rng.normal(size=(num_components, num_features)),
-        "bias": rng.normal(size=num_features),
-    }
+    params = {"weight": scale * rng.normal(size=(num_components, num_features)), "bias": rng.normal(size=num_features)}
     x = (rng.random((num_rows, num_features)) < 0.5).astype(float)
     mask = rng.random(x.shape) > missing if missing else None
     tensors = {site: torch.tensor(value) for site, value in params.items()}
