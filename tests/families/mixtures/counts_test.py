@@ -264,7 +264,7 @@ def planted(name, seed=0):
 def test_planted_classes_are_found_from_every_seed(name, method):
     model, x, label = planted(name)
     objectives = []
-    for seed in range(10):
+    for seed in range(5):
         fit = ci.fit(model, x, method=method, seed=seed, progress=False)
         found = fit.posterior.mean.argmax(-1).numpy()
         table = np.zeros((6, 6))
