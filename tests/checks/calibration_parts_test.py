@@ -39,9 +39,6 @@ def counts_of(uniform: np.ndarray) -> np.ndarray:
     return (uniform[..., None] < np.arange(1, GRID) / GRID).sum(-2)
 
 
-# ----- bands ------------------------------------------------------------------------------------------------------
-
-
 def test_the_probability_to_stay_inside_is_that_of_all_placements():
     """Two values fall into any of G x G cells: all of them are tried."""
     low, high = np.minimum(np.arange(1, GRID) // 60, 1), np.maximum(1, np.arange(1, GRID) // 40).clip(max=2)
@@ -93,9 +90,6 @@ def test_intervals_and_adjusted_p_values_are_the_known_ones():
     assert np.allclose(holm(np.array([0.01, 0.04, 0.03, 0.005])), [0.03, 0.06, 0.06, 0.02])  # Holm's own procedure
 
 
-# ----- ranks ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("probability", [0.03, 0.5, 0.9])
 def test_ranks_of_discrete_values_are_uniform(probability):
     """The truth and three draws of one Bernoulli: almost all are ties."""
@@ -110,9 +104,6 @@ def test_ranks_of_continuous_values_are_the_usual_ones():
     values = torch.randn((8, 50), generator=torch.Generator().manual_seed(0))
     ranks = randomised_rank(values[0], values[1:], torch.Generator().manual_seed(1))
     assert np.array_equal(np.floor(8 * ranks), (values[1:] < values[0]).sum(0).numpy())
-
-
-# ----- names of components ----------------------------------------------------------------------------------------
 
 
 def test_matching_to_data_keeps_ranks_uniform_and_matching_to_the_truth_does_not():
@@ -180,9 +171,6 @@ def test_turned_scores_and_weights_have_one_standard_form_and_the_same_likelihoo
     assert has_standard_form(model) and not has_standard_form(tiny("noca"))
     unequal = model.with_priors(weight=dist.Normal(torch.zeros(2, 1), torch.tensor([[1.0], [3.0]])))
     assert not has_standard_form(unequal)
-
-
-# ----- densities and draws ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -41,9 +41,6 @@ def small() -> Calibration:
     return check(tiny("mixture_of_poissons"), "exact", num_simulations=6, num_rows=4, of="locals")
 
 
-# ----- right and wrong --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["noca", "cvq"])
 def test_exact_posteriors_pass_and_mean_field_is_over_confident(name):
     """Sources that explain each other away are dependent given x; independent ones commit to one of them."""
@@ -99,9 +96,6 @@ def test_a_collapsed_sampler_of_two_classes_passes():
     found = check(tiny("mixture_of_poissons").with_priors(rate=dist.Gamma(2.0, 0.5)), sampler, num_simulations=30,
                   num_rows=6, num_draws=19)  # fmt: skip
     assert found.passed and found.ranks.attrs["of"] == "globals", found
-
-
-# ----- every model ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -179,9 +173,6 @@ def test_missing_entries_and_given_globals_keep_exact_posteriors_calibrated():
     assert check(example, "exact", at=fit, like=x, num_simulations=15).passed
 
 
-# ----- how it runs ------------------------------------------------------------------------------------------------
-
-
 def test_simulations_depend_on_the_seed_and_their_number_alone(small):
     model, settings = tiny("mixture_of_poissons"), {"num_rows": 4, "of": "locals"}
     torch.manual_seed(3)
@@ -239,9 +230,6 @@ def test_interrupted_simulations_count():
         check(explaining_away("noca"), "exact", **settings)
 
 
-# ----- refusals ---------------------------------------------------------------------------------------------------
-
-
 def test_what_cannot_be_checked_is_refused():
     noca, cvq = NOCA(num_components=2, num_features=3), CVQ(num_components=2, num_features=3)
     at = {"source_prior": torch.full((2,), 0.5), "loading": torch.full((2, 3), 0.5), "leak": torch.full((3,), 0.1)}
@@ -284,9 +272,6 @@ def test_methods_that_change_the_models_shape_are_refused():
 
     with pytest.raises(MethodError, match=r"changed the model's shapes to .*\(1, 3\)"):
         check(tiny("mixture_of_poissons").with_priors(rate=dist.Gamma(2.0, 0.5)), Smaller(), num_simulations=1)
-
-
-# ----- what comes back --------------------------------------------------------------------------------------------
 
 
 def test_results_are_tables_figures_and_files(small, tmp_path):

@@ -38,9 +38,6 @@ def run(fit, **settings):
     return loo(fit, **{"progress": False, **settings})
 
 
-# ----- in closed form: independent questions with Beta priors ---------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def answers():
     return (np.random.default_rng(0).random((30, 4)) < 0.3).astype(float)
@@ -135,9 +132,6 @@ def test_same_seed_same_result(one_class):
     assert np.array_equal(first.pointwise, again.pointwise) and not np.array_equal(first.pointwise, other.pointwise)
 
 
-# ----- by quadrature: a guide of the globals --------------------------------------------------------------
-
-
 def test_a_normal_guide_against_quadrature():
     """One source and one feature, P(x = 1) = 1 - (1 - leak)(1 - prior loading), all three uniform: 40^3 points."""
     x = np.array([[1.0], [0.0], [0.0], [1.0], [1.0], [0.0], [0.0], [1.0]])
@@ -162,9 +156,6 @@ def test_a_normal_guide_against_quadrature():
     assert "guide of SVI(normal)" in found.source and found.approximation_k is not None
 
 
-# ----- diagnostics ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["vb", "gibbs"])
 def test_an_outlier_has_a_large_pareto_k_and_is_told(method):
     rng = np.random.default_rng(2)
@@ -179,9 +170,6 @@ def test_an_outlier_has_a_large_pareto_k_and_is_told(method):
     assert (np.delete(found.pareto_k, 7) < found.good_k).all() and found.table["pareto_k"].idxmax() == "7"
     assert "1 of 20" in repr(found) and found.arviz["warning"]
     assert "1 of 20 above" in found.plot().axes[0].get_title()
-
-
-# ----- comparisons ----------------------------------------------------------------------------------------
 
 
 @TOLD
@@ -206,8 +194,6 @@ def test_the_better_model_comes_first():
         compare_loo({"1": first["1"]})
 
 
-# ----- models ---------------------------------------------------------------------------------------------
-
 SCORED = ["aspect_bernoulli", "covariate_sbm", "cvq", "lda", "mixture_of_poissons", "mmsb", "noca", "sbm",
           "user_rating_profile"]  # fmt: skip
 
@@ -229,9 +215,6 @@ def test_models_can_be_scored_by_an_approximate_posterior(name):
     observations = example.model.num_dyads() if example.model.is_graph else len(example.data)
     assert len(found.pointwise) == len(found.pareto_k) == observations
     assert found.bound == "exact" or (found.bound in fit.bounds and f"'{found.bound}'" in repr(found))
-
-
-# ----- refusals -------------------------------------------------------------------------------------------
 
 
 def test_points_are_refused_with_what_to_use(answers):

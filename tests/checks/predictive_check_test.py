@@ -35,9 +35,6 @@ def quick(model, x, method=None, **settings):
     return ci.fit(model, x, method=method, progress=False, **settings)
 
 
-# ----- every model ----------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def examples():
     """The default fit of every model's example."""
@@ -101,9 +98,6 @@ def test_copies_have_the_law_that_the_program_gives_them(name, examples):
     assert np.abs(z).max() < 5.5
 
 
-# ----- right models ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["binary", "counts"])
 def test_p_values_of_a_right_model_are_not_extreme(kind):
     """Data from the model: over 4 data sets of 10 statistics, p < .04 in at most 7 (uniform p-values: mean 1.6, and
@@ -121,9 +115,6 @@ def test_p_values_of_a_right_model_are_not_extreme(kind):
         extreme += int((found.table["p_value"] < 0.04).sum())
         verdicts += len(found.extreme)
     assert extreme <= 7 and verdicts <= 1
-
-
-# ----- wrong models ---------------------------------------------------------------------------------------
 
 
 def test_independent_columns_are_told_from_correlated_ones():
@@ -189,9 +180,6 @@ def test_agreement_beyond_one_class_is_seen():
     assert "association" in found.extreme and "answer_share" not in found.extreme
 
 
-# ----- missing entries ------------------------------------------------------------------------------------
-
-
 def test_the_same_entries_are_missing_in_the_copies():
     rng = np.random.default_rng(6)
     x = (rng.random((60, 5)) < 0.4).astype(float)
@@ -219,9 +207,6 @@ def test_hidden_dyads_have_no_edge_in_the_copies():
     found = check(quick(example.model, data), num_samples=20, keep=3)
     for copy in found.copies:
         assert not copy.toarray()[hidden[0], hidden[1]].any() and not copy.diagonal().any()
-
-
-# ----- functions of one's own -----------------------------------------------------------------------------
 
 
 def test_own_functions_and_names_together(examples):

@@ -149,9 +149,6 @@ def test_constant_columns_have_no_correlation():
     assert np.allclose(STATISTICS["binary"]["correlation"].function(x), [0.0, 0.0, -1.0])
 
 
-# ----- documents ------------------------------------------------------------------------------------------
-
-
 def information(x, proportion, topic):
     """Word and document given topic, by the joint table of all three."""
     joint = np.zeros((*x.shape, topic.shape[0]))
@@ -212,9 +209,6 @@ def test_chi_square_of_word_counts_is_pearsons():
     expected = lengths[:, None] * probs
     found = STATISTICS["documents"]["chi_square"].function(x, Law(_Words(probs, lengths)))
     assert float(found) == pytest.approx(float(((x - expected) ** 2 / expected).sum()))
-
-
-# ----- graphs ---------------------------------------------------------------------------------------------
 
 
 def simple(g):

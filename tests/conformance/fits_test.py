@@ -54,9 +54,6 @@ WITH_DEFAULTS = pytest.mark.parametrize(
 )
 
 
-# ----- every fit ------------------------------------------------------------------------------------------------------
-
-
 @WITH_DEFAULTS
 def test_a_fit_keeps_its_promises(model, method):
     fit, problem = fitted(model, method), problem_of(model)
@@ -212,9 +209,6 @@ def test_every_family_at_the_truth_against_the_exact_posterior(name):
     if not continuous and found in table.index:
         marginal = _graphs.marginals(*exact_graph(problem.model, params, problem.data).posterior(), 2)
         assert table.loc[found, "worst_marginal_error"] <= np.abs(1 - marginal).max() + 1e-8
-
-
-# ----- fits of graphs -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("model", "method"), [pair for pair in CLIMBING if pair[1] != "cvb0"])  # no bound climbs

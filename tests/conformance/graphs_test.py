@@ -205,9 +205,6 @@ def test_names_of_blocks_do_not_matter(name, directed):
         assert torch.allclose(exact[0].posterior.mean[:, order], exact[1].posterior.mean, atol=1e-10)
 
 
-# ----- Pyro -----------------------------------------------------------------------------------------------------------
-
-
 @NAMES
 @DIRECTED
 def test_pyros_own_tools_take_the_instance(name, directed):

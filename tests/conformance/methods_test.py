@@ -22,9 +22,6 @@ def images():
     return datasets.image_patterns(1000, seed=0)
 
 
-# ----- the default fit --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_default_fit_finds_every_pattern(images, seed):
     fit = ci.fit(NOCA(num_components=8, num_features=64), images.x, seed=seed, progress=False)
@@ -86,9 +83,6 @@ def test_many_sources_beyond_enumeration():
     assert fit.bound_name == "truncated"
 
 
-# ----- agreement --------------------------------------------------------------------------------------------------
-
-
 def test_em_climbs_to_where_autodelta_climbs():
     """Maximum likelihood by closed-form EM and by AutoDelta with the codes summed out, from the same start."""
     example = NOCA.example()
@@ -121,9 +115,6 @@ def test_exact_treats_globals_as_asked():
     assert mode.method == "Exact(EM)" and mode.bound_name == "exact"
     with pytest.raises(MethodError, match="valid: map, normal, nuts"):
         ci.Exact(globals_="laplace")
-
-
-# ----- the paper's guide in plain Pyro ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch_size", [None, 16])
@@ -176,9 +167,6 @@ def test_factorized_svi_and_closed_form_updates_meet():
     assert closed.bound.sum() >= start
     with pytest.raises(MethodError, match="a guide for NOCA"):
         ci.FactorizedNoisyOr().bind(object(), example.data)
-
-
-# ----- interruptions and faults -----------------------------------------------------------------------------------
 
 
 class _Interrupting(NocaExact):
@@ -272,9 +260,6 @@ def test_damaged_files_are_refused(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(FileFormatError, match="not readable|not a saved fit"):
             ci.Fit.load(path)
-
-
-# ----- dtype, device, alignment -----------------------------------------------------------------------------------
 
 
 def test_float32_stays_float32():

@@ -19,9 +19,6 @@ pytestmark = pytest.mark.quick
 SIGMA = 4.0
 
 
-# ----- where the latents come from ------------------------------------------------------------------------
-
-
 def test_globals_and_locals_are_drawn_jointly_where_a_fit_has_joint_draws():
     """Gibbs draws of topics and proportions: each pair is one state of the chain."""
     example = LDA.example()
@@ -67,9 +64,6 @@ def test_a_point_estimate_is_plugged_in_and_says_so():
     assert "plugged in" in PosteriorDraws(fit, 2).source
     fit = ci.VariationalEM(guide="map", **brief).fit(plsa.model, plsa.data, progress=False)
     assert "locals: point estimates" in PosteriorDraws(fit, 2).source
-
-
-# ----- random streams -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -128,9 +122,6 @@ def test_copies_of_the_data_do_not_share_the_stream_of_the_locals(alike):
     copy, source = fit.predictive(1, seed=7)[0], fit.posterior.sample(1, seed=7)[0]
     assert abs(float(torch.corrcoef(torch.stack([copy[:, 0], source[:, 0]]))[0, 1])) < SIGMA / 4000**0.5
     assert torch.equal(copy, fit.predictive(2, seed=7)[0])
-
-
-# ----- draws as tensors -----------------------------------------------------------------------------------
 
 
 def test_draws_of_variational_posteriors_are_of_independent_sites():

@@ -18,15 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from custom_inference import EM, SVI, CollapsedGibbs, Fit, VariationalEM
-from ppl_models import (
-    CVQ,
-    LDA,
-    NOCA,
-    SBM,
-    Data,
-    DataWarning,
-    FileFormatError,
-)
+from ppl_models import CVQ, LDA, NOCA, SBM, Data, DataWarning, FileFormatError
 from tests.support.files import damage, little_memory, loads_or_says, strict
 from tests.support.fuzz import fuzz, says_something
 

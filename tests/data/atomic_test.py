@@ -175,9 +175,6 @@ def test_processes_killed_while_they_save_leave_a_fit(fit, tmp_path):
     assert not _litter(tmp_path)
 
 
-# ----- the other writers ----------------------------------------------------------------------------------
-
-
 def test_json_and_figures_are_whole_or_as_they_were(tmp_path, monkeypatch, fit):
     write_json(tmp_path / "a.json", {"a": 1})
     figure = fit.plot("elbo")

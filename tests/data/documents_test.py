@@ -40,9 +40,6 @@ def uci(counts: np.ndarray) -> str:
     return "\n".join([str(len(counts)), str(counts.shape[1]), str(len(cells)), *cells]) + "\n"
 
 
-# ----- every container says the same ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("container", "labelled"),
     [
@@ -163,9 +160,6 @@ def test_missing_entries_become_a_mask_and_follow_their_words():
     assert dense(data).tolist() == [[0, 0, 1], [0, 3, 2]]
 
 
-# ----- new documents of a fitted model --------------------------------------------------------------------
-
-
 def test_new_documents_are_read_in_the_words_of_the_fit():
     like = documents(TOKENS)
     model = LDA(num_topics=2, vocabulary_size=4)
@@ -195,9 +189,6 @@ def test_a_fit_of_columns_without_words_takes_matrices_by_place_and_refuses_word
     for words in ([["ant", "cat"]], ["ant cat"]):
         with pytest.raises(DataError, match="4 words|numbers only|vocabulary_size = 4"):
             model.prepare_new(words, like)
-
-
-# ----- what is refused ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,6 @@ def test_files_cut_anywhere_are_read_or_refused_by_name(kind, files):
         loads_or_says(path, load, raw[:end])
 
 
-# ----- folders of blocks ----------------------------------------------------------------------------------
-
-
 @given(damaged=damage(), part=st.sampled_from(["blocks.json", "starts.bin", "columns.bin", "values.bin"]))
 @fuzz(60)
 def test_damaged_folders_of_blocks_are_read_or_refused_by_name(tmp_path_factory, damaged, part):

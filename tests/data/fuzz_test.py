@@ -69,9 +69,6 @@ GRAPHS: dict[str, Any] = {
 }
 
 
-# ----- properties -----------------------------------------------------------------------------------------
-
-
 def _frozen(data: Any) -> Any:
     """A copy to compare with afterwards; None for what is used up by reading it, or cannot be copied."""
     if isinstance(data, Iterator):

@@ -18,16 +18,7 @@ import scipy.sparse
 import custom_inference
 import ppl_models
 from custom_inference import Fit
-from ppl_models import (
-    CapacityError,
-    Data,
-    DataError,
-    FileFormatError,
-    PPLError,
-    documents,
-    graph,
-    row_blocks,
-)
+from ppl_models import CapacityError, Data, DataError, FileFormatError, PPLError, documents, graph, row_blocks
 from ppl_models.datasets import read_matrix
 from tests.support.files import Loader, little_memory, loads_or_says
 from tests.support.fuzz import says_something
@@ -37,9 +28,6 @@ X = (np.random.default_rng(0).random((6, 5)) < 0.5).astype(float)
 
 def _sparse_matrix(path: Path) -> Data:
     return read_matrix(path, keep_sparse=True)
-
-
-# ----- files that ask for more than they hold -------------------------------------------------------------
 
 
 def _npy_header(shape: str, descr: str = "'<f8'") -> bytes:
@@ -104,9 +92,6 @@ def test_files_that_claim_more_than_they_hold_are_refused_before_memory_is_asked
 
 def test_a_vocabulary_with_room_to_spare_is_no_bomb(tmp_path):
     assert documents(_small(tmp_path / "docword.e.txt", "3\n1000000\n1\n1 999999 2\n")).num_features == 1_000_000
-
-
-# ----- files that would run code --------------------------------------------------------------------------
 
 
 class _Evil:

@@ -145,9 +145,6 @@ def test_real_files(real_data):
     assert genera.x.shape == (351, 104) and {"row", "feature"} <= set(genera.coords)
 
 
-# ----- sparse rows ------------------------------------------------------------------------------------------------
-
-
 def _sparse_example() -> tuple[np.ndarray, Data]:
     dense = (np.random.default_rng(3).random((30, 7)) < 0.2).astype(float)
     dense[4] = 0  # an empty row in the middle

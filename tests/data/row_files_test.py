@@ -200,9 +200,6 @@ def test_plain_sources_are_divided_too(counts):
     assert len(row_blocks(counts, block_rows=50)) == ROWS
 
 
-# ----- fits -----------------------------------------------------------------------------------------------------------
-
-
 def test_shuffling_undoes_the_order_of_sorted_rows(tmp_path):
     """Two classes, one after the other: in the order of the file the last is learned best, shuffled both alike."""
     rng = np.random.default_rng(0)

@@ -34,9 +34,6 @@ def symmetric(name: str, shape: tuple[int, ...]) -> Symmetric:
     return Symmetric(ENTRIES[name]().expand(torch.Size(shape)))
 
 
-# ----- labelings --------------------------------------------------------------------------------------------------
-
-
 def test_all_labelings_count_in_base_k():
     every = all_labelings(3, 4)
     assert every.shape == (64, 3) and len(every.unique(dim=0)) == 64
@@ -120,9 +117,6 @@ def test_pyro_sums_over_labelings():
     every = all_labelings(3, 2)
     expected = (Labelling(probs).log_prob(every).exp() * (0.1 + 0.25 * every.sum(-1))).sum().log()
     assert np.isclose(evidence, float(expected))
-
-
-# ----- symmetric matrices -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ENTRIES)

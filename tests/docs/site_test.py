@@ -34,9 +34,6 @@ def site():
     sys.path.remove(str(DOCS / "_ext"))
 
 
-# ----- API reference ----------------------------------------------------------------------------------------------
-
-
 def test_every_public_name_has_one_place(site):
     text = "\n".join(site["api"].pages().values())
     entry = re.compile(r"^\.\. py:currentmodule:: (\S+)\n\n\.\. (?:autoclass|autofunction|py:data):: (\S+)$", re.M)
@@ -57,9 +54,6 @@ def test_every_page_of_the_reference_is_in_its_table_of_contents(site):
     assert "\nmodels/*\n" in index and "\nnames/*\n" in index
     listed = re.findall(r"^names/(\w+)$", index, re.M)
     assert set(listed) <= {page.removeprefix("api/names/") for page in site["api"].pages()}
-
-
-# ----- docstrings -------------------------------------------------------------------------------------------------
 
 
 def test_docstring_blocks(site):
@@ -123,9 +117,6 @@ def _words(text):
     return re.findall(r"[^\W_]+", text)
 
 
-# ----- tables -----------------------------------------------------------------------------------------------------
-
-
 def test_every_model_and_method_is_in_the_guides(site):
     tables = site["tables"]
     for model in MODELS.values():
@@ -167,9 +158,6 @@ def test_figures_are_those_of_the_reports(site, tmp_path):
 def test_only_names_that_exist_are_spoken_of(site):
     text = site["tables"].available(["compare: one call", "divine: another", ""])
     assert text == "- {py:obj}`~custom_inference.compare`. one call"
-
-
-# ----- notebooks, pages -------------------------------------------------------------------------------------------
 
 
 def test_executed_notebooks_are_used_if_they_are_the_same(site, tmp_path, monkeypatch):

@@ -40,9 +40,6 @@ def _quiet():
         yield
 
 
-# ----- tables ---------------------------------------------------------------------------------------------
-
-
 def test_shares_weigh_documents_by_their_tokens():
     lengths = COUNTS.sum(1)
     np.testing.assert_allclose(shares(made()), (lengths[:, None] * MIX).sum(0) / lengths.sum())
@@ -89,9 +86,6 @@ def test_words_that_no_topic_has_are_ranked_last():
         table = topic_table(fit, 6, by=by)
         assert np.isfinite(table["score"]).all()
         assert set(table.loc[0, "word"].tolist()[:2]) == {"bank", "river"}
-
-
-# ----- figures --------------------------------------------------------------------------------------------
 
 
 def drawn(figure) -> None:
@@ -143,9 +137,6 @@ def test_many_documents_and_topics_can_be_drawn():
     assert "300 documents, ordered" in fit.plot("documents").axes[0].get_ylabel()
 
 
-# ----- pyLDAvis -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sparse", [True, False])
 def test_pyldavis_gets_distributions_without_empty_documents_and_unused_words(sparse):
     given = to_pyldavis(made(sparse))
@@ -156,9 +147,6 @@ def test_pyldavis_gets_distributions_without_empty_documents_and_unused_words(sp
     assert given["doc_lengths"].tolist() == [7, 13, 8]
     assert given["vocab"] == WORDS[:5]
     assert given["term_frequency"].tolist() == COUNTS.sum(0)[:5].tolist()
-
-
-# ----- refusals -------------------------------------------------------------------------------------------
 
 
 def test_what_has_no_topics_or_no_meaning_is_refused():

@@ -67,9 +67,6 @@ def mixture() -> Fit:
     return fitted(model, topic=TOPIC, mixing_proportion=np.array([0.5, 0.2, 0.3]))
 
 
-# ----- the evidence ---------------------------------------------------------------------------------------
-
-
 def test_exact_evidence_is_the_sum_over_all_assignments():
     found = held_out(lda(), COUNTS, how="exact")
     np.testing.assert_allclose(found.log_probability, EXACT, atol=1e-10)
@@ -183,9 +180,6 @@ def test_mixtures_are_scored_exactly_by_every_sampler():
         np.testing.assert_allclose(held_out(fit, COUNTS, how=how).log_probability, expected, atol=1e-12)
 
 
-# ----- means ----------------------------------------------------------------------------------------------
-
-
 def test_perplexity_per_token_and_per_document():
     scores = HeldOut(log_probability=torch.tensor([-2.0, -9.0, 0.0]), tokens=torch.tensor([1.0, 3.0, 0.0]), how="x")
     assert scores.perplexity() == pytest.approx(math.exp(11 / 4))
@@ -211,9 +205,6 @@ def test_estimates_in_logs_neither_overflow_nor_vanish():
     shares = np.exp(_log_dirichlet(np.tile([0.5, 1.5, 2.0], (100_000, 1)), np.random.default_rng(1)))
     np.testing.assert_allclose(shares.mean(0), [0.125, 0.375, 0.5], atol=4e-3)
     np.testing.assert_allclose(shares.var(0), np.array([0.125, 0.375, 0.5]) * (1 - shares.mean(0)) / 5, rtol=0.05)
-
-
-# ----- refusals -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

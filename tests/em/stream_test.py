@@ -47,9 +47,6 @@ def blocks_of(x, size):
     return [scipy.sparse.csr_matrix(x[start : start + size]) for start in range(0, len(x), size)]
 
 
-# ----- the folder -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("block_rows", [1, 7, 90, 1000])
 def test_a_folder_gives_back_what_was_written(counts, tmp_path, block_rows):
@@ -88,9 +85,6 @@ def test_folders_that_are_none_and_blocks_that_do_not_belong_are_refused(counts,
             open_blocks(tmp_path / str(number))
     with pytest.raises(DataError, match="2 labels for 30 columns"):
         save_blocks(tmp_path / "labels", [counts], vocabulary=["a", "b"])
-
-
-# ----- stepwise EM ----------------------------------------------------------------------------------------------------
 
 
 def test_rates_are_those_of_the_algorithm():

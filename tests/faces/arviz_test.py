@@ -168,9 +168,6 @@ def test_numbers_of_draws_and_rows_are_checked(point):
         to_arviz(point, num_draws=0)
 
 
-# ----- ArviZ accepts it -----------------------------------------------------------------------------------
-
-
 @CONSTANT
 def test_arviz_summarises_both_kinds(point, sampled):
     table = arviz.summary(to_arviz(point, num_draws=20), var_names=["source_prior", "loading"])

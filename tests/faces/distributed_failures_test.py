@@ -22,16 +22,7 @@ from custom_inference.core import processes as _processes
 from custom_inference.em import checkpoint as _checkpoint
 from custom_inference.faces import distributed
 from custom_inference.faces.distributed import GroupPool
-from ppl_models import (
-    MODELS,
-    NOCA,
-    CapacityError,
-    DataError,
-    FileFormatError,
-    MethodError,
-    ProcessError,
-    RowBlocks,
-)
+from ppl_models import MODELS, NOCA, CapacityError, DataError, FileFormatError, MethodError, ProcessError, RowBlocks
 from tests.support import distributed as worker
 
 pytestmark = [
@@ -39,9 +30,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="starts processes as Linux does"),
 ]
 ROOT = Path(__file__).resolve().parents[2]
-
-
-# ----- the group --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -100,9 +88,6 @@ def test_errors_survive_the_way_between_processes(error):
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
-# ----- what is refused --------------------------------------------------------------------------------------------
-
-
 def test_what_processes_cannot_do_is_refused_at_once():
     noca, sbm = NOCA.example(), MODELS["sbm"].example()
 
@@ -123,9 +108,6 @@ def test_what_processes_cannot_do_is_refused_at_once():
     with pytest.raises(MethodError, match="cannot be handed to other processes"):
         unnamed = RowBlocks(read=lambda: [noca.data.x], num_rows=60)
         distributed.fit(noca.model, unnamed, processes=2, method=EM(), progress=False)
-
-
-# ----- failures ---------------------------------------------------------------------------------------------------
 
 
 def faulty(tmp_path, fault, **settings) -> tuple[Any, Path]:

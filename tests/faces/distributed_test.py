@@ -66,9 +66,6 @@ def saved(folder: Path, rank: int) -> dict[str, Any]:
     return torch.load(folder / f"2-{rank}.pt", weights_only=False)
 
 
-# ----- equal ------------------------------------------------------------------------------------------------------
-
-
 def test_every_family_that_shares_is_among_the_cases():
     shared = {
         f"{name} {bound}"
@@ -132,9 +129,6 @@ def test_one_started_process_is_as_good_as_none(alone):
         assert torch.equal(worker.recorded(fit)["tensors"][name], value)
 
 
-# ----- what travels -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "e_step", "m_step"),
     [
@@ -169,9 +163,6 @@ def test_time_on_paper():
     assert problem.seconds(0, 1, 1024, bits=1e9, latency=1e-3) == pytest.approx(2.046)
     assert problem.seconds(1000, 1, 1, bits=1e9, latency=1.0) == 0
     assert problem.rows_for(0.5, 1e-3) == pytest.approx(5000)
-
-
-# ----- two networks -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -245,9 +236,6 @@ def test_torchrun_on_two_networks(two_networks, tmp_path, alone):
     found = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
     worker.compare(found[0], alone["noca factorized"])
     worker.identical(found[0], found[1])
-
-
-# ----- torchrun ---------------------------------------------------------------------------------------------------
 
 
 def test_torchrun_starts_again_and_the_fit_goes_on(two):

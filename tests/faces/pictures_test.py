@@ -146,9 +146,6 @@ def test_large_models_are_looked_at_in_small(dtype):
     assert len(structure_of(LDA(num_topics=50, vocabulary_size=20_000)).sites) == 3
 
 
-# ----- the drawing ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_nothing_collides(name):
     """Texts within the page and apart from each other and from the sites; plates around their own and nothing else."""
@@ -219,9 +216,6 @@ def test_crossings_are_avoided():
     places = layout(Structure("", sites, links), dict.fromkeys(sites, 1.0)).place
     assert all(abs(places[a][1] - places[b][1]) < 1e-9 for a, b in links), "level where nothing is in the way"
     assert abs(abs(places["a"][1] - places["b"][1]) - SITE) < 1e-9
-
-
-# ----- files ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])

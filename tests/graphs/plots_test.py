@@ -83,9 +83,6 @@ def test_refused_figures(ring):
         weights.plot("blocks")
 
 
-# ----- command line ---------------------------------------------------------------------------------------
-
-
 def test_files_of_a_fit(ring, tmp_path):
     files = _cli_output.write_fit(ring, tmp_path, image_shape=None, top=3)
     assert {"adjacency_figure", "memberships_figure", "blocks_figure", "elbo_figure"} <= set(files)

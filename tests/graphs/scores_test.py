@@ -47,9 +47,6 @@ def _drawn(directed: bool = True, size: int = 30, seed: int = 0, **settings):
     return datasets.sample_sbm(eta, size, directed=directed, seed=seed, **settings)
 
 
-# ----- holding out ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("stratified", [True, False])
 def test_held_out_dyads(directed, stratified):
@@ -88,9 +85,6 @@ def test_refused_shares():
         hold_out_dyads(graph([(0, 1)], nodes=3), 0.01)
     with pytest.raises(CapacityError, match="a smaller share"):
         hold_out_dyads(full, 0.5, max_dyads=10)
-
-
-# ----- link probabilities ---------------------------------------------------------------------------------
 
 
 def test_link_probability_of_block_models():
@@ -154,9 +148,6 @@ def test_link_prediction():
     assert table.loc["model"].drop("log_loss").min() > 0.5 and table["log_loss"].idxmin() == "model"
     with pytest.raises(DataError, match="held dyads have an edge"):
         link_prediction(fit, type(held)(held.i[edge], held.j[edge], held.value[edge]))
-
-
-# ----- blocks ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -250,9 +241,6 @@ def test_number_of_blocks(monkeypatch):
     assert made.best == 3
     with pytest.raises(MethodError, match="unknown criterion 'bic'"):
         choose_num_blocks(shared, drawn.graph, [1], criterion="bic")
-
-
-# ----- communities ----------------------------------------------------------------------------------------
 
 
 def test_communities_and_f1():

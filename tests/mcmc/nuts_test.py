@@ -17,7 +17,7 @@ def test_draws_agree_with_numerical_integration():
     x = torch.tensor([[1.0]] * 9 + [[0.0]] * 6)
     priors = {"leak": dist.Beta(1.0, 3.0), "source_prior": dist.Beta(2.0, 2.0)}
     model = NOCA(num_components=1, num_features=1).with_priors(**priors)
-    fit = NUTS(num_samples=200, warmup=100, chains=2).fit(model, x, seed=0, progress=False)
+    fit = NUTS(num_samples=200, warmup=70, chains=1).fit(model, x, seed=0, progress=False)
     grid = torch.linspace(0.5 / 60, 1 - 0.5 / 60, 60)
     pi, p, p0 = torch.meshgrid(grid, grid, grid, indexing="ij")
     on = 1 - (1 - p0) * (1 - pi * p)
@@ -25,7 +25,7 @@ def test_draws_agree_with_numerical_integration():
     log_density = log_density + priors["leak"].log_prob(p0) + priors["source_prior"].log_prob(pi)
     weight = torch.softmax(log_density.flatten(), 0)
     for site, value in (("source_prior", pi), ("loading", p), ("leak", p0)):
-        draws = fit.draws[site].reshape(2, 200).numpy()
+        draws = fit.draws[site].reshape(1, 200).numpy()
         exact = float(weight @ value.flatten())
         assert az.ess(draws) > 50
         # With numba installed ArviZ returns an array of one element.
@@ -39,9 +39,6 @@ def test_the_same_seed_gives_the_same_draws():
     method = NUTS(num_samples=5, warmup=5, chains=1)
     fits = [method.fit(NOCA(num_components=1, num_features=2), x, seed=4, progress=False) for _ in range(2)]
     assert torch.equal(fits[0].draws["loading"], fits[1].draws["loading"])
-
-
-# ----- one component: proportions that are 1 ------------------------------------------------------------------
 
 
 ONE_CLASS = [name for name in MODELS if name.startswith("mixture")] + ["lda", "sbm"]

@@ -12,8 +12,9 @@ What depends on the likelihood comes in as a table (E, K, K) of log p(x_ij | a, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,6 +60,32 @@ def log_priors(params: Params, priors: Mapping[str, Prior] | None, *, directed: 
 
 
 # ----- given globals --------------------------------------------------------------------------------------------------
+
+
+def log_joint_of(graph: Callable[..., Labelled]) -> Callable[..., float]:
+    """The log joint of a block model, from its ``graph`` at given globals."""
+
+    def log_joint(params, x, block, mask=None, priors=None, *, directed=True, self_loops=False, **more) -> float:
+        """log p(globals) + sum_i log pi_{q_i} + sum_ij log p(x_ij | q_i, q_j); a site not in ``priors`` adds 0."""
+        at = graph(params, x, mask=mask, directed=directed, self_loops=self_loops, **more)
+        return float(at.log_joint(block)) + log_priors(params, priors, directed=directed)
+
+    return log_joint
+
+
+def summed(log_joint_integrated: Callable[..., float]) -> tuple[Callable[..., Any], Callable[..., float]]:
+    """(table_integrated, log_evidence_integrated) of a block model from log p(x, q), its globals integrated out."""
+
+    def table_integrated(x, num_blocks, *arguments, **keywords) -> tuple[Labels, Array]:
+        """All labelings (M, N) and log p(x, q) (M,)."""
+        every = labelings(num_blocks, len(np.asarray(x)))
+        return every, np.array([log_joint_integrated(q, x, num_blocks, *arguments, **keywords) for q in every])
+
+    def log_evidence_integrated(x, num_blocks, *arguments, **keywords) -> float:
+        """log p(x): everything latent summed or integrated out."""
+        return float(logsumexp(table_integrated(x, num_blocks, *arguments, **keywords)[1]))
+
+    return table_integrated, log_evidence_integrated
 
 
 def labelings(num_blocks: int, num_nodes: int) -> Labels:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from tests.references._shared import Array
+from tests.references._shared import Array, log_priors
+
+Function = Callable[..., Array]
 
 
-def evidence(table: Array) -> Array:
-    """log sum_k exp(table_nk), (N,)."""
-    return np.asarray(logsumexp(table, axis=1))
+def of(table: Function) -> tuple[Callable[..., float], Function, Function]:
+    """(log_joint, log_evidence, posterior) of a mixture, from its table (N, K) of log pi_k + log p(x_n | c_n = k)."""
 
+    def log_joint(params, x, component, mask=None, priors=None) -> float:
+        """log p(globals) + sum_n log pi_{c_n} + sum_n log p(x_n | c_n); ``component`` one-hot (N, K)."""
+        each = table(params, x, mask)
+        return float(each[np.arange(len(each)), np.asarray(component).argmax(1)].sum()) + log_priors(params, priors)
 
-def posterior(table: Array) -> Array:
-    """P(class k | row n), (N, K)."""
-    return np.exp(table - np.asarray(logsumexp(table, axis=1, keepdims=True)))
+    def log_evidence(params, x, mask=None) -> Array:
+        """log p(x_n) = log sum_k pi_k p(x_n | k), (N,)."""
+        return np.asarray(logsumexp(table(params, x, mask), axis=1))
 
+    def posterior(params, x, mask=None) -> Array:
+        """P(c_n = k | x_n), (N, K)."""
+        each = table(params, x, mask)
+        return np.exp(each - np.asarray(logsumexp(each, axis=1, keepdims=True)))
 
-def chosen(table: Array, component: ArrayLike) -> float:
-    """Sum over the rows at the classes of ``component``, one-hot (N, K)."""
-    return float(table[np.arange(len(table)), np.asarray(component).argmax(1)].sum())
+    return log_joint, log_evidence, posterior
 
 
 def proportions(weights: ArrayLike, concentration: ArrayLike = 1.0) -> Array:

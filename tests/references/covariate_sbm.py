@@ -8,15 +8,13 @@ with covariates c (N, P) and f = [1, ...] by ``combine``: "product" c_i * c_j, "
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
 from tests.references import _graphs
 from tests.references._graphs import Labelled
-from tests.references._shared import Array, Params, Prior
+from tests.references._shared import Array, Params
 
 
 def features(covariates: ArrayLike, i: ArrayLike, j: ArrayLike, combine: str = "product") -> Array:
@@ -42,18 +40,4 @@ def graph(
     return Labelled(_graphs.log_proportion(params), each, i, j, len(np.asarray(x)))
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    block: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-    *,
-    covariates: ArrayLike,
-    combine: str = "product",
-    directed: bool = True,
-    self_loops: bool = False,
-) -> float:
-    """log p(globals) + sum_i log pi_{q_i} + sum_ij log p(x_ij | q_i, q_j); a site that ``priors`` leaves out adds 0."""
-    at = graph(params, x, covariates, combine, mask, directed=directed, self_loops=self_loops)
-    return float(at.log_joint(block)) + _graphs.log_priors(params, priors, directed=directed)
+log_joint = _graphs.log_joint_of(graph)

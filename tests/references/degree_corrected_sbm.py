@@ -9,8 +9,6 @@ left of x_ij ~ Poisson(.) at a self loop of an undirected graph is theta_i^2 eta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
@@ -18,7 +16,7 @@ from scipy.special import gammaln, xlogy
 
 from tests.references import _graphs, poisson_sbm
 from tests.references._graphs import Labelled
-from tests.references._shared import Array, Params, Prior
+from tests.references._shared import Array, Params
 
 Pair = tuple[ArrayLike, ArrayLike]
 
@@ -38,19 +36,7 @@ def graph(params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, direct
     return Labelled(_graphs.log_proportion(params), each, i, j, len(np.asarray(x)))
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    block: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-    *,
-    directed: bool = True,
-    self_loops: bool = False,
-) -> float:
-    """log p(globals) + sum_i log pi_{q_i} + sum_ij log p(x_ij | q_i, q_j); a site that ``priors`` leaves out adds 0."""
-    at = graph(params, x, mask, directed=directed, self_loops=self_loops)
-    return float(at.log_joint(block)) + _graphs.log_priors(params, priors, directed=directed)
+log_joint = _graphs.log_joint_of(graph)
 
 
 def log_joint_integrated(q: ArrayLike, x: ArrayLike, params: Params, num_blocks: int, *arguments, **keywords) -> float:

@@ -31,9 +31,6 @@ def slopes_at(objective, values, place):
     return slopes(lambda one: objective([one if k == place else v for k, v in enumerate(values)]), values[place])
 
 
-# ----- mean field -----------------------------------------------------------------------------------------------------
-
-
 @DIRECTED
 @LOOPS
 @MISSING
@@ -53,9 +50,6 @@ def test_mean_field_by_pairs_and_by_labelings_below_the_evidence(directed, missi
                 assert at.elbo(other) <= at.elbo(phi) + 1e-12
             assert at.elbo(phi) >= value - 1e-12
             value = at.elbo(phi)
-
-
-# ----- variational Bayes ----------------------------------------------------------------------------------------------
 
 
 @DIRECTED

@@ -41,9 +41,6 @@ def problem(seed, directed=True, missing=0.0, num_nodes=4, num_blocks=2):
     return params, edges, counts, mask, rng
 
 
-# ----- at given globals -----------------------------------------------------------------------------------------------
-
-
 @DIRECTED
 @LOOPS
 def test_log_joint_dyad_by_dyad(directed, self_loops):
@@ -160,9 +157,6 @@ def test_special_cases():
     joint = covariate_sbm.log_joint(flat, edges, q, mask, priors, covariates=np.ones((4, 1)))
     density = stats.norm.logpdf(weight, 0, 2.5).sum()
     assert close(joint, sbm.log_joint(flat, edges, q, mask) + density)
-
-
-# ----- globals integrated out -----------------------------------------------------------------------------------------
 
 
 @DIRECTED

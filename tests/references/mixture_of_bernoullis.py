@@ -8,13 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp, xlog1py, xlogy
+from scipy.special import xlog1py, xlogy
 
-from tests.references._shared import Array, Params, Prior, log_priors, observed
+from tests.references import _mixture
+from tests.references._shared import Array, Params, observed
 
 
 def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
@@ -30,28 +29,7 @@ def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None)
     return table
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    component: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
-    """log p(globals) + sum_n log pi_{c_n} + sum_n log p(x_n | c_n); ``component`` one-hot (N, K)."""
-    chosen = np.asarray(component).argmax(1)
-    table = log_joint_table(params, x, mask)
-    return float(table[np.arange(len(chosen)), chosen].sum()) + log_priors(params, priors)
-
-
-def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """log p(x_n) = log sum_k pi_k prod_t p(x_nt | k), (N,) (eq. 26)."""
-    return np.asarray(logsumexp(log_joint_table(params, x, mask), axis=1))
-
-
-def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """P(c_n = k | x_n), (N, K)."""
-    table = log_joint_table(params, x, mask)
-    return np.exp(table - np.asarray(logsumexp(table, axis=1, keepdims=True)))
+log_joint, log_evidence, posterior = _mixture.of(log_joint_table)
 
 
 def expected_log_joint(params: Params, x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None) -> float:
@@ -73,6 +51,5 @@ def m_step(
     """
     seen, r = observed(x, mask), np.asarray(weights, dtype=np.float64)
     x = np.where(seen, np.asarray(x, dtype=np.float64), 0.0)
-    share = r.sum(0) + np.asarray(concentration) - 1.0
     present, total = r.T @ x + beta[0] - 1.0, r.T @ seen.astype(float) + sum(beta) - 2.0
-    return {"mixing_proportion": share / share.sum(), "probability": present / total}
+    return {"mixing_proportion": _mixture.proportions(r, concentration), "probability": present / total}

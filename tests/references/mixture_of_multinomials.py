@@ -10,13 +10,12 @@ observed; the tokens of the others are left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tests.references import _mixture
-from tests.references._shared import Array, Params, Prior, log_priors, observed
+from tests.references._shared import Array, Params, observed
 
 
 def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None, coefficient: bool = False) -> Array:
@@ -34,34 +33,11 @@ def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None,
     return table
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    component: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-    coefficient: bool = False,
-) -> float:
-    """log p(globals) + sum_n log pi_{c_n} + sum_n log p(x_n | c_n); ``component`` one-hot (N, K)."""
-    return _mixture.chosen(log_joint_table(params, x, mask, coefficient), component) + log_priors(params, priors)
-
-
-def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None, coefficient: bool = False) -> Array:
-    """log p(x_n), (N,) (eq. 27.2)."""
-    return _mixture.evidence(log_joint_table(params, x, mask, coefficient))
-
-
-def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """P(c_n = k | x_n), (N, K)."""
-    return _mixture.posterior(log_joint_table(params, x, mask))
+log_joint, log_evidence, posterior = _mixture.of(log_joint_table)
 
 
 def m_step(
-    x: ArrayLike,
-    weights: ArrayLike,
-    mask: ArrayLike | None = None,
-    concentration: ArrayLike = 1.0,
-    added: float = 0.0,
+    x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None, concentration: ArrayLike = 1.0, added: float = 0.0
 ) -> dict[str, Array]:
     """Maximiser of the expected log joint: b_kv proportional to ``added`` + sum_n r_nk n_nv, ``added`` the prior's."""
     seen, r = observed(x, mask), np.asarray(weights, dtype=np.float64)

@@ -8,14 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
 from tests.references import _mixture
-from tests.references._shared import Array, Params, Prior, log_priors, observed
+from tests.references._shared import Array, Params, observed
 
 
 def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
@@ -25,25 +23,7 @@ def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None)
     return np.log(params["mixing_proportion"]) + np.where(seen[:, None], each, 0.0).sum(-1)
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    component: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
-    """log p(globals) + sum_n log pi_{c_n} + sum_n log p(x_n | c_n); ``component`` one-hot (N, K)."""
-    return _mixture.chosen(log_joint_table(params, x, mask), component) + log_priors(params, priors)
-
-
-def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """log p(x_n), (N,)."""
-    return _mixture.evidence(log_joint_table(params, x, mask))
-
-
-def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """P(c_n = k | x_n), (N, K)."""
-    return _mixture.posterior(log_joint_table(params, x, mask))
+log_joint, log_evidence, posterior = _mixture.of(log_joint_table)
 
 
 def m_step(

@@ -35,9 +35,6 @@ def beta_rule(a, b, size):
     return (points + 1) / 2, weights / weights.sum()
 
 
-# ----- at given globals -----------------------------------------------------------------------------------------------
-
-
 @DIRECTED
 @LOOPS
 @FIXED
@@ -128,9 +125,6 @@ def test_at_concentrations_of_zero_it_is_the_block_model(directed):
     assert close(found, sbm.graph(params, x, mask, directed=directed).log_evidence(), atol=1e-7)
 
 
-# ----- eta and rho integrated out -------------------------------------------------------------------------------------
-
-
 @DIRECTED
 @FIXED
 def test_integrated_evidence_by_quadrature_over_the_edge_probabilities(directed, rho):
@@ -200,9 +194,6 @@ def test_probability_of_a_hidden_edge(directed):
     mask = np.zeros(x.shape, bool)
     found = mmsb_integrated.probability_of_edge(x, (0, 2), 2, ALPHA, PRIOR, 0.3, mask, directed=directed)
     assert close(found, 0.7 * PRIOR[0] / sum(PRIOR))
-
-
-# ----- variational bounds ---------------------------------------------------------------------------------------------
 
 
 def vb_state(x, mask, rng, rho, drawn, kind):

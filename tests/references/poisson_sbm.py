@@ -7,16 +7,14 @@ and the rest as in ``_graphs``. Rates have priors Gamma(shape, rate). No project
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from scipy.special import gammaln, logsumexp, xlogy
+from scipy.special import gammaln, xlogy
 
 from tests.references import _graphs
-from tests.references._graphs import Labelled, Labels
-from tests.references._shared import Array, Params, Prior
+from tests.references._graphs import Labelled
+from tests.references._shared import Array, Params
 
 
 def graph(params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, directed=True, self_loops=False) -> Labelled:
@@ -26,19 +24,7 @@ def graph(params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, direct
     return Labelled(_graphs.log_proportion(params), each, i, j, len(np.asarray(x)))
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    block: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-    *,
-    directed: bool = True,
-    self_loops: bool = False,
-) -> float:
-    """log p(globals) + sum_i log pi_{q_i} + sum_ij log p(x_ij | q_i, q_j); a site that ``priors`` leaves out adds 0."""
-    at = graph(params, x, mask, directed=directed, self_loops=self_loops)
-    return float(at.log_joint(block)) + _graphs.log_priors(params, priors, directed=directed)
+log_joint = _graphs.log_joint_of(graph)
 
 
 # ----- globals integrated out -----------------------------------------------------------------------------------------
@@ -68,15 +54,7 @@ def log_joint_integrated(
     return float(_graphs.log_label_prior(q, num_blocks, alpha)) + float(edges)
 
 
-def table_integrated(x: ArrayLike, num_blocks: int, *arguments, **keywords) -> tuple[Labels, Array]:
-    """All labelings (M, N) and log p(x, q) (M,), globals integrated out."""
-    every = _graphs.labelings(num_blocks, len(np.asarray(x)))
-    return every, np.array([log_joint_integrated(q, x, num_blocks, *arguments, **keywords) for q in every])
-
-
-def log_evidence_integrated(x: ArrayLike, num_blocks: int, *arguments, **keywords) -> float:
-    """log p(x | alpha, shape, rate): everything latent summed or integrated out."""
-    return float(logsumexp(table_integrated(x, num_blocks, *arguments, **keywords)[1]))
+table_integrated, log_evidence_integrated = _graphs.summed(log_joint_integrated)
 
 
 # ----- variational Bayes: q(q) q(pi) q(lambda) ------------------------------------------------------------------------

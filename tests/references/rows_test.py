@@ -37,9 +37,6 @@ def slopes(objective, value, step=1e-5):
     return result
 
 
-# ----- CVQ ----------------------------------------------------------------------------------------------------------
-
-
 def cvq_problem(seed, missing=0.0, per_feature=False, num_components=3, num_features=4, num_rows=12):
     rng = np.random.default_rng(seed)
     params = {
@@ -135,9 +132,6 @@ def test_cvq_m_step_with_priors_is_the_optimum_of_each_block(missing, per_featur
             return cvq.expected_log_joint(at, x, r, mask) + log_priors(at, priors)
 
         assert np.abs(slopes(objective, value)).max() < 1e-4, site
-
-
-# ----- aspect Bernoulli ---------------------------------------------------------------------------------------------
 
 
 def ab_problem(seed, missing=0.0, num_components=2, num_features=5, num_rows=6, total_count=1):
@@ -274,9 +268,6 @@ def test_ab_flat_membership_density_is_gamma_of_k():
     assert close(ab.log_joint(params, x, membership), likelihood + len(x) * gammaln(3), atol=1e-10)
 
 
-# ----- mixture of Bernoullis ----------------------------------------------------------------------------------------
-
-
 @MISSING
 def test_mixture_evidence_sums_to_one_and_m_step_is_the_optimum(missing):
     rng = np.random.default_rng(0)
@@ -297,9 +288,6 @@ def test_mixture_evidence_sums_to_one_and_m_step_is_the_optimum(missing):
     assert mixture.log_evidence(best, x, mask).sum() > mixture.log_evidence(params, x, mask).sum()
     one_hot = np.eye(3)[rng.integers(3, size=30)]
     assert close(mixture.log_joint(params, x, one_hot, mask), mixture.expected_log_joint(params, x, one_hot, mask))
-
-
-# ----- logistic PCA -------------------------------------------------------------------------------------------------
 
 
 def logistic_problem(seed, missing=0.0, num_components=2, num_features=4, num_rows=5):
@@ -384,9 +372,6 @@ def test_empirical_bayes_of_one_training_row_is_its_likelihood(reference):
     assert close(value, reference.log_likelihood(params, x, np.repeat(local[:1], len(x), 0), mask))
     several = np.exp([reference.log_likelihood(params, x, np.repeat(s[None], len(x), 0), mask) for s in local])
     assert close(reference.empirical_bayes_log_likelihood(params, local, x, mask), np.log(several.mean(0)))
-
-
-# ----- missing entries ----------------------------------------------------------------------------------------------
 
 
 def test_no_reference_reads_a_missing_entry():

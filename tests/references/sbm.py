@@ -8,15 +8,13 @@ and eta_ab ~ Beta integrated out; the mean field bounds of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln, digamma, logsumexp, xlogy
+from scipy.special import betaln, digamma, xlogy
 
 from tests.references import _graphs
-from tests.references._graphs import Labelled, Labels
-from tests.references._shared import Array, Params, Prior
+from tests.references._graphs import Labelled
+from tests.references._shared import Array, Params
 
 
 def log_edges(params: Params, values: ArrayLike) -> Array:
@@ -32,19 +30,7 @@ def graph(params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, direct
     return Labelled(_graphs.log_proportion(params), log_edges(params, values), i, j, len(np.asarray(x)))
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    block: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-    *,
-    directed: bool = True,
-    self_loops: bool = False,
-) -> float:
-    """log p(globals) + sum_i log pi_{q_i} + sum_ij log p(x_ij | q_i, q_j); a site that ``priors`` leaves out adds 0."""
-    at = graph(params, x, mask, directed=directed, self_loops=self_loops)
-    return float(at.log_joint(block)) + _graphs.log_priors(params, priors, directed=directed)
+log_joint = _graphs.log_joint_of(graph)
 
 
 # ----- globals integrated out -----------------------------------------------------------------------------------------
@@ -67,15 +53,7 @@ def log_joint_integrated(
     return float(_graphs.log_label_prior(q, num_blocks, alpha)) + float(each[free].sum())
 
 
-def table_integrated(x: ArrayLike, num_blocks: int, *arguments, **keywords) -> tuple[Labels, Array]:
-    """All labelings (M, N) and log p(x, q) (M,), globals integrated out."""
-    every = _graphs.labelings(num_blocks, len(np.asarray(x)))
-    return every, np.array([log_joint_integrated(q, x, num_blocks, *arguments, **keywords) for q in every])
-
-
-def log_evidence_integrated(x: ArrayLike, num_blocks: int, *arguments, **keywords) -> float:
-    """log p(x | alpha, a, b): everything latent summed or integrated out."""
-    return float(logsumexp(table_integrated(x, num_blocks, *arguments, **keywords)[1]))
+table_integrated, log_evidence_integrated = _graphs.summed(log_joint_integrated)
 
 
 def edge_posterior_mean(

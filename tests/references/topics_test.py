@@ -25,9 +25,6 @@ def problem(seed, missing=0.0, num_topics=2, vocabulary_size=4, num_documents=5,
     return topic, x, masked(rng, x.shape, missing), rng
 
 
-# ----- exact posteriors -----------------------------------------------------------------------------------------------
-
-
 @MISSING
 @ALPHA
 def test_sum_over_all_topics_is_the_integral_over_the_simplex(missing, alpha):
@@ -96,9 +93,6 @@ def test_posterior_of_a_tokens_topic_gives_the_slope_of_the_evidence(missing):
         assert np.allclose(slopes(evidence, topic, 1e-6), expected, rtol=1e-6, atol=1e-6)
 
 
-# ----- mean field -----------------------------------------------------------------------------------------------------
-
-
 @MISSING
 @ALPHA
 def test_token_and_count_mean_field_are_one(missing, alpha):
@@ -146,9 +140,6 @@ def test_mean_field_is_exact_where_only_one_topic_has_the_words():
     assert close(bound, _topics.log_evidence(topic, x, [0.5, 1.5]), atol=1e-12)
 
 
-# ----- variational Bayes ----------------------------------------------------------------------------------------------
-
-
 def vb_problem(seed, missing=0.0):
     _, x, mask, rng = problem(seed, missing, vocabulary_size=3, num_documents=4, length=3)
     return x, mask, np.array([0.4, 1.1]), np.array([0.3, 0.8, 1.2]), rng
@@ -194,9 +185,6 @@ def test_online_update_with_all_documents_and_rate_one_is_the_batch_update():
     assert close(np.mean(parts, 0), batch, atol=1e-12), "the noisy update is unbiased"
 
 
-# ----- learned concentrations -----------------------------------------------------------------------------------------
-
-
 def test_gradients_of_alpha_and_their_zeros():
     rng = np.random.default_rng(11)
     counts = np.array([rng.multinomial(n, p) for n, p in zip(rng.integers(0, 30, 40), rng.dirichlet([0.5, 1.5], 40),
@@ -211,9 +199,6 @@ def test_gradients_of_alpha_and_their_zeros():
         assert close(slopes(lambda a, f=objective, d=data: f(d, a), alpha), gradient(data, alpha), atol=1e-6)
         best = _collapsed.best_alpha(lambda a, f=objective, d=data: f(d, a), alpha)
         assert np.abs(gradient(data, best)).max() < 1e-3 and np.abs(gradient(data, alpha)).max() > 0.1
-
-
-# ----- PLSA -----------------------------------------------------------------------------------------------------------
 
 
 @MISSING

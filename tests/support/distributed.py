@@ -213,9 +213,6 @@ def identical(first: dict[str, Any], second: dict[str, Any]) -> None:
         torch.testing.assert_close(other, value, rtol=0, atol=0, equal_nan=True)  # points have no bound: NaN
 
 
-# ----- failures ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class FaultySteps(NocaExact):
     """Of one process the ``at``-th M step goes wrong, where ``once`` exists, which then goes."""
@@ -261,9 +258,6 @@ class Faulty(EM):
         return FaultySteps(**given, fault=self.fault, at=self.at, once=self.once, rank=self.rank)
 
 
-# ----- two networks -----------------------------------------------------------------------------------------------
-
-
 def in_namespace(rank: int, namespace: str, interface: str, first: str, folder: Path) -> None:
     """One process of a group of two, in a network of its own."""
     with Path(f"/run/netns/{namespace}").open() as handle:
@@ -273,9 +267,6 @@ def in_namespace(rank: int, namespace: str, interface: str, first: str, folder: 
     begun(ALIKE, GLOO_SOCKET_IFNAME=interface, **meeting)
     case = cases()["noca factorized"]
     torch.save(recorded(case.together(timeout=300.0)), folder / f"{rank}.pt")
-
-
-# ----- torchrun ---------------------------------------------------------------------------------------------------
 
 
 def main() -> None:

@@ -11,12 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ppl_models import (
-    DataError,
-    DataWarning,
-    FileFormatError,
-    PPLError,
-)
+from ppl_models import DataError, DataWarning, FileFormatError, PPLError
 from tests.support.fuzz import says_something
 
 Loader = Callable[[Path], Any]

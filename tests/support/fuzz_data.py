@@ -26,9 +26,6 @@ class Case(NamedTuple):
     values: np.ndarray | None
 
 
-# ----- what people may hand over --------------------------------------------------------------------------
-
-
 def _elements(kind: Any) -> st.SearchStrategy[Any]:
     """Mostly entries that some model accepts, sometimes the edges of the type."""
     dtype = np.dtype(kind)

@@ -62,9 +62,6 @@ def elbos(model, guide, data, number, **arguments):
     return np.array([-loss.loss(model, guide, data.x, mask=data.mask, **arguments) for _ in range(number)])
 
 
-# ----- the bound --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("kind", ["dense", "sparse", "masked", "batch"])
 def test_with_one_topic_the_elbo_is_the_closed_form_vb_bound(kind):
@@ -144,9 +141,6 @@ def test_the_closed_form_elbo_is_pyros(model):
     assert np.isclose(*values, rtol=1e-12)
 
 
-# ----- fits -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("guide", ["mean_field", "amortized"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_planted_topics_are_found(guide, seed):
@@ -212,9 +206,6 @@ def test_automatic_batches_cost_about_a_draw_of_the_topics():
     assert documents_a_step(lda_model(20_000, 2000), Data(x=_sparse.from_dense(thin))) == 16
 
 
-# ----- token indicators -------------------------------------------------------------------------------------------
-
-
 def _points(values, total):
     """A guide of points of every site, in the model's own plate."""
 
@@ -260,9 +251,6 @@ def test_fits_of_the_tokens_topics_are_fits_of_lda(tmp_path):
         )
         assert fit.predictive(2).shape == (2, 10, 9) and fit.log_likelihood().shape == (10,)
         assert ci.Fit.load(fit.save(tmp_path / "fit")).params["topic"].shape == (3, 9)
-
-
-# ----- faces ------------------------------------------------------------------------------------------------------
 
 
 def test_posteriors_of_topics_in_files_and_in_arviz(tmp_path):

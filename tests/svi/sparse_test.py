@@ -17,8 +17,6 @@ from tests.references import lda as reference
 
 pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
 
-# ----- kernels ----------------------------------------------------------------------------------------------------
-
 
 def pattern(rows: int = 5, columns: int = 7) -> torch.Tensor:
     x = torch.poisson(torch.full((rows, columns), 0.7))
@@ -68,9 +66,6 @@ def test_divergence_of_dirichlets_and_its_gradient():
         assert gradcheck(lambda value, p=prior: kl_divergence(GuideDirichlet(value), p), (a,))
     drawn = (torch.rand(6) + 0.1).requires_grad_()  # a prior that is itself a latent
     assert gradcheck(lambda p: kl_divergence(GuideDirichlet(a.detach()), dist.Dirichlet(p).expand((3,))), (drawn,))
-
-
-# ----- optimiser --------------------------------------------------------------------------------------------------
 
 
 def test_row_adam_is_adam_for_dense_gradients():

@@ -73,9 +73,6 @@ def written(frame: pd.DataFrame, kind: str, folder: Path) -> Path:
     return path
 
 
-# ----- fit ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npz dense", "npz sparse"])
 def test_fit_reads_every_format_with_labels_and_writes_everything(kind, frame, tmp_path):
     out, report = tmp_path / "out", tmp_path / "report.json"
@@ -168,9 +165,6 @@ def test_an_interrupt_before_there_is_a_fit_is_one_line(csv, monkeypatch):
     assert (result.exit_code, result.output) == (130, "error: interrupted before there was anything to keep\n")
 
 
-# ----- what happens to the data ---------------------------------------------------------------------------
-
-
 def source(path: Path, **settings: Any) -> Any:
     return _cli_run.Source(path, **settings).read()
 
@@ -203,9 +197,6 @@ def test_empty_rows_are_dropped_and_the_others_keep_their_names(tmp_path):
     data = source(tmp_path / "e.csv", drop_empty_rows=True)
     assert data.x.tolist() == [[0, 1], [1, 0]]
     assert data.coords["row"] == [0, 2]
-
-
-# ----- compare, models, demo ------------------------------------------------------------------------------
 
 
 def test_compare_prints_the_table_and_writes_it(csv, tmp_path):

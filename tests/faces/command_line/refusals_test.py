@@ -102,9 +102,6 @@ def test_warnings_about_the_data_are_one_line_each(tmp_path):
     assert output.startswith("warning: site 'x': 1 of 7 columns are always 0 (the first: 'gnu')")
 
 
-# ----- methods by name ------------------------------------------------------------------------------------
-
-
 def test_methods_come_by_name_with_settings():
     assert named_method("em", max_iterations=7) == EM(max_iterations=7)
     assert named_method("factorized") == VariationalEM(guide="factorized")

@@ -68,9 +68,6 @@ def test_every_model_has_an_estimator_named_after_it():
         assert issubclass(kind, GraphEstimator) == MODELS[name].example().model.is_graph
 
 
-# ----- rows -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_estimators_say_what_the_fit_says(name):
     example, x = example_of(name)
@@ -310,9 +307,6 @@ def test_a_model_of_ones_own():
     found = Mine(3, random_state=0).fit(x)
     assert found.get_feature_names_out().tolist() == ["noca0", "noca1", "noca2"]
     assert engines_of(found.fit_.model) == engines_of(example.model)
-
-
-# ----- the text -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")

@@ -64,9 +64,6 @@ def hand_made(num_rows: int = 6, seed: int = 0, total_count: int = 1, mask=None)
     )  # fmt: skip
 
 
-# ----- phantoms -----------------------------------------------------------------------------------------------------
-
-
 def test_the_planted_phantom_is_found(planted):
     kind, fit, _, _, _ = planted
     table = phantoms(fit)
@@ -101,9 +98,6 @@ def test_data_without_corruption_have_no_phantom():
         denoise(fit)
     with pytest.raises(MethodError, match="no black phantom"):
         expand(fit, 0, phantom="black")
-
-
-# ----- attribution --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.quick
@@ -153,9 +147,6 @@ def test_attribution_that_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr("custom_inference.families.aspects.explain._NEGLIGIBLE_BYTES", 1)
     with pytest.raises(CapacityError, match="30 entries to 3 aspects.*rows="):
         attribute(hand_made())
-
-
-# ----- denoising and expansion --------------------------------------------------------------------------------------
 
 
 def test_denoising_removes_the_planted_corruption(planted):
@@ -251,9 +242,6 @@ def test_other_posteriors_serve_too():
     assert np.allclose(attribute(fit).sum("component"), 1)
     assert phantoms(fit)["kind"].tolist() == ["white"]
     assert denoise(fit).shape == (300, 24)
-
-
-# ----- empirical Bayes ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.quick

@@ -21,12 +21,7 @@ from custom_inference.em.method import VariationalEM
 from custom_inference.families.aspects.map import AspectMap
 from custom_inference.families.aspects.propose import AspectPointProposals
 from custom_inference.families.common.counts import margin
-from ppl_models import (
-    MODELS,
-    AspectBernoulli,
-    Data,
-    datasets,
-)
+from ppl_models import MODELS, AspectBernoulli, Data, datasets
 
 UPDATES = ["em", "newton"]
 
@@ -263,17 +258,17 @@ def test_single_precision_ends_where_double_does(update):
 
 @pytest.mark.filterwarnings("ignore:.*are always 0")
 def test_default_finishes_by_newton_where_em_crawls(monkeypatch):
-    """Damaged digits: EM alone is stopped tens of nats below what the default's Newton steps converge to."""
-    digits = torch.tensor(load_digits().data[:400] >= 8).double()
+    """Damaged digits: EM alone is stopped nats below what the default's Newton steps converge to."""
+    digits = torch.tensor(load_digits().data[:200] >= 8).double()
     generator = torch.Generator().manual_seed(0)
     lost = 0.4 * torch.rand(len(digits), 1, generator=generator)
     x = digits * (torch.rand(digits.shape, generator=generator) >= lost)
     model = AspectBernoulli(num_components=10, num_features=64)
-    fit = VariationalEM(guide="map", max_iterations=1000).fit(model, x, progress=False)
+    fit = VariationalEM(guide="map", max_iterations=500).fit(model, x, progress=False)
     assert fit.status.startswith("converged") and (fit.elbo.diff() > -1e-8).all()
     monkeypatch.setattr(AspectPointProposals, "finishing", lambda self: self.engine)
-    by_em = VariationalEM(guide="map", max_iterations=1000).fit(model, x, progress=False)
-    assert fit.elbo[-1] > by_em.elbo[-1] + 20  # 37 after a thousand iterations of EM
+    by_em = VariationalEM(guide="map", max_iterations=500).fit(model, x, progress=False)
+    assert fit.elbo[-1] > by_em.elbo[-1] + 5  # 10 after five hundred iterations of EM
 
 
 def test_example_is_recovered():

@@ -36,9 +36,6 @@ def engine_of(kind, alpha, total_count=1, **settings):
     return kind(concentration=tuple(np.asarray(alpha, dtype=float)), total_count=total_count, **settings)
 
 
-# ----- exact --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("alpha", [(1.0, 1.0), (0.3, 0.3), (2.5, 0.7)])
 @pytest.mark.parametrize("total_count", [1, 2])
@@ -154,9 +151,6 @@ def test_what_does_not_fit_is_refused_with_an_estimate():
     assert not AspectExact().feasible(AspectBernoulli(num_components=2, num_features=100, total_count=2))
 
 
-# ----- Dirichlet bound ----------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -189,9 +183,6 @@ def test_dirichlet_bound_is_the_references(missing, total_count):
     local = LocalSolver(steps=engine, max_iterations=3000, tolerance=1e-14).solve(tensors, data)
     gamma, bound = reference.best_dirichlet(params, x, alpha, mask, total_count)
     assert np.allclose(local.posterior.concentration, gamma, atol=1e-5) and np.allclose(local.bound, bound, atol=1e-9)
-
-
-# ----- both ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ENGINES, ids=NAMES)

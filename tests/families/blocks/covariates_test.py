@@ -62,9 +62,6 @@ def log_evidence(table: dict[tuple[int, ...], float]) -> float:
     return float(np.logaddexp.reduce(list(table.values())))
 
 
-# ----- the E step -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("directed", "loops"), CASES)
 def test_bound_is_the_sum_over_labelings(directed, loops):
     model, data, params = problem(directed=directed, loops=loops)
@@ -122,9 +119,6 @@ def test_gradient_of_the_evidence_is_that_of_finite_differences():
         up, down = (float(steps.log_evidence({**params, "weight": params["weight"] + s * change}, rows))
                     for s in (1, -1))
         assert np.isclose(float(weight.grad[place]), (up - down) / 2e-5, atol=1e-7)
-
-
-# ----- the M step -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bound", ["mean_field", "exact"])
@@ -191,9 +185,6 @@ def test_one_block_is_a_logistic_regression():
     expected.fit(design, example.data.dense().x.numpy()[i, j])
     assert np.allclose(fit.params["weight"][0, 0].numpy(), expected.coef_[0], atol=1e-5)
     assert fit.bound_name == "mean_field" and np.isclose(float(fit.local.bound), float(fit.evidence))
-
-
-# ----- fits -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bound", ["mean_field", "exact"])

@@ -19,8 +19,6 @@ from ppl_models.datasets import bars, mixed_images
 from ppl_models.distributions import Flat
 from tests.families.cvq.steps_test import PRIORS, brute_force, problem
 
-# ----- starts -----------------------------------------------------------------------------------------------------
-
 
 def test_leading_directions_are_eigenvectors():
     generator = torch.Generator().manual_seed(2)
@@ -98,9 +96,6 @@ def test_default_fit_finds_the_bars():
         assert ci.recovered(fit.params["weight"], truth["weight"]) == 2 * side
         gain = fit.log_likelihood().mean() - CvqExact().log_evidence(truth, CvqExact().rows(fit.data)).mean()
         assert 0 < gain < 0.5
-
-
-# ----- the model --------------------------------------------------------------------------------------------------
 
 
 def test_bad_input_is_refused_in_words():

@@ -16,8 +16,6 @@ from custom_inference.families.factors.quadrature import LogisticQuadrature
 from tests.families.factors.logistic_pca_test import example, problem
 from tests.references import logistic_pca as reference
 
-# ----- quadrature -------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.quick
 @pytest.mark.parametrize("missing", [0.0, 0.4])
@@ -66,9 +64,6 @@ def test_gradient_of_the_evidence_vanishes_where_exact_em_ends():
     at = np.concatenate([params["weight"].numpy().ravel(), params["bias"].numpy()])
     slopes = [(objective(at + h) - objective(at - h)) / 2e-5 for h in 1e-5 * np.eye(len(at))]
     assert np.abs(slopes).max() < 5e-3
-
-
-# ----- bounds -----------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=20, deadline=None)

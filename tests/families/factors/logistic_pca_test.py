@@ -23,10 +23,7 @@ NAMES = [engine.name for engine in ENGINES]
 
 def problem(seed: int, num_components=2, num_features=5, num_rows=4, missing=0.0, scale=1.5):
     rng = np.random.default_rng(seed)
-    params = {
-        "weight": scale * rng.normal(size=(num_components, num_features)),
-        "bias": rng.normal(size=num_features),
-    }
+    params = {"weight": scale * rng.normal(size=(num_components, num_features)), "bias": rng.normal(size=num_features)}
     x = (rng.random((num_rows, num_features)) < 0.5).astype(float)
     mask = rng.random(x.shape) > missing if missing else None
     tensors = {site: torch.tensor(value) for site, value in params.items()}
@@ -40,8 +37,6 @@ def example(missing: float = 0.0, **priors):
     mask = torch.rand(made.data.x.shape, generator=torch.Generator().manual_seed(1)) > missing if missing else None
     return model, model.prepare(made.data.x, mask=mask, dtype=torch.float64)
 
-
-# ----- EM ---------------------------------------------------------------------------------------------------------
 
 PRIORS = {
     "default": {},
@@ -123,9 +118,6 @@ def test_blocks_of_rows_change_nothing(engine, monkeypatch):
     assert torch.allclose(whole.bound, blocks.bound, atol=1e-10)
     assert all(torch.allclose(v, blocks.statistics[k], atol=1e-8) for k, v in whole.statistics.items())
     assert all(torch.allclose(v, blocks.locals[k], atol=1e-8) for k, v in whole.locals.items())
-
-
-# ----- rotation, starts -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["map", "gaussian"])
@@ -216,9 +208,6 @@ def test_single_precision_agrees(name):
         results.append((step.bound.double(), params["weight"].double().abs()))
     assert torch.allclose(results[0][0], results[1][0], atol=1e-4)
     assert torch.allclose(results[0][1], results[1][1], atol=1e-3)
-
-
-# ----- missing entries, bad input -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)

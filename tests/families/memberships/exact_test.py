@@ -144,9 +144,6 @@ def test_refuses_what_does_not_fit():
         steps.log_evidence(params, steps.rows(data))
 
 
-# ----- the posterior ------------------------------------------------------------------------------------------------
-
-
 def test_a_joint_mixture_of_one_node_is_a_mixture():
     rng = np.random.default_rng(0)
     concentration = torch.as_tensor(rng.uniform(0.3, 4.0, (5, 2, 3)))
@@ -183,9 +180,6 @@ def test_the_divergence_from_a_joint_posterior_is_that_of_all_nodes():
     assert float(kullback_leibler(exact.posterior, exact.posterior)) == 0.0
 
 
-# ----- the program --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_summing_the_indicators_of_the_program_out_leaves_mmsb(case):
     nodes, hidden = case[1:3]
@@ -200,9 +194,6 @@ def test_summing_the_indicators_of_the_program_out_leaves_mmsb(case):
         assert bool((total.abs() < 1e-12).any())
     assert table.shape == (model.num_dyads(), 4)
     assert torch.allclose(total.sum(), expected.sum(), atol=1e-10)
-
-
-# ----- against other methods ----------------------------------------------------------------------------------------
 
 
 def test_compare_of_methods_on_a_toy_graph():

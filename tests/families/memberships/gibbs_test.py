@@ -189,9 +189,6 @@ def sampled(nodes, size, seed=0, directed=True, inside=0.5, outside=0.02):
     return MMSB(num_blocks=size, num_nodes=nodes, directed=directed), x
 
 
-# ----- fits -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("directed", [True, False])
 def test_recovers_memberships(directed):
     rng = np.random.default_rng(4)

@@ -231,9 +231,6 @@ def test_blocks_of_rows_add_up_to_all_of_them(monkeypatch):
         torch.testing.assert_close(value, parts.statistics[name])
 
 
-# ----- at given globals -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("zeros", ["each", "shared"])
 @pytest.mark.parametrize("directed", [True, False])
 def test_bound_at_given_globals_is_below_the_evidence_and_climbs(directed, zeros):
@@ -259,9 +256,6 @@ def test_blocks_found_again_at_given_globals():
     fit = VariationalEM(guide="vb").fit(model, data, seed=0, progress=False)
     found = fit.transform(data)
     assert float((found - fit.params["membership"]).abs().mean()) < 0.02
-
-
-# ----- recovery -------------------------------------------------------------------------------------------------------
 
 
 def planted(seed: int, size: int = 90):

@@ -15,8 +15,6 @@ from ppl_models import DataWarning
 from tests.families.mixtures.counts_test import EVERY, MISSING, planted, prior_of, problem, with_priors
 from tests.support.mixtures import assignments, collapsed
 
-# ----- variational Bayes --------------------------------------------------------------------------------------------
-
 
 @EVERY
 @MISSING
@@ -52,9 +50,6 @@ def test_variational_bayes_bound_is_exact_with_one_class(name):
     with pytest.warns(DataWarning, match="empty") if "multi" in name else nullcontext():
         fit = ci.VariationalEM(guide="vb", search=None).fit(one, data, progress=False)
     assert np.isclose(float(fit.elbo[-1]), expected, rtol=0, atol=1e-8)
-
-
-# ----- Gibbs --------------------------------------------------------------------------------------------------------
 
 
 @EVERY

@@ -22,7 +22,7 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics import sweeps_kernel as _lda_kernel
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.merge import merge_topics, propose_topics
-from custom_inference.families.topics.sweeps import Scores, responsibilities, settle_blocks, sweep_documents
+from custom_inference.families.topics.sweeps import Scores, Settled, responsibilities, settle_blocks, sweep_documents
 from ppl_models import LDA, PLSA, Data, MethodError, MultinomialPCA
 from ppl_models.data import sparse as _sparse
 from tests.references import _collapsed, _topics, lda
@@ -53,9 +53,6 @@ def lda_of(topic, **concentrations):
     return model.with_concentration(**concentrations) if concentrations else model
 
 
-# ----- sweeps ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [5e-3, 0.05, 0.1, 0.7, 1.0, 3.3, 40.0, 1e3, 1e6, 1e12])
 def test_kernel_digamma(value):
     """The first term left out of its series is below 0.084 / 9.5^14 = 2e-15; the rest is rounding."""
@@ -71,7 +68,7 @@ def test_kernel_and_batched_products_are_one_sweep(sweeps, dtype):
     start = alpha + torch.rand(60, 5, dtype=dtype)
     settings = {"sweeps": sweeps, "threshold": 0.0}
     first, second = start.clone(), start.clone()
-    one = _lda_kernel.settle_documents(rows, scores.word, alpha, first, **settings)
+    one = Settled(*_lda_kernel.settle_documents(rows, scores.word, alpha, first, **settings))
     two = settle_blocks(rows, scores.word, alpha, second, **settings)
     close = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 2e-4}
     assert torch.allclose(first, second, **close)
@@ -108,7 +105,7 @@ def test_restless_documents_are_tried_afresh_and_keep_the_better():
     warm = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4)
     both = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4, afresh=500)
     settled = _lda_kernel.settle_documents(rows, scores.word, alpha, lured.clone(), sweeps=6, threshold=1e-4)
-    restless = settled.sweeps >= 4
+    restless = Settled(*settled).sweeps >= 4
     assert 5 < int(restless.sum()) < 60
     expected = torch.where(restless, torch.maximum(cold.bound, warm.bound), warm.bound)
     assert torch.equal(both.bound, expected)
@@ -252,9 +249,6 @@ def test_new_documents_by_the_table_of_bounds():
     best = solved(model, topic, x)[3]
     assert torch.allclose(local.bound, best.bound, atol=1e-6)
     assert torch.allclose(local.posterior.concentration, best.locals["concentration"], atol=1e-2)
-
-
-# ----- starts ---------------------------------------------------------------------------------------------------------
 
 
 def test_merging_takes_the_pair_that_the_collapsed_likelihood_prefers():

@@ -39,9 +39,6 @@ def split(topic, x=X):
     return reference.split(topic, tokens_of(x))
 
 
-# ----- the kernel -----------------------------------------------------------------------------------------------------
-
-
 def first_topics(chain: LdaChain, q: np.ndarray, draws: int) -> np.ndarray:
     """The topics that a sweep gives its first token when the others have topics q."""
     found = np.empty(draws, dtype=int)
@@ -132,10 +129,7 @@ def test_minkas_step_climbs_to_where_the_gradient_vanishes():
     assert np.ptp(same) == 0 and abs(reference.moment_gradient(counts, same).sum()) < 1e-4
 
 
-# ----- the exact posterior --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_co_assignments_and_means_are_exact_within_monte_carlo_error(seed):
     """Every pair of tokens, and every mean, within 4.5 standard errors by its effective sample size; R-hat near 1."""
     model, x = model_of(), X[[0, 1, 3]]
@@ -213,7 +207,7 @@ def test_geweke_joint_distribution():
     would not pass."""
     assert geweke_errors(15000).max() < 4
     assert geweke_errors(5000, scale_alpha=1.6).max() > 4
-    assert geweke_errors(5000, scale_gamma=1.6).max() > 4
+    assert geweke_errors(15000, scale_gamma=1.6).max() > 4
 
 
 def test_uncollapsed_gibbs_of_the_program_has_the_same_law():

@@ -92,9 +92,6 @@ def test_priors_above_flat_smooth():
     assert smooth.params["topic"].min() > 1e-5
 
 
-# ----- held-out documents under the training documents' own proportions -----------------------------------------------
-
-
 @pytest.mark.parametrize(("kind", "guide"), [(PLSA, "map"), (LDA, "vb"), (MultinomialPCA, "dirichlet")])
 def test_empirical_bayes_is_eq_24(kind, guide, monkeypatch):
     """log 1/N sum_n prod_t (sum_k s_nk b_kt)^x_t, document by document and word by word."""

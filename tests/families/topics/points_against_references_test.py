@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 
 import custom_inference as ci
+from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
 from ppl_models import LDA, PLSA, MultinomialPCA
 from tests.references import _topics, lda, multinomial_pca, plsa
@@ -19,9 +20,6 @@ pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.
 KINDS = pytest.mark.parametrize("kind", ["dense", "sparse", "masked", "zeros"])
 MODELS = pytest.mark.parametrize("kind_of_model", [LDA, MultinomialPCA])
 ALPHAS = pytest.mark.parametrize("alpha", [1.0, [0.2, 0.9, 1.5]])
-
-
-# ----- exact ----------------------------------------------------------------------------------------------------------
 
 
 @KINDS
@@ -72,9 +70,6 @@ def test_exact_em_does_not_depend_on_how_documents_are_grouped(monkeypatch):
 def test_exact_em_climbs_on_any_corpus(seed, num_documents, vocabulary_size, num_topics, alpha, gamma):
     topic, _, _, data = corpus(seed, "sparse", num_documents, vocabulary_size, num_topics, length=6)
     assert climbs(trace_of("exact", made(LDA, topic, alpha, gamma), data, {"topic": torch.tensor(topic)}))
-
-
-# ----- map: LDA by points, and PLSA -----------------------------------------------------------------------------------
 
 
 @KINDS
@@ -167,7 +162,7 @@ def test_folding_in_is_the_best_proportion():
     topic, x, mask, data = corpus(4, "masked")
     steps, _ = steps_of("map", made(PLSA, topic), data)
     params = {"topic": torch.tensor(topic)}
-    local = ci.engines.LocalSolver(steps=steps, max_iterations=2000, tolerance=1e-12).solve(params, data)
+    local = LocalSolver(steps=steps, max_iterations=2000, tolerance=1e-12).solve(params, data)
     best = plsa.fold_in(x, topic, mask=mask)
     found = _topics.log_likelihood(topic, x, local.posterior.mean.numpy(), mask)
     assert close(found, _topics.log_likelihood(topic, x, best, mask), atol=1e-6)

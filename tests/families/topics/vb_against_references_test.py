@@ -30,9 +30,6 @@ def swept(log_topic, x, weight, alpha, mask, sweeps=3):
     return weight, lda.count_update(log_topic, weight)
 
 
-# ----- dirichlet: eqs. 27.43-27.46 ------------------------------------------------------------------------------------
-
-
 @KINDS
 @MODELS
 @ALPHAS
@@ -77,9 +74,6 @@ def test_dirichlet_bound_is_below_the_exact_evidence(kind, kind_of_model):
     assert (gap >= -1e-9).all() and close(gap[0], 0.0, atol=1e-9) and gap.max() < 1.0
     mean = _topics.posterior_mean(topic, x, [0.2, 0.9, 1.5], mask)
     assert np.abs(local.posterior.mean.numpy() - mean).max() < 0.2
-
-
-# ----- vb: eqs. 27.47-27.49 -------------------------------------------------------------------------------------------
 
 
 @KINDS
@@ -141,9 +135,6 @@ def test_variational_engines_climb_on_any_corpus(name, seed, num_documents, voca
     assert climbs(trace_of(name, made(LDA, topic, alpha, gamma), data, {"topic": torch.tensor(topic)}))
 
 
-# ----- online vb: algorithm 27.2 --------------------------------------------------------------------------------------
-
-
 def online_problem():
     topic, x, _, data = corpus(6, "sparse", num_documents=8)
     model = made(LDA, topic, 0.4, 0.2)
@@ -177,9 +168,6 @@ def test_online_vb_is_algorithm_27_2():
         params = steps.m_step(model, params, EStep({"topic": running}, {}, step.bound), rows)
         topic_weight = lda.online_update(x[index], topic_weight, 0.4, 0.2, rate, len(x))
         assert close(params["topic"], topic_weight, atol=1e-6)
-
-
-# ----- cvb0 -----------------------------------------------------------------------------------------------------------
 
 
 def by_token(share, x, mask):

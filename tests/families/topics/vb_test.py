@@ -54,9 +54,6 @@ def climbed(model, x, seed=0, iterations=300, **settings):
     return steps, rows, run_em(steps, model, rows, start, max_iterations=iterations, tolerance=1e-13)
 
 
-# ----- the bound ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [LDA, MultinomialPCA])
 def test_objective_and_updates_are_the_references(kind):
     """Every term of the bound written out; the update of b~; the coefficient where the model has it."""
@@ -144,9 +141,6 @@ def test_a_converged_fit_is_stationary_in_all_it_learned():
         assert float(slope) == pytest.approx(float(slopes[3]), abs=1e-4)
 
 
-# ----- learned concentrations -----------------------------------------------------------------------------------------
-
-
 def test_inverse_digamma():
     value = torch.tensor([-1e3, -30.0, -2.3, -2.2, 0.0, 1.5, 20.0])
     assert torch.allclose(torch.digamma(_learn_dirichlet.inverse_digamma(value)), value, rtol=1e-10)
@@ -208,9 +202,6 @@ def test_learning_what_cannot_be_learned_is_refused():
         VariationalBayes(learn="alpha").engine(PLSA(num_topics=2, vocabulary_size=4))
     with pytest.raises(MethodError, match="MixtureOfBernoullis has no priors"):
         VariationalBayes(learn="gamma").engine(MixtureOfBernoullis(num_components=2, num_features=4))
-
-
-# ----- fits -----------------------------------------------------------------------------------------------------------
 
 
 def test_default_fit_is_vb_with_posteriors_of_the_topics():
