@@ -16,7 +16,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, DataWarning
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, refuse_blocks
-from ppl_models.data.documents.words import Counted, Vocabulary, count_texts, count_tokens, say_unknown
+from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
 from ppl_models.data.matrix import Data, as_event_counts
 
 
@@ -82,7 +82,7 @@ def counted_documents(
     return checked
 
 
-def as_data(counted: Counted, labels: list[Any] | None = None, *, site: str = "x", **settings: Any) -> Data:
+def as_data(counted: WordCounts, labels: list[Any] | None = None, *, site: str = "x", **settings: Any) -> Data:
     """Counts with the words of their columns and the labels of their documents; says what was left out."""
     shape: Any = counted.counts.shape
     if 0 in shape:
@@ -155,7 +155,7 @@ def count_listed(
     are_tokens: bool = False,
     site: str = "x",
     **settings: Any,
-) -> Counted:
+) -> WordCounts:
     """Counts of texts or of token lists, whichever the first document is.
 
     are_tokens: lists of whole numbers are known to be tokens. Otherwise equally long ones could be a matrix of counts
