@@ -13,7 +13,7 @@ import scipy.sparse
 from ppl_models.core.errors import FileFormatError
 from ppl_models.data.blocks.lines import Index, chunks, is_compressed, opened
 from ppl_models.data.blocks.text import TextRows, numbers_in, step_of, tokens_in
-from ppl_models.data.files.corpora import ENTRY
+from ppl_models.data.files.corpora import ENTRY, check_uci, uci_header
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,8 @@ class UciRows(TextRows):
 def uci_file(path: Path, block_rows: int) -> UciRows:
     """Reads the file once. Raises FileFormatError, naming the line, for what is no such file, or not sorted."""
     with opened(path) as file:
-        head = [file.readline().strip() for _ in range(3)]
-        if not all(line.isdigit() for line in head):
-            found = [line.decode("utf-8", "replace")[:40] for line in head]
-            raise FileFormatError(f"{path}: begins with {found}; UCI's bag of words has N, V and the number of entries")
-        documents, size, entries = map(int, head)
+        head = [file.readline().decode("utf-8", "replace") for _ in range(3)]
+        documents, size, entries = uci_header(path, head)
         offsets, before, seen, step = [file.tell()], 1, 0, step_of(block_rows)
         for lines in _whole_lines(file):
             triples, begins = _triples(path, lines, seen, (documents, size), before)
@@ -75,11 +72,7 @@ def _triples(
         _name_the_line(path, lines[1], seen)
         raise FileFormatError(f"{path}: not readable as UCI's bag of words; expected lines 'document word count'")
     triples = numbers.reshape(-1, 3)
-    for values, limit, what in ((triples[:, 0], limits[0], "document"), (triples[:, 1], limits[1], "word")):
-        outside = np.flatnonzero((values < 1) | (values > limit))
-        if len(outside):
-            found = f"{what} {values[outside[0]]} in entry {seen + int(outside[0]) + 1}"
-            raise FileFormatError(f"{path}: {found}; expected 1 to {limit}, as the header says")
+    check_uci(path, triples, limits, seen)
     back = np.flatnonzero(np.diff(triples[:, 0], prepend=before) < 0)
     if len(back):
         found = f"entry {seen + int(back[0]) + 1} goes back to document {triples[back[0], 0]}"

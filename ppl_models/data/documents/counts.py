@@ -219,10 +219,9 @@ def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabul
     unknown = {words[j]: float(totals[j]) for j in np.flatnonzero(column < 0) if totals[j]}
     size, mask = (len(data), len(vocabulary)), data.mask
     if data.is_sparse:
-        row, place, value = (part.cpu().numpy() for part in sparse.triplets(data.x))
-        kept = column[place] >= 0
-        counts = scipy.sparse.csr_matrix((value[kept], (row[kept], column[place[kept]])), shape=size)
-        moved = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
+        known = np.flatnonzero(column >= 0)
+        to = scipy.sparse.csr_matrix((np.ones(len(known)), (known, column[known])), shape=(len(words), size[1]))
+        moved = sparse.from_scipy(sparse.to_scipy(data.x) @ to, dtype=data.x.dtype, device=data.x.device)
     else:
         source = torch.as_tensor(np.flatnonzero(column >= 0), device=data.x.device)
         target = torch.as_tensor(column[column >= 0], device=data.x.device)

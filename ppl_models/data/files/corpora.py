@@ -121,10 +121,7 @@ def lda_c(path: Path, lines: list[str], size: int | None, first_line: int = 1) -
 
 
 def _uci(path: Path, lines: list[str]) -> scipy.sparse.csr_matrix:
-    header = [line.strip() for line in lines[:3]]
-    if len(header) < 3 or not all(line.isdecimal() for line in header):
-        raise FileFormatError(f"{path}: begins with {header}; UCI's bag of words has N, V and the number of entries")
-    documents, size, entries = map(int, header)
+    documents, size, entries = uci_header(path, lines[:3])
     for axis, announced in {"document": documents, "word": size}.items():
         plausible_size(announced, len(lines), axis)
     body = [line for line in lines[3:] if line.strip()]
@@ -133,10 +130,25 @@ def _uci(path: Path, lines: list[str]) -> scipy.sparse.csr_matrix:
         raise FileFormatError(f"{path}: line {wrong} is {lines[wrong - 1][:40]!r}; expected 'document word count'")
     if len(body) != entries:
         raise FileFormatError(f"{path}: {len(body)} entries, where the third line announces {entries}")
-    document, word, count = np.array(" ".join(body).split(), dtype=np.int64).reshape(-1, 3).T
-    for values, limit, what in ((document, documents, "document"), (word, size, "word")):
-        outside = (values < 1) | (values > limit)
-        if outside.any():
-            found = f"{what} {values[outside.argmax()]} in entry {int(outside.argmax()) + 1}"
-            raise FileFormatError(f"{path}: {found}; expected 1 to {limit}, as the header says")
+    triples = np.array(" ".join(body).split(), dtype=np.int64).reshape(-1, 3)
+    check_uci(path, triples, (documents, size))
+    document, word, count = triples.T
     return scipy.sparse.csr_matrix((count, (document - 1, word - 1)), shape=(documents, size))
+
+
+def uci_header(path: Path, lines: list[str]) -> tuple[int, int, int]:
+    """N, V and the number of entries, from the first three lines."""
+    header = [line.strip()[:40] for line in lines]
+    if len(header) < 3 or not all(line.isdecimal() for line in header):
+        raise FileFormatError(f"{path}: begins with {header}; UCI's bag of words has N, V and the number of entries")
+    documents, size, entries = map(int, header)
+    return documents, size, entries
+
+
+def check_uci(path: Path, triples: np.ndarray, limits: tuple[int, int], before: int = 0) -> None:
+    """Refuses documents and words beyond the header's. before: entries of the file that come before these."""
+    for values, limit, what in zip(triples.T, limits, ("document", "word"), strict=False):
+        outside = np.flatnonzero((values < 1) | (values > limit))
+        if len(outside):
+            found = f"{what} {values[outside[0]]} in entry {before + int(outside[0]) + 1}"
+            raise FileFormatError(f"{path}: {found}; expected 1 to {limit}, as the header says")
