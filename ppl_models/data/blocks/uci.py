@@ -12,8 +12,8 @@ import scipy.sparse
 
 from ppl_models.core.errors import FileFormatError
 from ppl_models.data.blocks.lines import Index, chunks, is_compressed, opened
-from ppl_models.data.blocks.text import TextRows, numbers_in, step_of, tokens_in
-from ppl_models.data.files.corpora import ENTRY, check_uci, uci_header
+from ppl_models.data.blocks.text import TextRows, step_of
+from ppl_models.data.files.corpora import ENTRY, check_uci, numbers_in, uci_header
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _triples(
     ends = np.flatnonzero(letters == ord("\n")) + 1
     begins = np.concatenate([[0], ends[:-1]])
     numbers = numbers_in(lines[1])
-    tokens = np.diff(np.searchsorted(tokens_in(letters), ends), prepend=0)
+    tokens = np.diff(np.searchsorted(_begins_of_tokens(letters), ends), prepend=0)
     if numbers is None or (tokens != 3).any():
         _name_the_line(path, lines[1], seen)
         raise FileFormatError(f"{path}: not readable as UCI's bag of words; expected lines 'document word count'")
@@ -78,6 +78,12 @@ def _triples(
         found = f"entry {seen + int(back[0]) + 1} goes back to document {triples[back[0], 0]}"
         raise FileFormatError(f"{path}: {found}; blocks can be read where the lines are sorted by document")
     return triples, begins
+
+
+def _begins_of_tokens(letters: np.ndarray) -> np.ndarray:
+    """Where what stands between blanks begins."""
+    dark = letters > ord(" ")
+    return np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
 
 
 def _name_the_line(path: Path, raw: bytes, seen: int) -> None:

@@ -130,21 +130,23 @@ def listed_documents(data: Any, *, site: str = "x") -> tuple[list[Any], list[Any
 
 def _is_numbers(lists: list[Any] | tuple[Any, ...]) -> bool:
     """Whether lists hold what can only be the entries of a matrix: numbers that are not whole, equally many a row."""
-    rows = [_row(row) for row in lists]
-    if any(row is None for row in rows):
+    kinds, rectangular = _kinds(lists)
+    if kinds is None:
         return all(np.isscalar(row) and not isinstance(row, str | bytes) for row in lists)
-    kinds = {type(value) for row in rows if row is not None for value in row}
-    numeric = (int, float, np.integer, np.floating, type(None))
-    if not kinds or not all(issubclass(kind, numeric) for kind in kinds):
-        return False
-    fractional = any(not issubclass(kind, int | np.integer) or kind is bool for kind in kinds)
-    return fractional and len({len(row) for row in rows if row is not None}) == 1
+    numeric = all(issubclass(kind, int | float | np.integer | np.floating | type(None)) for kind in kinds)
+    return bool(kinds) and numeric and rectangular and not _are_whole(kinds)
 
 
-def _row(row: Any) -> list[Any] | None:
-    if isinstance(row, np.ndarray | Tensor):
-        return row.tolist() if row.ndim == 1 else None
-    return list(row) if isinstance(row, list | tuple) else None
+def _kinds(lists: list[Any] | tuple[Any, ...]) -> tuple[set[type] | None, bool]:
+    """The types of the entries of lists and whether these are equally long; None where some are no lists."""
+    rows = [row.tolist() if isinstance(row, np.ndarray | Tensor) and row.ndim == 1 else row for row in lists]
+    if not all(isinstance(row, list | tuple) for row in rows):
+        return None, False
+    return {type(value) for row in rows for value in row}, len({len(row) for row in rows}) == 1
+
+
+def _are_whole(kinds: set[type]) -> bool:
+    return all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
 
 
 def count_listed(
@@ -176,11 +178,8 @@ def count_listed(
 
 
 def _could_be_counts(listed: list[Any]) -> bool:
-    rows = [_row(row) for row in listed]
-    if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) != 1:
-        return False
-    kinds = {type(value) for row in rows if row is not None for value in row}
-    return bool(kinds) and all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
+    kinds, rectangular = _kinds(listed)
+    return bool(kinds) and rectangular and _are_whole(kinds)
 
 
 # ----- vocabulary -----------------------------------------------------------------------------------------
