@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs install install-test install-docs clean
+.PHONY: demo test quick lint docs install install-test install-docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,9 @@ demo: install
 
 test: install-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+quick: install-test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m quick
 
 lint: install-test
 	$(BIN)/ruff check .

@@ -1,106 +1,95 @@
-"""Writes the two blocks of README.md that are not typed by hand: the table of models, and what was measured.
+"""Writes the two blocks of README.md that are not typed by hand: the table of models, and the headlines of the results.
 
     python -m benchmarks.readme_results           # brings README.md up to date
     python -m benchmarks.readme_results --check   # exit code 1 where it is not
 
-Figures come from benchmarks/results/*.json alone; a benchmark that has not been run is left out.
+Figures come from benchmarks/results/*.json alone. The pages in docs/results quote whole tables of the same files.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks._readme_quotes import QUOTES, Quote
-from benchmarks._report import RESULTS, markdown_table
-from custom_inference.methods import every_method, methods_for
-from ppl_models import MODELS
+from benchmarks._headlines import HEADLINES, Headline
+from benchmarks._report import RESULTS, cell, markdown_table
+from ppl_models import MODELS, Model
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
-#: What the table says of names that are no method object's.
-_CALLS = {"default": "`fit(model, x)`"}
+#: What the table says of kinds of data, in its order.
+_DATA = {
+    "binary": "rows of 0/1",
+    "real": "rows of real numbers",
+    "counts": "rows of counts",
+    "categories": "answers to questions",
+    "documents": "documents",
+    "graph": "graphs",
+    "digraph": "graphs",
+    "multigraph": "graphs",
+}
+
+_ENTRY = re.compile(r"\{([^\[{}]+)\[([^\]]+)\]\[([^\]]+)\](?::([^}]+))?\}")
 
 
-# ----- models x methods -------------------------------------------------------------------------------------------
+# ----- models -----------------------------------------------------------------------------------------------------
 
 
 def models_block() -> str:
-    """The models, the methods, and which of these apply to which: those of every model are named once."""
-    applicable = {kind: methods_for(kind.example().model) for kind in MODELS.values()}
-    everywhere = [method for method in every_method() if all(method in names for names in applicable.values())]
-    models = [
-        [f"`{kind.__name__}`", kind.summary, ", ".join(f"`{name}`" for name in names if name not in everywhere) or "-"]
-        for kind, names in applicable.items()
-    ]
-    methods = [[f"`{method}`", _call(method)] for method in every_method()]
-    parts = [
-        markdown_table(["model", "what it says", "methods"], models),
-        f"Methods of every model: {', '.join(f'`{name}`' for name in everywhere)}. What the names stand for:",
-        markdown_table(["name", "in Python"], methods),
-    ]
-    return "\n\n".join(parts)
+    """The models: what each says, and of which data."""
+    rows = [[f"`{kind.__name__}`", kind.summary, _data(kind)] for kind in MODELS.values()]
+    order = {data: place for place, data in enumerate(_DATA.values())}
+    rows.sort(key=lambda row: order.get(row[-1], len(order)))
+    return markdown_table(["model", "what it is", "data"], rows)
 
 
-def _call(name: str) -> str:
-    if name in _CALLS:
-        return _CALLS[name]
-    make = every_method()[name]
-    if isinstance(make, functools.partial):
-        settings = ", ".join(f'{key}="{value}"' for key, value in make.keywords.items())
-        return f"`{make.func.__name__}({settings})`"  # pyright: ignore[reportFunctionMemberAccess]
-    return f"`{make.__name__}()`"
+def _data(kind: type[Model]) -> str:
+    name = kind.example().model.data_kind
+    return _DATA.get(name, name)
 
 
-# ----- what is measured -------------------------------------------------------------------------------------------
+# ----- results ----------------------------------------------------------------------------------------------------
 
 
 def results_block(folder: Path = RESULTS) -> str:
-    """The quoted tables, each with its source, and a list of all reports."""
-    reports = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
-    parts = [text for quote in QUOTES if (text := _quoted(quote, reports.get(quote.report)))]
-    if reports:
-        parts.append("All reports:")
-        listed = (f"- {_link(name, report)}, `{report.get('command', name)}`" for name, report in reports.items())
-        parts.append("\n".join(listed))
-    else:
-        parts.append("Nothing has been measured yet: see `CONTRIBUTING.md` for how to run the benchmarks.")
-    return "\n\n".join(parts)
+    """The headlines, each with a link to its report."""
+    return markdown_table(["", "this suite", "beside it", ""], [_line(each, folder) for each in HEADLINES])
 
 
-def _quoted(quote: Quote, report: dict[str, Any] | None) -> str | None:
-    tables = [table for table in (report or {}).get("tables", []) if table["title"].startswith(quote.title)]
-    if report is None or not tables or not tables[0]["rows"]:
-        return None
-    lines = tables[0]["rows"]
-    columns = [column for column in quote.columns if column in lines[0]]
-    measured = [line for line in lines if line.get("runs") != 0]
-    rows = [[_one_line(line.get(column)) for column in columns] for line in measured]
-    return f"{quote.sentence}\n\n{markdown_table(columns, rows)}\n\n{_source(quote.report, report)}"
+def _line(headline: Headline, folder: Path) -> list[str]:
+    report = json.loads((folder / f"{headline.report}.json").read_text("utf-8"))
+    figures = [filled(text, report) for text in (headline.here, headline.beside)]
+    return [headline.question, *figures, f"[report](benchmarks/results/{headline.report}.md)"]
 
 
-def _one_line(value: Any) -> Any:
-    return value.replace("|", "\\|").replace("\n", " ") if isinstance(value, str) else value
+def filled(text: str, report: Mapping[str, Any]) -> str:
+    """``text`` with the entries of a report that it names; a LookupError says which entry is not there."""
+    return _ENTRY.sub(lambda found: _entry(report, *found.groups()), text)
 
 
-def _link(name: str, report: dict[str, Any]) -> str:
-    return f"[{report.get('title', name)}](benchmarks/results/{name}.md)"
+def _entry(report: Mapping[str, Any], title: str, cells: str, column: str, form: str | None) -> str:
+    tables = [table for table in report["tables"] if table["title"].startswith(title)]
+    if not tables:
+        raise LookupError(f"no table {title!r}; there are {[table['title'] for table in report['tables']]}")
+    rows = tables[0]["rows"]
+    if cells != "*":
+        wanted = {text.strip() for text in cells.split(";")}
+        rows = [row for row in rows if wanted <= set(map(cell, row.values()))]
+        if len(rows) != 1:
+            raise LookupError(f"{len(rows)} rows with {sorted(wanted)} in {title!r}, expected one")
+    if column not in rows[0]:
+        raise LookupError(f"no column {column!r} in {title!r}; there are {list(rows[0])}")
+    return ", ".join(_formatted(row[column], form) for row in rows)
 
 
-def _source(name: str, report: dict[str, Any]) -> str:
-    """Where figures come from: report, date, versions, machine, command."""
-    versions = report.get("versions", {})
-    stamp = [
-        str(report.get("date", "undated")),
-        *(f"{package} {versions[package]}" for package in ("python", "torch") if package in versions),
-        f"{report.get('cores', '?')} cores, {report.get('threads', '?')} thread(s)",
-        f"`{report.get('command', name)}`",
-    ]
-    return f"{_link(name, report)}: {'; '.join(stamp)}"
+def _formatted(value: Any, form: str | None) -> str:
+    if form == "median":
+        return value.split(" / ")[1]
+    return format(value, form) if form else cell(value)
 
 
 # ----- README -----------------------------------------------------------------------------------------------------

@@ -116,11 +116,10 @@ def _by_engine(name: str) -> Callable[..., Any]:
 
 def _applies(name: str, model: Model) -> bool:
     """Local guides are for binary codes, continuous latents and nodes of graphs; an encoder reads rows."""
-    if name == "amortized" and model.is_graph:
+    if name == "amortized" and not model.rows_are_independent:
         return False
-    return name not in ("svi", "amortized") or (
-        model.code_bits is not None or model.has_continuous_locals or model.is_graph
-    )
+    has_guide = model.code_bits is not None or model.has_continuous_locals or not model.rows_are_independent
+    return has_guide or name not in ("svi", "amortized")
 
 
 def methods_for(model: Model) -> list[str]:

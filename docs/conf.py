@@ -1,7 +1,7 @@
 """Settings of the documentation site: ``make docs``, or ``python -m sphinx -n -W --keep-going docs build/html``.
 
 PPL_SMOKE=1 executes the notebooks at their small size; PPL_EXECUTED names a folder of notebooks that were executed at
-this size before (``PPL_EXECUTED=FOLDER python -m pytest tests/notebooks_test.py`` leaves them there), and are not
+this size before (``PPL_EXECUTED=FOLDER python -m pytest tests/docs/notebooks_test.py`` leaves them there), and are not
 executed again.
 """
 

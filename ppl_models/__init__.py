@@ -17,6 +17,7 @@ from ppl_models.core.errors import (
 from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example, Model
 from ppl_models.covariate_sbm import CovariateSBM
+from ppl_models.ctm import CTM
 from ppl_models.cvq import CVQ
 from ppl_models.data.blocks.door import row_blocks
 from ppl_models.data.blocks.folder import open_blocks, save_blocks
@@ -36,13 +37,16 @@ from ppl_models.mixture_of_poissons import MixtureOfPoissons
 from ppl_models.mmsb import MMSB, MMSBIndicator
 from ppl_models.noca import NOCA
 from ppl_models.plsa import PLSA
+from ppl_models.rbm import RBM
 from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM
+from ppl_models.supervised_lda import SupervisedLDA
 from ppl_models.user_rating_profile import UserRatingProfile
 
 #: Every model of the suite by name: the command line and the conformance tests read this.
 MODELS: dict[str, type[Model]] = {
     "aspect_bernoulli": AspectBernoulli,
     "covariate_sbm": CovariateSBM,
+    "ctm": CTM,
     "cvq": CVQ,
     "degree_corrected_sbm": DegreeCorrectedSBM,
     "lda": LDA,
@@ -57,17 +61,21 @@ MODELS: dict[str, type[Model]] = {
     "noca": NOCA,
     "plsa": PLSA,
     "poisson_sbm": PoissonSBM,
+    "rbm": RBM,
     "sbm": SBM,
+    "supervised_lda": SupervisedLDA,
     "user_rating_profile": UserRatingProfile,
 }
 
 __all__ = [
+    "CTM",
     "CVQ",
     "LDA",
     "MMSB",
     "MODELS",
     "NOCA",
     "PLSA",
+    "RBM",
     "SBM",
     "AspectBernoulli",
     "AspectBernoulliIndicator",
@@ -100,6 +108,7 @@ __all__ = [
     "PoissonSBM",
     "ProcessError",
     "RowBlocks",
+    "SupervisedLDA",
     "UserRatingProfile",
     "as_binary",
     "as_counts",

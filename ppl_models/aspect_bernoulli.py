@@ -27,11 +27,13 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_simplex, require_unit_interval
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_binary, as_counts
 
@@ -59,11 +61,12 @@ class AspectBernoulli(ComponentModel):
 
     total_count: int = 1
 
-    local_site: ClassVar[str] = "membership"
-    component_site: ClassVar[str] = "aspect_probability"
-    sizes: ClassVar[tuple[str, ...]] = ("num_components", "num_features", "total_count")
-    component_meaning: ClassVar[str] = "P(entry = 1 | aspect)"
-    local_meaning: ClassVar[str] = "membership"
+    whole_fields: ClassVar[tuple[str, ...]] = ("total_count",)
+    sites: ClassVar[Mapping[str, Site]] = {
+        "aspect_probability": Site("global", ("component", "feature")),
+        "membership": Site("latent", ("component",), ("row",), constraints.simplex),
+        "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
+    }
     summary: ClassVar[str] = "aspect Bernoulli: every entry of a row comes from one of K aspects, in the row's own mix"
 
     def __post_init__(self) -> None:
@@ -80,18 +83,6 @@ class AspectBernoulli(ComponentModel):
     @property
     def data_kind(self) -> str:
         return "binary" if self.total_count == 1 else "counts"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"aspect_probability": (self.num_components, self.num_features)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "aspect_probability": ("component", "feature"),
-            "membership": ("row", "component"),
-            "x": ("row", "feature"),
-        }
 
     def __call__(
         self,
@@ -132,15 +123,6 @@ class AspectBernoulli(ComponentModel):
             raise DataError(problem, axis="feature", expected="at least one observed entry; drop the column")
         return None
 
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"membership": self.prominence(params), "features on": params["aspect_probability"].sum(-1)}
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The mean membership (K,) where ``params`` holds memberships, else the prior's."""
-        if "membership" in params:
-            return params["membership"].mean(0)
-        return self.prior("membership", like=params["aspect_probability"]).mean
-
     def num_parameters(self, num_rows: int) -> int:
         """T K + (K - 1) N (001, below eq. 27): every row's membership is a parameter."""
         return self.num_features * self.num_components + (self.num_components - 1) * num_rows
@@ -167,16 +149,16 @@ class AspectBernoulliIndicator(AspectBernoulli):
     leaves :class:`AspectBernoulli`. Binary data only: with m > 1 an entry would have m indicators.
     """
 
+    sites: ClassVar[Mapping[str, Site]] = {
+        **AspectBernoulli.sites,
+        "indicator": Site("latent", (), ("row", "feature"), choice="component"),
+    }
     summary: ClassVar[str] = "aspect Bernoulli with the aspect of every entry kept as a site"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.total_count != 1:
             raise ModelError(f"total_count = {self.total_count}, expected 1: an entry has one indicator")
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, "indicator": ("row", "feature")}
 
     def __call__(
         self,

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example
+from ppl_models.core.sites import Site
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.matrix import Data
 from ppl_models.sbm import BlockModel, _example
@@ -52,10 +53,13 @@ class CovariateSBM(BlockModel):
     covariates: Any = None
     combine: str = "product"
 
+    axes: ClassVar[Mapping[str, str]] = {**BlockModel.axes, "covariate": "num_weights"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        **BlockModel.sites,
+        "weight": Site("global", ("component", "to_component", "covariate")),
+    }
     summary: ClassVar[str] = "stochastic block model whose edges depend on features of the nodes too"
-    component_meaning: ClassVar[str] = "weight"
     pair_sites: ClassVar[tuple[str, ...]] = ("weight",)
-    component_site: ClassVar[str] = "weight"
 
     def __post_init__(self) -> None:
         if self.covariates is None:
@@ -90,19 +94,6 @@ class CovariateSBM(BlockModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "weight": dist.Normal(0.0, 2.5)}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**super().shapes, "weight": (self.num_blocks, self.num_blocks, self.num_weights)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, "weight": ("component", "to_component", "covariate")}
-
-    def component_labels(self, features: Any) -> list[Any]:
-        """The columns of the component matrix (K, K F): the blocks, and the entries of f(x_i, x_j)."""
-        entries = ["constant", *(f"{self.combine} {f}" for f in range(self.num_weights - 1))]
-        return [f"{block}, {entry}" for block in super().component_labels(features) for entry in entries]
 
     def combined(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:
         """f(x_i, x_j) of dyads (E,), (E, F)."""

@@ -25,11 +25,13 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.errors import DataError, DataWarning, ModelError
 from ppl_models.core.model import Example, Model
 from ppl_models.core.priors import require_unit_interval, support_of
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_matrix
 from ppl_models.distributions import BernoulliVector, Flat
@@ -61,10 +63,6 @@ class CVQ(ComponentModel):
 
     per_feature_scale: bool = False
 
-    local_site: ClassVar[str] = "source"
-    component_site: ClassVar[str] = "weight"
-    component_meaning: ClassVar[str] = "weight: what a present source adds"
-    local_meaning: ClassVar[str] = "P(source present | row)"
     summary: ClassVar[str] = "cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise"
 
     def __post_init__(self) -> None:
@@ -74,38 +72,22 @@ class CVQ(ComponentModel):
         require_unit_interval(self, "source_prior")
         _require_positive(self, "scale")
 
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        return {
+            "source_prior": Site("global", ("component",)),
+            "weight": Site("global", ("component", "feature")),
+            "scale": Site("global", ("feature",) if self.per_feature_scale else ()),
+            "source": Site("latent", ("component",), ("row",), constraints.boolean),
+            "x": Site("observed", ("feature",), ("row",), constraints.real),
+        }
+
     def default_priors(self) -> dict[str, Any]:
         return {
             "source_prior": dist.Beta(1.0, 1.0),
             "weight": Flat(dist.Normal(0.0, 1.0)),
             "scale": Flat(dist.LogNormal(-1.0, 0.5)),
         }
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        k, d = self.num_components, self.num_features
-        return {"source_prior": (k,), "weight": (k, d), "scale": (d,) if self.per_feature_scale else ()}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "source_prior": ("component",),
-            "weight": ("component", "feature"),
-            "scale": ("feature",) if self.per_feature_scale else (),
-            "source": ("row", "component"),
-            "x": ("row", "feature"),
-        }
-
-    @property
-    def code_bits(self) -> int:
-        return self.num_components
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """What each source adds to the expected square of a row, pi_i |w_i|^2, (K,)."""
-        return params["source_prior"] * params["weight"].square().sum(-1)
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"prior": params["source_prior"], "norm": params["weight"].norm(dim=-1)}
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters: K + KD + 1, or K + KD + D with a scale for every feature."""

@@ -14,6 +14,7 @@ same posterior, and evidences that differ by the coefficient.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from ppl_models.core.document_model import TopicAdmixture
 from ppl_models.core.model import Example
+from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data
@@ -93,11 +95,11 @@ class LDAIndicator(LDA):
     indicators leave :class:`LDA`.
     """
 
+    sites: ClassVar[Mapping[str, Site]] = {
+        **LDA.sites,
+        "indicator": Site("latent", (), ("token",), choice="component"),
+    }
     summary: ClassVar[str] = "latent Dirichlet allocation with the topic of every token kept as a site"
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, "indicator": ("token",)}
 
     @property
     def summed_out(self) -> LDA:

@@ -24,11 +24,14 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.model import Example
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_binary
+from ppl_models.data.matrix import Data
+from ppl_models.likelihoods import Bernoulli
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,33 +55,21 @@ class LogisticPCA(ComponentModel):
     ModelError: K or D below 1, K > D (the weights would not be identified), an unknown prior name.
     """
 
-    local_site: ClassVar[str] = "score"
-    component_site: ClassVar[str] = "weight"
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
-    component_meaning: ClassVar[str] = "weight on the log odds"
-    local_meaning: ClassVar[str] = "score"
+    sites: ClassVar[Mapping[str, Site]] = {
+        "weight": Site("global", ("component", "feature")),
+        "bias": Site("global", ("feature",)),
+        "score": Site("latent", ("component",), ("row",), constraints.real),
+        "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+    }
     summary: ClassVar[str] = "logistic PCA: the log-odds of x are linear in K Gaussian scores"
 
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
 
     @property
-    def data_kind(self) -> str:
-        return "binary"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        k, d = self.num_components, self.num_features
-        return {"weight": (k, d), "bias": (d,)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "weight": ("component", "feature"),
-            "bias": ("feature",),
-            "score": ("row", "component"),
-            "x": ("row", "feature"),
-        }
+    def likelihood(self) -> Bernoulli:
+        return Bernoulli()
 
     def __call__(
         self,
@@ -97,11 +88,8 @@ class LogisticPCA(ComponentModel):
         prior = self.prior("score", like=site["bias"])
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             score = pyro.sample("score", prior)
-            likelihood = dist.Bernoulli(logits=site["bias"] + score @ site["weight"])
+            likelihood = self.likelihood.distribution(site["bias"] + score @ site["weight"])
             return self.observe(likelihood, x, mask, None if batch_size is None else index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights with orthogonal rows, the longest first, the largest entry of each positive; scores turned alike."""
@@ -110,13 +98,6 @@ class LogisticPCA(ComponentModel):
         if "score" in values:
             turned["score"] = values["score"] @ turn.T
         return {**values, **turned}
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"norm": params["weight"].norm(dim=-1)}
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The length of each component's weights, (K,): the standard deviation of its part of the log-odds."""
-        return params["weight"].norm(dim=-1)
 
     def num_parameters(self, num_rows: int) -> int:
         """KD + D - K (K - 1) / 2: weights and biases less the rotations.

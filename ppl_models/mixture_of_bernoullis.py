@@ -10,24 +10,25 @@ class, and not a mixture of them as in the aspect Bernoulli model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyro
 import pyro.distributions as dist
 import torch
-from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
-from ppl_models.core.mixture_model import MixtureModel
+from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_unit_interval
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_binary
+from ppl_models.core.sites import Site
+from ppl_models.data.matrix import Data
+from ppl_models.likelihoods import Bernoulli
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureOfBernoullis(MixtureModel, ComponentModel):
+class MixtureOfBernoullis(MixtureOf, ComponentModel):
     """Mixture of Bernoullis: binary rows from K classes.
 
     Sites
@@ -46,8 +47,11 @@ class MixtureOfBernoullis(MixtureModel, ComponentModel):
         ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
-    component_site: ClassVar[str] = "probability"
-    component_meaning: ClassVar[str] = "P(feature on | class)"
+    sites: ClassVar[Mapping[str, Site]] = {
+        **MixtureOf.sites,
+        "probability": Site("global", ("component", "feature")),
+        "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+    }
     summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
 
     def __post_init__(self) -> None:
@@ -58,37 +62,8 @@ class MixtureOfBernoullis(MixtureModel, ComponentModel):
         return {**self.proportion_prior(), "probability": dist.Beta(1.0, 1.0)}
 
     @property
-    def data_kind(self) -> str:
-        return "binary"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.proportion_shape, "probability": (self.num_components, self.num_features)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**self.assignment_dims, "probability": ("component", "feature"), "x": ("row", "feature")}
-
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            likelihood = dist.Bernoulli(self.draw_assignment(site["mixing_proportion"]) @ site["probability"])
-            return self.observe(likelihood, x, mask, None if batch_size is None else index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+    def likelihood(self) -> Bernoulli:
+        return Bernoulli()
 
     @classmethod
     def example(cls) -> Example:

@@ -9,23 +9,23 @@ of naive Bayes. With rows i, response variables r = 1..R, each with categories 0
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.core.mixture_model import MixtureModel
+from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
 from ppl_models.core.response_model import ResponseModel, draw_responses
-from ppl_models.data.device import device_of
+from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureOfCategoricals(MixtureModel, ResponseModel):
+class MixtureOfCategoricals(MixtureOf, ResponseModel):
     """Mixture of categoricals: rows of categorical responses from K classes.
 
     Sites
@@ -43,36 +43,16 @@ class MixtureOfCategoricals(MixtureModel, ResponseModel):
     ModelError: K, R or C below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
+    sites: ClassVar[Mapping[str, Site]] = {**MixtureOf.sites, **ResponseModel.sites}
     summary: ClassVar[str] = "mixture of categoricals: each row of responses is drawn from one of K classes"
 
     def default_priors(self) -> dict[str, Any]:
         return {**self.proportion_prior(), "response": dist.Dirichlet(torch.ones(self.num_categories))}
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.proportion_shape, **super().shapes}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, **self.assignment_dims}
-
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+    def observe_rows(
+        self, assignment: Tensor, component: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None
     ) -> Tensor:
-        """The Pyro program. ``x`` (N, R) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, R): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            assignment = self.draw_assignment(site["mixing_proportion"])
-            return self.observe_responses(assignment, site["response"], x, mask, None if batch_size is None else index)
+        return self.observe_responses(assignment, component, x, mask, index)
 
     @classmethod
     def example(cls) -> Example:

@@ -18,20 +18,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.mixture_model import MixtureModel
+from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
-from ppl_models.data.device import device_of
+from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
+from ppl_models.likelihoods import Multinomial
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureOfMultinomials(MixtureModel, DocumentModel):
+class MixtureOfMultinomials(MixtureOf, DocumentModel):
     """Mixture of multinomials: all tokens of a document come from its one topic.
 
     Sites
@@ -50,45 +51,34 @@ class MixtureOfMultinomials(MixtureModel, DocumentModel):
     ModelError: K or V below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
-    local_meaning: ClassVar[str] = "P(topic | document)"
+    sites: ClassVar[Mapping[str, Site]] = {
+        "mixing_proportion": MixtureOf.sites["mixing_proportion"],
+        "assignment": Site("latent", ("component",), ("document",), constraints.one_hot),
+        **DocumentModel.sites,
+    }
     summary: ClassVar[str] = "mixture of multinomials: all tokens of a document come from one of K topics"
 
     def default_priors(self) -> dict[str, Any]:
         return {**self.proportion_prior(), "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05))}
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.proportion_shape, "topic": (self.num_topics, self.vocabulary_size)}
+    def likelihood(self) -> Multinomial:
+        return Multinomial(self.document_length, self.coefficient)
 
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, **self.assignment_dims}
-
-    def __call__(
+    def observe_rows(
         self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        assignment: Tensor,
+        component: Tensor,
+        x: Tensor | None,
+        mask: Tensor | None,
+        index: Tensor | None,
         num_tokens: Tensor | int | None = None,
     ) -> Tensor:
-        """The Pyro program. ``x`` (N, V) counts, dense or CSR, or ``None`` to generate ``num_rows`` documents.
+        """num_tokens: of each generated document; ``document_length`` by default.
 
-        num_tokens: tokens of each generated document; ``document_length`` by default.
-        ``mask`` (N, V): True where observed; the tokens of masked entries are left out, whatever ``x`` holds there.
+        The tokens of masked entries are left out of their documents.
         """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            assignment = self.draw_assignment(site["mixing_proportion"])
-            chosen = None if batch_size is None else index
-            return self.observe_tokens(assignment, site["topic"], x, mask, chosen, num_tokens)
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The share of each topic, and the number of words it spreads over (the exponential of its entropy)."""
-        topic = params["topic"]
-        return {**super().report_columns(params), "words": torch.exp(-torch.xlogy(topic, topic).sum(-1))}
+        return self.observe_tokens(assignment, component, x, mask, index, num_tokens)
 
     @classmethod
     def example(cls) -> Example:

@@ -15,21 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyro
 import pyro.distributions as dist
 import torch
-from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
-from ppl_models.core.mixture_model import MixtureModel
+from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_positive
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_event_counts, check_columns
+from ppl_models.core.sites import Site
+from ppl_models.data.matrix import Data, check_columns
+from ppl_models.likelihoods import Poisson
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureOfPoissons(MixtureModel, ComponentModel):
+class MixtureOfPoissons(MixtureOf, ComponentModel):
     """Mixture of Poissons: rows of counts from K classes.
 
     Sites
@@ -49,8 +49,12 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
         ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
-    component_site: ClassVar[str] = "rate"
-    component_meaning: ClassVar[str] = "expected count"
+    keeps_sparse: ClassVar[bool] = True
+    sites: ClassVar[Mapping[str, Site]] = {
+        **MixtureOf.sites,
+        "rate": Site("global", ("component", "feature")),
+        "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
+    }
     summary: ClassVar[str] = "mixture of Poissons: each row of counts is drawn from one of K classes"
 
     def __post_init__(self) -> None:
@@ -61,46 +65,12 @@ class MixtureOfPoissons(MixtureModel, ComponentModel):
         return {**self.proportion_prior(), "rate": dist.Gamma(0.1, 0.1)}
 
     @property
-    def data_kind(self) -> str:
-        return "counts"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.proportion_shape, "rate": (self.num_components, self.num_features)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**self.assignment_dims, "rate": ("component", "feature"), "x": ("row", "feature")}
-
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            likelihood = dist.Poisson(self.draw_assignment(site["mixing_proportion"]) @ site["rate"])
-            return self.observe(likelihood, x, mask, None if batch_size is None else index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Counts; sparse ones stay sparse. Raises DataError for anything that is no count."""
-        return as_event_counts(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+    def likelihood(self) -> Poisson:
+        return Poisson()
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses columns without any observed entry; warns of those that are always 0."""
         check_columns(data, site=self.observed_site, constant=(0,))
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The share of each class, and the counts that a row of it has in all."""
-        return {**super().report_columns(params), "counts per row": params["rate"].sum(-1)}
 
     @classmethod
     def example(cls) -> Example:

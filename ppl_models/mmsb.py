@@ -22,11 +22,13 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_simplex, require_unit_interval
+from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.graphs.data import GraphData
 
@@ -52,10 +54,7 @@ class MMSB(GraphModel):
 
     sparsity: float | None = 0.0
 
-    local_site: ClassVar[str] = "membership"
-    local_meaning: ClassVar[str] = "membership"
     summary: ClassVar[str] = "mixed-membership stochastic block model: a node's block varies from dyad to dyad"
-    component_meaning: ClassVar[str] = "P(edge)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,25 +64,21 @@ class MMSB(GraphModel):
         require_unit_interval(self, "edge_probability", *(["sparsity"] if rho is None else []))
         require_simplex(self, "membership")
 
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        learned = {} if self.sparsity is not None else {"sparsity": Site("global")}
+        return {
+            "edge_probability": Site("global", ("component", "to_component")),
+            **learned,
+            "membership": Site("latent", ("component",), ("node",), constraints.simplex),
+            **GraphModel.sites,
+        }
+
     def default_priors(self) -> dict[str, Any]:
         priors: dict[str, Any] = {"edge_probability": dist.Beta(1.0, 1.0)}
         if self.sparsity is None:
             priors["sparsity"] = dist.Beta(1.0, 1.0)
         return {**priors, "membership": dist.Dirichlet(torch.full((self.num_blocks,), 0.1))}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {"edge_probability": (self.num_blocks, self.num_blocks)}
-        return shapes if self.sparsity is not None else {**shapes, "sparsity": ()}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        dims: dict[str, tuple[str, ...]] = {
-            "edge_probability": ("component", "to_component"),
-            "membership": ("node", "component"),
-            "x": ("node", "to_node"),
-        }
-        return dims if self.sparsity is not None else {**dims, "sparsity": ()}
 
     def with_concentration(self, alpha: float | Tensor) -> Self:
         """The same model with a Dirichlet(alpha) prior of the memberships: one number, or (K,)."""
@@ -102,15 +97,6 @@ class MMSB(GraphModel):
         mixed = (local[i] @ site["edge_probability"] * local[j]).sum(-1)
         # Sums of products of probabilities may exceed 1 by rounding.
         return dist.Bernoulli(((1 - self.rho(site)) * mixed).clamp(max=1.0))
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"share": self.prominence(params)}
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The mean membership (K,) where ``params`` holds them, else the prior's."""
-        if "membership" in params:
-            return params["membership"].mean(0)
-        return self.prior("membership", like=params["edge_probability"]).mean
 
     def num_parameters(self, num_rows: int) -> int:
         """Those of the globals, and K - 1 for every node whose membership is estimated as a point."""
@@ -141,16 +127,16 @@ class MMSBIndicator(MMSB):
     independent given the memberships. Summed out they leave :class:`MMSB`.
     """
 
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        dyads = Site("latent", (), ("dyad",), choice="component")
+        return {**super().sites, "sender": dyads, "receiver": dyads}
     summary: ClassVar[str] = "mixed-membership stochastic block model with the blocks taken for every dyad kept"
 
     @property
     def summed_out(self) -> MMSB:
         """:class:`MMSB` with the same priors: what fits hold."""
         return MMSB(**self.settings(), priors=self.priors)
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, "sender": ("dyad",), "receiver": ("dyad",)}
 
     def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Any:
         infer: Any = {"enumerate": "parallel"}

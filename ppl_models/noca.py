@@ -22,10 +22,12 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_unit_interval
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_binary
 from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
@@ -52,12 +54,14 @@ class NOCA(ComponentModel):
         support is not within [0, 1].
     """
 
-    local_site: ClassVar[str] = "source"
-    component_site: ClassVar[str] = "loading"
-    baseline_site: ClassVar[str | None] = "leak"
     wide_reason: ClassVar[str | None] = "more sources than features are not identified"
-    component_meaning: ClassVar[str] = "P(feature on | source present)"
-    local_meaning: ClassVar[str] = "P(source present | row)"
+    sites: ClassVar[Mapping[str, Site]] = {
+        "source_prior": Site("global", ("component",)),
+        "loading": Site("global", ("component", "feature")),
+        "leak": Site("global", ("feature",)),
+        "source": Site("latent", ("component",), ("row",), constraints.boolean),
+        "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+    }
     summary: ClassVar[str] = "noisy-or component analysis: x is the noisy OR of K binary sources and a leak"
 
     def __post_init__(self) -> None:
@@ -66,29 +70,6 @@ class NOCA(ComponentModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {site: dist.Beta(1.0, 1.0) for site in ("source_prior", "loading", "leak")}
-
-    @property
-    def data_kind(self) -> str:
-        return "binary"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        k, d = self.num_components, self.num_features
-        return {"source_prior": (k,), "loading": (k, d), "leak": (d,)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "source_prior": ("component",),
-            "loading": ("component", "feature"),
-            "leak": ("feature",),
-            "source": ("row", "component"),
-            "x": ("row", "feature"),
-        }
-
-    @property
-    def code_bits(self) -> int:
-        return self.num_components
 
     def __call__(
         self,
@@ -116,21 +97,6 @@ class NOCA(ComponentModel):
     def theta(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """theta = -log(1 - p) of the loading and the leak (000, above eq. 3)."""
         return {site: theta_of(params[site]) for site in ("loading", "leak")}
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """Expected number of features that each source turns on in a row."""
-        return params["source_prior"] * params["loading"].sum(-1)
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"prior": params["source_prior"], "features on": params["loading"].sum(-1)}
-
-    def shut_off(self, params: Mapping[str, Tensor], *, prior_below: float = 0.005, links_below: float = 0.1) -> Tensor:
-        """Sources that explain nothing (000, sections 3.3 and 4.2), (K,) bool.
-
-        A source is shut off where its prior is below ``prior_below``, or where all its links sum to less than
-        ``links_below``: the expected number of features that its presence turns on.
-        """
-        return (params["source_prior"] < prior_below) | (params["loading"].sum(-1) < links_below)
 
     @classmethod
     def example(cls) -> Example:

@@ -28,6 +28,7 @@ from torch import Tensor
 from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_positive, require_simplex, require_unit_interval
+from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.distributions.labellings import EndBlocks, Labelling
@@ -37,23 +38,17 @@ from ppl_models.distributions.labellings import EndBlocks, Labelling
 class BlockModel(GraphModel):
     """Nodes that belong to one of K blocks each."""
 
-    local_site: ClassVar[str] = "block"
-    local_meaning: ClassVar[str] = "P(block | graph)"
-
+    sites: ClassVar[Mapping[str, Site]] = {
+        "block_proportion": Site("global", ("component",)),
+        "block": Site("latent", (), ("node",), choice="component"),
+        **GraphModel.sites,
+    }
     def __post_init__(self) -> None:
         super().__post_init__()
         require_simplex(self, "block_proportion")
 
     def default_priors(self) -> dict[str, Any]:
         return {"block_proportion": dist.Dirichlet(torch.ones(self.num_blocks))}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"block_proportion": (self.num_blocks,)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {"block_proportion": ("component",), "block": ("node",), "x": ("node", "to_node")}
 
     def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Tensor:
         """The blocks of the nodes (N,) as one event; enumerated ones have axes in front."""
@@ -72,13 +67,6 @@ class BlockModel(GraphModel):
     def local_value(self, local: Tensor) -> Tensor:
         """The blocks (..., N) of one-hot rows (..., N, K)."""
         return local.argmax(-1)
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"proportion": params["block_proportion"]}
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The share of the nodes that each block draws, (K,)."""
-        return params["block_proportion"]
 
     def num_parameters(self, num_rows: int) -> int:
         """The entries of the globals, one less for the simplex; the nodes' blocks do not count."""
@@ -99,8 +87,11 @@ class SBM(BlockModel):
     x: the dyads, observed, 0 or 1.
     """
 
+    sites: ClassVar[Mapping[str, Site]] = {
+        **BlockModel.sites,
+        "edge_probability": Site("global", ("component", "to_component")),
+    }
     summary: ClassVar[str] = "stochastic block model: edges depend on the blocks of their ends"
-    component_meaning: ClassVar[str] = "P(edge)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,14 +99,6 @@ class SBM(BlockModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "edge_probability": dist.Beta(1.0, 1.0)}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**super().shapes, "edge_probability": (self.num_blocks, self.num_blocks)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, "edge_probability": ("component", "to_component")}
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         return dist.Bernoulli(site["edge_probability"][first, second])
@@ -144,11 +127,13 @@ class PoissonSBM(BlockModel):
     x: the dyads, observed, counts.
     """
 
+    sites: ClassVar[Mapping[str, Site]] = {
+        **BlockModel.sites,
+        "edge_rate": Site("global", ("component", "to_component")),
+    }
     summary: ClassVar[str] = "stochastic block model of counts of edges: Poisson rates depend on the blocks"
-    component_meaning: ClassVar[str] = "expected edges"
     edge_kind: ClassVar[str] = "counts"
     pair_sites: ClassVar[tuple[str, ...]] = ("edge_rate",)
-    component_site: ClassVar[str] = "edge_rate"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,14 +141,6 @@ class PoissonSBM(BlockModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "edge_rate": dist.Gamma(1.0, 1.0)}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**super().shapes, "edge_rate": (self.num_blocks, self.num_blocks)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, "edge_rate": ("component", "to_component")}
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         return dist.Poisson(site["edge_rate"][first, second])
@@ -204,12 +181,8 @@ class DegreeCorrectedSBM(PoissonSBM):
         return {**super().default_priors(), **{site: dist.Gamma(1.0, 1.0) for site in self.propensity_sites}}
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**super().shapes, **{site: (self.num_nodes,) for site in self.propensity_sites}}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, **{site: ("node",) for site in self.propensity_sites}}
+    def sites(self) -> Mapping[str, Site]:
+        return {**PoissonSBM.sites, **{site: Site("global", ("node",)) for site in self.propensity_sites}}
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         send, receive = self.propensity_sites

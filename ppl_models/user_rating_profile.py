@@ -19,10 +19,12 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_simplex
 from ppl_models.core.response_model import ResponseModel, draw_responses
+from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data
 
@@ -42,8 +44,10 @@ class UserRatingProfile(ResponseModel):
     ModelError: K, R or C below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
-    local_site: ClassVar[str] = "membership"
-    local_meaning: ClassVar[str] = "membership"
+    sites: ClassVar[Mapping[str, Site]] = {
+        **ResponseModel.sites,
+        "membership": Site("latent", ("component",), ("row",), constraints.simplex),
+    }
     summary: ClassVar[str] = "user rating profile: each response comes from one of K profiles, in the row's own mix"
 
     def __post_init__(self) -> None:
@@ -55,10 +59,6 @@ class UserRatingProfile(ResponseModel):
             "response": dist.Dirichlet(torch.full((self.num_categories,), 0.5)),
             "membership": dist.Dirichlet(torch.full((self.num_components,), 0.3)),
         }
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {**super().dims, "membership": ("row", "component")}
 
     def __call__(
         self,
@@ -77,15 +77,6 @@ class UserRatingProfile(ResponseModel):
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             membership = pyro.sample("membership", self.prior("membership", like=response))
             return self.observe_responses(membership, response, x, mask, None if batch_size is None else index)
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The mean memberships (K,) where ``params`` holds them, else the prior's."""
-        if "membership" in params:
-            return params["membership"].mean(0)
-        return self.prior("membership", like=params["response"]).mean
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"share": self.prominence(params)}
 
     def num_parameters(self, num_rows: int) -> int:
         """K R (C - 1), and K - 1 for every row whose membership is estimated as a point."""

@@ -12,7 +12,7 @@ import torch
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM
 from custom_inference.methods import named_method
-from ppl_models import MODELS, MixtureOfPoissons, Model
+from ppl_models import MODELS, GraphModel, MixtureOfPoissons, Model
 
 #: What is known: the posterior is exact (but for Monte Carlo error), approximate, or spoiled on purpose.
 EXACT, APPROXIMATE, SPOILED = "exact", "approximate", "spoiled"
@@ -56,7 +56,7 @@ def problem(name: str, num_components: int = 2) -> Model:
     kind: Any = MODELS[name]
     if name in ("noca", "cvq"):
         return explaining_away(name)
-    if kind.is_graph:
+    if issubclass(kind, GraphModel):
         settings: dict[str, Any] = {"num_nodes": 7, "directed": False}
         if name == "covariate_sbm":
             feature = np.random.default_rng(0).standard_normal((7, 1))
@@ -92,7 +92,7 @@ def local_cases() -> list[Case]:
     """Posteriors of locals at given globals: the exact engine of every model, and the approximations."""
     cases = []
     for name in MODELS:
-        rows = None if MODELS[name].is_graph else 20
+        rows = None if issubclass(MODELS[name], GraphModel) else 20
         for method in ("exact", *APPROXIMATIONS.get(name, ())):
             known = EXACT if method in ("exact", "gibbs") else APPROXIMATE
             settings: dict[str, Any] = {"steps": 400} if method == "svi" else {}
@@ -109,7 +109,7 @@ def fit_cases() -> list[Case]:
               for one in (OneRate(narrow=4.0), OneRate(narrow=0.25), OneRate(shift=1.2))]  # fmt: skip
     mixtures = ("mixture_of_poissons", "mixture_of_categoricals", "mixture_of_multinomials")
     for name in (*mixtures, "lda", "sbm", "poisson_sbm", "degree_corrected_sbm", "mmsb"):
-        rows = None if MODELS[name].is_graph else 10
+        rows = None if issubclass(MODELS[name], GraphModel) else 10
         cases.append(Case(name, problem(name), GIBBS, "globals", EXACT, rows))
         cases.append(Case(name, problem(name), VB, "globals", APPROXIMATE, rows, 0.5))
     cases.append(Case("user_rating_profile", problem("user_rating_profile"), VB, "globals", APPROXIMATE, 10, 0.5))

@@ -169,7 +169,7 @@ def by_sources(sizes: Sequence[int], num_trials: int) -> Curves:
             score = train.exact(result.params)
             curves.add("likelihood", k, score)
             curves.add("bic", k, criterion(score * MODEL_ROWS, result.model.num_parameters(0), MODEL_ROWS, "bic"))
-            curves.add("active", k, int((~result.model.shut_off(result.params)).sum()))
+            curves.add("active", k, int((~result.shut_off()).sum()))
             curves.add("found", k, train.found(result.params))
             curves.add("test error", k, reconstruction_error(result, test.data, seed=trial))
             curves.add("train error", k, reconstruction_error(result, seed=trial))

@@ -136,7 +136,7 @@ def overcomplete_table(sets: Sequence[Known], num_seeds: int) -> Table:
     table = Table(
         OVERCOMPLETE,
         ["set", "all found", "found x runs", "active x runs", "not below truth", "log-lik minus truth's", "CPU s"],
-        note="Default fit. Active: not shut off (`NOCA.shut_off`: prior < .005, or links that sum to < .1).",
+        note="Default fit. Active: not shut off (`Fit.shut_off`: prior < .005, or links that sum to < .1).",
     )
     for known in sets:
         table.rows.append(_overcomplete(known, num_seeds))
@@ -149,7 +149,7 @@ def _overcomplete(known: Known, num_seeds: int) -> list[Any]:
     for seed in range(num_seeds):
         result, cpu = cpu_seconds(lambda seed=seed: fit(known.model(16), known.data, seed=seed, progress=False))
         found.append(known.found(result.params))
-        active.append(int((~result.model.shut_off(result.params)).sum()))
+        active.append(int((~result.shut_off()).sum()))
         above.append(known.exact(result.params) - truth)
         seconds.append(cpu)
     return [

@@ -23,10 +23,10 @@ from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.quality._topic_figures import assignments, save
 from custom_inference import match_components
-from custom_inference.core.registry import engine_for
+from custom_inference.core.registry import engine_for, proposals_for
 from custom_inference.em.loop import run_em
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.gibbs import LdaChain, TokenList
+from custom_inference.families.topics.chain import LdaChain, TokenList
 from ppl_models import LDA, Data, datasets
 
 Array = NDArray[np.float64]
@@ -161,7 +161,7 @@ def factorized_pairs(x: torch.Tensor, bound: str, seed: int, starts: int = 5) ->
     steps = engine_for(model, bound)
     rows, generator = steps.rows(data), torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        begun = [steps.propose(model, rows, generator, attempt) for attempt in range(starts)]
+        begun = [proposals_for(model, steps).propose(model, rows, generator, attempt) for attempt in range(starts)]
         runs = [run_em(steps, model, rows, start, max_iterations=500, tolerance=1e-9) for start in begun]
         best = max(runs, key=lambda run: run.objective)
         cells = steps.responsibilities(best.params, rows, best.step.locals).numpy()

@@ -11,8 +11,8 @@ import custom_inference
 from benchmarks.speed._topic_evaluator import Corpus
 from benchmarks.speed._topic_trace import Trace, recorded, recorded_sweeps
 from custom_inference import CollapsedGibbs, Fit, VariationalEM
+from custom_inference.families.topics.chain import LdaChain
 from custom_inference.families.topics.cvb0 import LdaCvb0
-from custom_inference.families.topics.gibbs import LdaChain
 from custom_inference.families.topics.map import LdaMap
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import LDA, PLSA, Data

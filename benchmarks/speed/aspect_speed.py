@@ -20,6 +20,7 @@ import torch
 import custom_inference
 from benchmarks._report import Table, write_report
 from benchmarks.speed import _aspect_peers as peers
+from custom_inference.core.registry import proposals_for
 from custom_inference.em.loop import run_em
 from custom_inference.families.aspects.map import AspectMap
 from ppl_models import AspectBernoulli, datasets
@@ -63,7 +64,7 @@ def updates(problem: Problem, constant: float) -> list[list[Any]]:
         for accelerate in (None, "squarem", "anderson"):
             steps = AspectMap(update=update).for_model(model)
             rows = steps.rows(problem.generated.data)
-            start = steps.propose(model, rows, torch.Generator().manual_seed(0), 0)
+            start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
             settings = {"max_iterations": problem.most[update], "tolerance": 1e-7, "accelerate": accelerate}
             with torch.no_grad():
                 run, seconds = timed(lambda: run_em(steps, model, rows, start, **settings))  # noqa: B023

@@ -57,7 +57,7 @@ def compare(
 
     at: the globals: a fit, or a mapping site -> tensor; by default those of the default fit. With "integrated" every
         method is fitted, and compared with the exact posterior of the tokens' topics, topics and proportions integrated
-        out (toy corpora under LDA); see :func:`custom_inference.compare_integrated.compare_integrated`.
+        out (toy corpora under LDA); see :mod:`custom_inference.checks.compare_integrated`.
     Columns of ``table``: ``bound`` (sum over the rows of the method's bound), ``evidence`` (exact),
     ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.predictive import observed_law
-from ppl_models import CapacityError, Data, GraphData, GraphModel, Model
+from ppl_models import CapacityError, Data, GraphData, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import draw_counts
 
@@ -181,7 +181,7 @@ class Documents(Rows):
 class Graph(Source):
     """The adjacency matrix as a sparse array (N, N); hidden dyads are without edges in the copies too."""
 
-    def __init__(self, model: GraphModel, data: GraphData):
+    def __init__(self, model: Any, data: GraphData):
         self.model, self.data = model, data
         self.x = scipy.sparse.csr_array(_sparse.to_scipy(data.x))
 
@@ -214,8 +214,7 @@ class Graph(Source):
 
 def source_of(model: Model, data: Data) -> Source:
     """The copies of the model's kind of data."""
-    if isinstance(model, GraphModel):
-        assert isinstance(data, GraphData)
+    if isinstance(data, GraphData):
         return Graph(model, data)
     return Documents(model, data) if model.data_kind == "documents" else Rows(model, data)
 

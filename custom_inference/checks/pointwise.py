@@ -113,7 +113,7 @@ def _scored(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, str,
     model, data = fit.model, fit.model.as_read(fit.data)
     with pyro.get_param_store().scope():
         program = pyro.condition(model, data={**params, model.local_site: local})
-        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+        trace = poutine.trace(program).get_trace(data.x, **data.arguments)
         trace.compute_log_prob()
     nodes: Any = trace.nodes
     each = nodes[model.observed_site]["log_prob"]  # of every dyad, 0 of a hidden one

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from custom_inference.core.result import Result
@@ -58,7 +57,7 @@ def match_components(reference: Any, found: Any) -> Alignment:
     left, right = (side.to(torch.float64).cpu().flatten(1) for side in (left, right))
     unit = torch.nn.functional.normalize
     cosine = unit(left, dim=-1) @ unit(right, dim=-1).T
-    chosen, partner = linear_sum_assignment(-cosine.numpy())
+    chosen, partner = _assignment(-cosine.numpy())
     similarity = torch.zeros(len(left), dtype=torch.float64)
     similarity[chosen] = cosine[chosen, partner]
     matched = np.asarray(partner).tolist()
@@ -102,7 +101,7 @@ def _starts(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
 
     apart = ((features(first)[:, None] - features(second)[None]) ** 2).sum(-1)
     generator = np.random.default_rng(0)
-    return [linear_sum_assignment(apart)[1], *(generator.permutation(len(first)) for _ in range(_RANDOM_STARTS))]
+    return [_assignment(apart)[1], *(generator.permutation(len(first)) for _ in range(_RANDOM_STARTS))]
 
 
 def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> list[int]:
@@ -111,7 +110,7 @@ def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> list[i
     while True:
         moved = second[:, order]
         gradient = np.einsum("ijf,kjf->ik", first, moved) + np.einsum("jif,jkf->ik", first, second[order])
-        following = linear_sum_assignment(-gradient)[1]
+        following = _assignment(-gradient)[1]
         value = _agreement(first, second, following)
         if value <= best + 1e-12:
             break
@@ -167,7 +166,7 @@ def _component_site(*sides: Result | dict[str, Tensor]) -> str:
     for side in sides:
         if not isinstance(side, dict):
             return side.model.component_site
-    known = [kind.component_site for kind in MODELS.values()]
+    known = [kind.example().model.component_site for kind in MODELS.values()]
     first, second = sides
     return next((name for name in known if name in first and name in second), known[0])  # pyright: ignore[reportOperatorIssue]
 
@@ -195,3 +194,10 @@ def align_draws(
             for name, value in moved.items():
                 aligned[name][chain, draw] = value
     return aligned
+
+
+def _assignment(cost: Any) -> tuple[Any, Any]:
+    """The pairs (row, column) of least cost."""
+    from scipy.optimize import linear_sum_assignment  # takes long to load, and is needed by few
+
+    return linear_sum_assignment(cost)

@@ -163,7 +163,7 @@ class PosteriorDraws:
     @property
     def _rows(self) -> int | None:
         """How many rows the locals are inferred of: a graph's nodes depend on each other."""
-        return None if self.fit.model.is_graph else self.num_rows
+        return self.num_rows if self.fit.model.rows_are_independent else None
 
     def __iter__(self) -> Iterator[tuple[Params, Tensor]]:
         with torch.no_grad():
@@ -258,4 +258,4 @@ def _num_values(model: Model) -> float:
     """How many values the exact posterior of a local is a sum over, about: of graphs and densities a large number."""
     if model.code_bits is not None:
         return 2.0**model.code_bits
-    return 2.0**EXACT_UP_TO if model.is_graph or model.has_continuous_locals else model.local_shape[0]
+    return 2.0**EXACT_UP_TO if not model.rows_are_independent or model.has_continuous_locals else model.local_shape[0]

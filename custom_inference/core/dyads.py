@@ -185,6 +185,6 @@ def _run(model: GraphModel, data: Data, program: Any, batch_size: int) -> Any:
     with torch_seeded(0), pyro.get_param_store().scope():
         if batch_size >= model.num_dyads(len(data)):
             data = model.as_read(data)
-            return poutine.trace(program).get_trace(data.x, mask=data.mask)
+            return poutine.trace(program).get_trace(data.x, **data.arguments)
         sample = DyadSample(model, data, batch_size, generator=torch.Generator().manual_seed(0))
         return poutine.trace(sample(program)).get_trace(data.x, batch_size=sample.batch_size)

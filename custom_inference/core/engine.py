@@ -55,8 +55,8 @@ class Engine(abc.ABC):
     serve until something better is known.
     """
 
-    #: The name of the bound: "exact" where it is exact.
-    bound_name: ClassVar[str]
+    #: What guides, methods and fits call it: "exact" where its bound is the evidence.
+    name: ClassVar[str]
     #: Whether the statistics alone determine the M step (minibatches need that).
     additive: ClassVar[bool] = True
     #: Whether an M step that does need the rows takes them by ``pieces``, so that they need not be in memory at once.
@@ -199,10 +199,6 @@ class Engine(abc.ABC):
         """log p(x_n | params), (N,), for steps whose bound is exact."""
         return self.e_step(params, rows).bound
 
-    def finishing(self) -> Engine:
-        """The steps that take the best start of a search to convergence; by default these."""
-        return self
-
     def point_locals(self, step: EStep) -> dict[str, Tensor]:
         """Local sites that the family estimates as points, (N, ...): they are reported beside the globals."""
         return {}
@@ -221,19 +217,3 @@ class Engine(abc.ABC):
 
     def check(self, model: Model, rows: Any) -> None:  # noqa: B027 - an empty default is meant
         """Refuse at once what cannot be run: too many codes, priors without closed-form updates."""
-
-    def propose(self, model: Model, rows: Any, generator: torch.Generator, attempt: int) -> Params:
-        """An informed start, different for every ``attempt``; by default a random one."""
-        return self.initial(model, rows, generator)
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """How many starts, on how many rows, the default search should make."""
-        return 5, num_rows
-
-    def refine(self, model: Model, rows: Any, params: Params) -> Params:
-        """The best start, improved on all rows by other means than EM (pruning, ...); by default as it is."""
-        return params
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Whether two starts found the same components, in whatever order; by default only if they are one start."""
-        return first is second

@@ -39,7 +39,7 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     """
     conditioned = pyro.condition(model, data=dict(params))
     with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
-        sites = _sample_sites(poutine.trace(conditioned).get_trace(data.x, mask=data.mask))
+        sites = _sample_sites(poutine.trace(conditioned).get_trace(data.x, **data.arguments))
     depth = 1
     for name, site in sites.items():
         plates = _plates(site)
@@ -86,7 +86,7 @@ def enumerated_log_joint(
     conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
     enumerated = poutine.enum(conditioned, first_available_dim=-1 - depth)
     with pyro.get_param_store().scope():
-        trace = poutine.trace(enumerated).get_trace(data.x, mask=data.mask)
+        trace = poutine.trace(enumerated).get_trace(data.x, **data.arguments)
         trace.compute_log_prob(site_filter=lambda name, site: name not in params)
     total = torch.zeros((), dtype=data.x.dtype, device=data.x.device)
     values: dict[str, Tensor] = {}

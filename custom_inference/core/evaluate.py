@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pandas as pd
 import torch
 
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import POINT
 from custom_inference.core.predictive import plugin_log_likelihood
+from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.lazy import pandas as pd
 
 
 def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: str) -> float:
@@ -44,11 +45,12 @@ def num_parameters(fit: Result) -> int:
 def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.DataFrame:
     """One line a component: what the model says of it, its strongest features, shut off or not."""
     model, params = fit.model, fit.globals
-    values = model.component_matrix(params)
-    names = model.component_labels(fit.coords[model.feature_axis])
-    off, columns = model.shut_off(params, **thresholds), model.report_columns(fit.params)
+    shown = presentation_of(model)
+    values = shown.matrix(model, params)
+    names = shown.labels(model, fit.coords[model.feature_axis])
+    off, columns = shown.is_shut_off(model, params, **thresholds), shown.report_columns(model, fit.params)
     lines = []
-    for i in torch.argsort(model.prominence(fit.params), descending=True).tolist():
+    for i in torch.argsort(shown.prominence(model, fit.params), descending=True).tolist():
         strongest = torch.argsort(values[i].abs(), descending=True)[:top].tolist()
         lines.append(
             {

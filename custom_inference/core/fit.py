@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.core import evaluate, predictive, store
+from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
-from ppl_models import Model
+from ppl_models import MethodError, Model
 
 
 @dataclass(kw_only=True, repr=False)
@@ -39,6 +40,21 @@ class Fit(Result):
     def report(self, **settings: Any) -> Any:
         """One line a component: prior, strongest features, and whether it is shut off."""
         return evaluate.component_report(self, **settings)
+
+    def shut_off(self, **thresholds: float) -> Tensor:
+        """The components that explain nothing, (K,) bool; thresholds as the model's presentation has them (of NOCA
+        ``prior_below`` and ``links_below``; 000, sections 3.3 and 4.2)."""
+        return presentation_of(self.model).is_shut_off(self.model, self.params, **thresholds)
+
+    def predict(self, x: Any, *, mask: Any = None, **given: Any) -> Tensor:
+        """The posterior mean of what the model responds with, at new data: probabilities for classes.
+
+        Raises MethodError for models without responses.
+        """
+        predict = family_of(self.model).predict
+        if predict is None:
+            raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")
+        return predict(self, self.as_data(x, mask, **given))
 
     # ----- generation -------------------------------------------------------------------------------------
 

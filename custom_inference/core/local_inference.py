@@ -110,7 +110,7 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
     """
     values, table = enumerated_log_joint(model, params, data.dense())
     codes = torch.cat([value.reshape(len(value), -1) for value in values.values()], -1)
-    if model.is_graph:
+    if not model.rows_are_independent:
         log_weight, blocks = torch.log_softmax(table[0], -1), torch.tensor(model.local_shape[0], device=table.device)
         return Local(LabellingPosterior(codes.long(), log_weight, blocks), table.logsumexp(-1))
     return Local(CodePosterior(codes.to(table), torch.log_softmax(table, -1)), table.logsumexp(-1))
@@ -169,13 +169,14 @@ def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local:
     """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; of a graph (1,)."""
     with pyro.get_param_store().scope():
         program = pyro.condition(model.summed_out, data={**params, model.local_site: local})
-        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+        trace = poutine.trace(program).get_trace(data.x, **data.arguments)
         trace.compute_log_prob()
     nodes: Any = trace.nodes
-    parts = [nodes[site]["log_prob"] for site in (model.local_site, model.observed_site)]
-    if model.is_graph:
+    sites = (*model.sites_of("latent"), *model.sites_of("observed"))
+    parts = [nodes[site]["log_prob"] for site in sites if site in nodes]
+    if not model.rows_are_independent:
         return sum((part.sum() for part in parts), torch.zeros(())).unsqueeze(0)
-    return parts[0] + parts[1]
+    return torch.stack(parts).sum(0)
 
 
 def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
@@ -185,8 +186,8 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
     """
     with torch.no_grad():
         if isinstance(posterior, PointPosterior):
-            return torch.full_like(posterior.value[: 1 if model.is_graph else None, 0], torch.nan)
-        if isinstance(model, GraphModel):
+            return torch.full_like(posterior.value[: None if model.rows_are_independent else 1, 0], torch.nan)
+        if model.is_graph:
             return _graph_bound(model, params, data, posterior)
         if isinstance(posterior, ContinuousPosterior):
             draws = posterior.sample(_elbo_draws(data, posterior))

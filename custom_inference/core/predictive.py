@@ -22,7 +22,7 @@ _BLOCK_ROWS = 4096
 def sample_rows(
     model: Model, params: Mapping[str, Tensor], num_rows: int, *, seed: int = 0, like: Data | None = None
 ) -> dict[str, Tensor]:
-    """Run the model forward at ``params``: local and observed site -> (num_rows, ...).
+    """Run the model forward at ``params``: main latent and observed sites -> (num_rows, ...).
 
     like: data of as many rows, whose lengths and the like the program is given.
     """
@@ -32,8 +32,8 @@ def sample_rows(
         program = pyro.condition(model, data=dict(params))
         trace = poutine.trace(program).get_trace(num_rows=num_rows, **({} if like is None else model.given(like)))
     nodes: Any = trace.nodes
-    local, x = (nodes[site]["value"] for site in (model.local_site, model.observed_site))
-    return {model.local_site: local, model.observed_site: model.as_data(x)}
+    found = {site: nodes[site]["value"] for site in (model.local_site, *model.sites_of("observed"))}
+    return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
 
 def observed_site(
@@ -56,7 +56,7 @@ def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor, *, l
 
 def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
     """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; of a graph (1,)."""
-    if model.is_graph:
+    if not model.rows_are_independent:
         return observed_log_prob(model, {**params, model.local_site: model.local_value(local)}, data).sum().unsqueeze(0)
     blocks = [slice(start, start + _BLOCK_ROWS) for start in range(0, len(data), _BLOCK_ROWS)]
     return torch.cat(
@@ -89,7 +89,7 @@ def observed_law(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
 
 def _observing(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
     program = pyro.condition(model, data=dict(values))
-    return poutine.trace(program).get_trace(data.x, mask=data.mask).nodes[model.observed_site]
+    return poutine.trace(program).get_trace(data.x, **data.arguments).nodes[model.observed_site]
 
 
 def posterior_predictive(fit: Result, num_samples: int = 100, *, seed: int = 0) -> Tensor:

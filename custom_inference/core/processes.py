@@ -37,7 +37,7 @@ def context() -> Any:
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["custom_inference.distributed"])
+    found.set_forkserver_preload(["custom_inference.faces.distributed"])
     return found
 
 

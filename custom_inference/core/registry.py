@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from custom_inference.core.engine import Engine
+from custom_inference.core.presentation import Presentation
+from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -31,17 +33,24 @@ class Family:
         the exact sum is not feasible.
     default: the engine that ``fit(model, x)`` uses: its name, or a rule that gives it from the model and its data
         (None: unknown so far).
+    search: makes the proposals that a search for starting values of an engine goes by; by the engine's name where
+        they differ.
     sampler: makes the sampler of ``CollapsedGibbs``.
     guides: name -> Pyro guide (settings) of this model alone, for ``SVI(guide=name)``.
     methods: name -> method of this model alone, for ``fit(method=name)``.
+    presentation: what figures and reports say of the model.
+    predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``.
     """
 
     model: type[Model]
     engines: Mapping[str, Callable[..., Engine]] = field(default_factory=dict)
     default: str | Callable[[Any, Data | None], str] | None = None
+    search: Callable[[Any], Proposals] | Mapping[str, Callable[[Any], Proposals]] = Proposals
     sampler: Callable[[], Any] | None = None
     guides: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    presentation: Presentation = field(default_factory=Presentation)
+    predict: Callable[..., Any] | None = None
 
 
 _REGISTERED: dict[type[Model], Family] = {}
@@ -86,6 +95,11 @@ def _overrides(kind: type, ancestor: type) -> bool:
     return any(name == "__call__" or not name.startswith("__") for name in inherited - _HARMLESS)
 
 
+def presentation_of(model: Model) -> Presentation:
+    """What figures and reports say of a model."""
+    return family_of(model).presentation
+
+
 def engines_of(model: Model) -> Mapping[str, Callable[..., Engine]]:
     """Name -> closed-form engine, for the models that have such."""
     return family_of(model).engines
@@ -99,3 +113,11 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
     if name not in engines:
         raise MethodError(unknown_name(f"engine of {type(model).__name__}", name, engines))
     return engines[name](**settings).for_model(model)
+
+
+def proposals_for(model: Model, engine: Engine) -> Proposals:
+    """How a search finds starting values for an engine of the model."""
+    if isinstance(engine, Proposals):
+        return engine
+    search = family_of(model).search
+    return (search.get(engine.name, Proposals) if isinstance(search, Mapping) else search)(engine)

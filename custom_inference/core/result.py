@@ -51,7 +51,7 @@ class Result:
     def __repr__(self) -> str:
         shape = ", ".join(f"{k} = {v}" for k, v in self.model.settings().items())
         last = f"{float(self.elbo[-1]):.2f}" if len(self.elbo) else "none"
-        unit = "nodes" if self.model.is_graph else "rows"
+        unit = f"{self.model.row_axis}s"
         return (
             f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method}\n"
             f"  objective ({self.bound_name}): {last}\n  status: {self.status}"
@@ -61,7 +61,7 @@ class Result:
         self.model = self.model.summed_out
         self._gather()
         site = self.model.local_site
-        if self.model.is_graph and site not in self.params:
+        if not self.model.rows_are_independent and site not in self.params:
             self.params[site] = self.model.local_value(self.posterior.mean)
 
     @property
@@ -107,36 +107,40 @@ class Result:
             return [(axis, sizes[axis]) for axis in axes if axis in sizes]
         return list(zip(axes, shape, strict=True))
 
-    def as_data(self, x: Any, mask: Any = None) -> Data:
-        """Further data for the fitted model, validated."""
+    def as_data(self, x: Any, mask: Any = None, **others: Any) -> Data:
+        """Further data for the fitted model, validated; others: what is observed or given beside x, by name."""
         like = next(iter(self.globals.values()))
-        return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device)
+        return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device, **others)
 
     def _solve(self, data: Data, bound: str | None) -> Local:
         return solve_local(self.model, self.globals, data, bound=bound, fallback=self.solver, seed=self.seed)
 
-    def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None) -> Local:
+    def local_posterior(
+        self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any
+    ) -> Local:
         """Posterior of the local latents of ``x`` (the training rows by default) and its bound on log p(x_n).
 
         bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own,
             and the fit's own too where that estimates the locals as points ("map").
         """
-        data = self.data if x is None else self.as_data(x, mask)
+        data = self.data if x is None else self.as_data(x, mask, **others)
         return self._solve(data, bound)
 
-    def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None) -> Tensor:
+    def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Tensor:
         """Posterior means of the local latents, (N, K); see :meth:`local_posterior`."""
-        return self.local_posterior(x, mask=mask, bound=bound).posterior.mean
+        return self.local_posterior(x, mask=mask, bound=bound, **others).posterior.mean
 
     # ----- scores -----------------------------------------------------------------------------------------
 
-    def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None) -> Tensor:
+    def log_likelihood(
+        self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any
+    ) -> Tensor:
         """log p(x_n | params), (N,): exact by default, or the named lower bound.
 
         Raises :class:`ppl_models.CapacityError` where the exact sum is not feasible, with an estimate of the
         memory and the list of bounds; ``MethodError`` for an unknown bound.
         """
-        data = self.data if x is None else self.as_data(x, mask)
+        data = self.data if x is None else self.as_data(x, mask, **others)
         return log_likelihood(self.model, self.globals, data, bound=bound, seed=self.seed)
 
     @cached_property

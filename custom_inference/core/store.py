@@ -64,6 +64,7 @@ def _tensors(fit: Result) -> dict[str, Tensor]:
     for site, posterior in fit.global_posterior.items():
         tensors |= {f"global/{site}/{name}": part for name, part in _parts(posterior).items()}
     tensors |= {"elbo": fit.elbo} | _data_tensors(fit.data.x)
+    tensors |= {f"data/others/{name}": value for name, value in fit.data.others.items()}
     if fit.data.mask is not None and not isinstance(fit.data, GraphData):
         tensors["data/mask"] = fit.data.mask
     if isinstance(fit.data, GraphData) and fit.data.hidden is not None:

@@ -134,7 +134,7 @@ def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
         else:
             blocks = model.local_shape[0]
             _refuse(value.shape != (rows,) or bool(((value < 0) | (value >= blocks)).any()), f"'{site}' of no blocks")
-    _refuse(model.is_graph and model.local_site not in params, f"no '{model.local_site}' of the nodes")
+    _refuse(not model.rows_are_independent and model.local_site not in params, f"no '{model.local_site}' of the nodes")
 
 
 def _inside(model: Model, site: str, value: Tensor) -> bool:
@@ -179,7 +179,9 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     if graph is None:
         mask = tensors.get("data/mask")
         _refuse(mask is not None and mask.dtype != torch.bool, "a mask that is not of yes and no")
-        return model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype)
+        others = _group(tensors, "data/others/")
+        _refuse(not set(others) <= set(model.other_sites), f"data of the sites {_shown(list(others))}")
+        return model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
     flags = {name: graph.get(name) for name in ("directed", "self_loops")}
     _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {_shown(graph)}")
     _refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models import FileFormatError
+from ppl_models import FileFormatError, distributions
 from ppl_models.distributions import Flat
 
 
@@ -36,7 +36,7 @@ def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
     if "flat" in entry:
         return Flat(prior_from_json(entry["flat"], dtype, most=most))
     name, given = entry.get("distribution"), entry.get("arguments")
-    kind = getattr(dist, name, None) if isinstance(name, str) else None
+    kind = getattr(dist, name, getattr(distributions, name, None)) if isinstance(name, str) else None
     if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
         raise FileFormatError(f"prior of unknown distribution {_shown(name)}")
     known = _parameters(kind)

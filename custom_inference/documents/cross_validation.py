@@ -15,7 +15,7 @@ import torch
 from custom_inference.core.fit import Fit, completed
 from custom_inference.documents.scores import held_out
 from custom_inference.methods import fit as default_fit
-from ppl_models import MODELS, Data, DataWarning, DocumentModel, MethodError, ModelError, as_documents
+from ppl_models import MODELS, Data, DataWarning, MethodError, Model, ModelError, as_documents
 from ppl_models.core.errors import unknown_name
 
 
@@ -53,7 +53,7 @@ class CrossValidation:
 
 
 def cross_validate(
-    family: type[DocumentModel] | str,
+    family: type[Model] | str,
     x: Any,
     num_topics: Sequence[int],
     *,
@@ -116,18 +116,18 @@ def _fitted(model: Any, train: Data, **settings: Any) -> Fit:
         return completed(default_fit(model, train, **settings))
 
 
-def _family(family: type[DocumentModel] | str) -> type[DocumentModel]:
+def _family(family: type[Model] | str) -> type[Model]:
     kind: Any = family
     if isinstance(family, str):
         if family.lower() not in MODELS:
             raise ModelError(unknown_name("model", family, MODELS))
         kind = MODELS[family.lower()]
-    if not (isinstance(kind, type) and issubclass(kind, DocumentModel)):
+    if not (isinstance(kind, type) and issubclass(kind, Model) and kind.example().model.data_kind == "documents"):
         raise MethodError(f"{getattr(kind, '__name__', kind)!r} is no model of documents")
     return kind
 
 
-def _model(kind: type[DocumentModel], data: Data, size: int, settings: Mapping[str, Any]) -> Any:
+def _model(kind: type[Model], data: Data, size: int, settings: Mapping[str, Any]) -> Any:
     given = dict(settings)
     concentration = {name: given.pop(name) for name in ("alpha", "gamma") if name in given}
     made: Any = kind.for_data(data, size, **given)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.topics import proportions, shares, topic_table
 from custom_inference.faces import drawing as _axes
@@ -48,7 +49,7 @@ def plot_topics(
         axes.spines[["top", "right"]].set_visible(False)
         if place + columns >= len(names):
             axes.tick_params(axis="x", labelbottom=True)
-    figure.supxlabel(fit.model.component_meaning, fontsize=9)
+    figure.supxlabel(presentation_of(fit.model).value, fontsize=9)
     figure.suptitle(title)
     return figure
 
@@ -79,7 +80,7 @@ def plot_documents(
     axes.set_xlabel("topic, most used first")
     how = ", ordered by their strongest topic" if sort else ""
     axes.set_ylabel("document" if labelled else f"{len(order)} documents{how}")
-    _axes.scale(figure, image, axes, fit.model.local_meaning)
+    _axes.scale(figure, image, axes, presentation_of(fit.model).local)
     figure.suptitle(title)
     return figure
 

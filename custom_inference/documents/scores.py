@@ -24,7 +24,7 @@ from custom_inference.core.local_inference import bounds_of, log_likelihood
 from custom_inference.documents import samplers as samplers
 from custom_inference.documents.fold_in import exact_mixture, fold_in, is_mixture, token_log_probability, topic_prior
 from custom_inference.families.common.documents import DocumentRows
-from ppl_models import Data, DataError, DataWarning, DocumentModel, MethodError
+from ppl_models import Data, DataError, DataWarning, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
 
@@ -89,7 +89,7 @@ def held_out(
 
     Raises MethodError for an unknown ``how``, or a setting that it does not have.
     """
-    if not isinstance(fit.model, DocumentModel):
+    if fit.model.data_kind != "documents":
         raise MethodError(f"{type(fit.model).__name__} is no model of documents; see fit.log_likelihood")
     if not 0 <= floor < 1:
         raise MethodError(f"floor = {floor}, expected a small number of at least 0")

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from custom_inference.core.result import Result
-from ppl_models import DocumentModel, MethodError
+from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
 
@@ -112,7 +112,7 @@ def to_pyldavis(fit: Result) -> dict[str, Any]:
 
 
 def _require_topics(fit: Result) -> None:
-    if not isinstance(fit.model, DocumentModel):
+    if fit.model.data_kind != "documents":
         raise MethodError(f"{type(fit.model).__name__} has no topics; this is for models of documents")
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, Params
 from custom_inference.core.progress import Progress
+from custom_inference.core.registry import proposals_for
 from custom_inference.em.checkpoint import Keeper
 from custom_inference.em.loop import Position, Run, run_em
 from custom_inference.em.search import Found, search
@@ -58,13 +59,14 @@ class Fitting:
             rows = rows.search_rows
         if self.method.search is None:
             return Found(self.steps.initial(self.model, rows, self.generator))
-        found = search(self.steps, self.model, rows, self.method.search, self.generator, self.bar)
+        proposals = proposals_for(self.model, self.steps)
+        found = search(proposals, self.model, rows, self.method.search, self.generator, self.bar)
         return found if rows is self.rows else replace(found, locals=None)
 
     def _finishing(self, given: Params | None) -> Engine:
         if given is not None or self.method.search is None:
             return self.steps
-        return self.steps.finishing().pooled(self.steps.pool)
+        return proposals_for(self.model, self.steps).finishing().pooled(self.steps.pool)
 
     def _from_search(self, found: Found) -> Run:
         steps = self._finishing(None)

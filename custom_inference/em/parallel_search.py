@@ -65,8 +65,8 @@ def _from_workers(path: Path, seeds: list[int], processes: int, bar: Progress) -
         bar.label(f"{len(seeds)} starts in {processes} processes")
         yield from _in_order(running, workers, bar)
     finally:
-        for future in running:
-            future.cancel()
+        # By the pool: it takes a future that was cancelled behind its back, then loses its processes, for a fault.
+        pool.shutdown(wait=False, cancel_futures=True)
         stop(workers)
         pool.shutdown(wait=True)
 

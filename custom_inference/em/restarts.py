@@ -10,6 +10,7 @@ import torch
 
 from custom_inference.core.engine import Engine
 from custom_inference.core.progress import Progress
+from custom_inference.core.proposals import Proposals
 from custom_inference.core.settings import require_whole
 from custom_inference.em.loop import Run, linear_schedule, run_em
 from ppl_models import MethodError, Model
@@ -68,6 +69,7 @@ class Task:
     """What a start is made from; ``rows`` are in single precision, and ``size`` of them are used."""
 
     steps: Engine
+    proposals: Proposals
     model: Model
     rows: Any
     settings: Search
@@ -91,36 +93,28 @@ class Task:
         index = torch.randperm(len(rows), generator=generator)[: self.size]
         part = rows if self.size == len(rows) else rows.select(index.to(rows.like.device))
         more = CLIMB if self.alone else 0
-        run = _settled(self.steps, self.model, part, self.settings, generator, attempt, bar, more)
+        run = self._settled(part, generator, attempt, bar, more)
         bound = run.step.bound if self.carried else self.steps.e_step(run.params, rows, generator=generator).bound
         return Start(run, self.steps.objective(self.model, run.params, bound) / len(rows))
 
-
-def _settled(
-    steps: Engine,
-    model: Model,
-    part: Any,
-    settings: Search,
-    generator: torch.Generator,
-    attempt: int,
-    bar: Progress | None,
-    more: int,
-) -> Run:
-    """One start and its first EM iterations, and ``more`` of them."""
-    if settings.informed:
-        params = steps.propose(model, part, generator, attempt)
-    else:
-        params = steps.initial(model, part, generator)
-    schedule = linear_schedule(settings.temperature, settings.settle // 2) if settings.temperature < 1 else None
-    return run_em(
-        steps,
-        model,
-        part,
-        params,
-        max_iterations=settings.settle + more,
-        tolerance=1e-4 if more else 1e-5,
-        schedule=schedule,
-        accelerate=steps.accelerate,
-        generator=generator,
-        progress=bar,
-    )
+    def _settled(
+        self, part: Any, generator: torch.Generator, attempt: int, bar: Progress | None, more: int
+    ) -> Run:
+        """One start and its first EM iterations, and ``more`` of them."""
+        settings, temperature = self.settings, self.settings.temperature
+        if settings.informed:
+            params = self.proposals.propose(self.model, part, generator, attempt)
+        else:
+            params = self.steps.initial(self.model, part, generator)
+        return run_em(
+            self.steps,
+            self.model,
+            part,
+            params,
+            max_iterations=settings.settle + more,
+            tolerance=1e-4 if more else 1e-5,
+            schedule=linear_schedule(temperature, settings.settle // 2) if temperature < 1 else None,
+            accelerate=self.steps.accelerate,
+            generator=generator,
+            progress=bar,
+        )

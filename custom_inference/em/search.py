@@ -1,6 +1,6 @@
 """Good starting values: several informed starts on some of the rows, in single precision; the best goes on.
 
-Local optima are the main difficulty of these models. Each engine knows how to ``propose`` a start that avoids the
+Local optima are the main difficulty of these models. Each family knows how to ``propose`` a start that avoids the
 typical ones; this module runs the proposals, lets them settle, and keeps the best by its bound on all rows.
 """
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, Params
 from custom_inference.core.progress import Progress
+from custom_inference.core.proposals import Proposals
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.restarts import CLIMB, Search, Starts, Task
 from ppl_models import Model
@@ -52,13 +53,14 @@ def _at_once(task: Task, generator: torch.Generator, bar: Progress) -> Starts:
 
 
 def search(
-    steps: Engine, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
+    proposals: Proposals, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
 ) -> Found:
     """Propose, settle, judge; then the best climbs on all rows in single precision."""
-    suggested_restarts, suggested_rows = steps.search_size(model, len(rows))
+    steps: Engine = proposals.engine
+    suggested_restarts, suggested_rows = proposals.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     single = rows.to(torch.float32)
-    task = Task(steps, model, single, settings, size, restarts)
+    task = Task(steps, proposals, model, single, settings, size, restarts)
     best, scores, agreeing = None, [], 0
     settled: list[Run] = []
     starts = _in_turn(task, generator, bar) if settings.processes is None else _at_once(task, generator, bar)
@@ -67,7 +69,7 @@ def search(
             scores.append(score)
             settled.append(run)
             best = settled[max(range(len(scores)), key=scores.__getitem__)]
-            agreeing = sum(steps.same_solution(best.params, other.params) for other in settled)
+            agreeing = sum(proposals.same_solution(best.params, other.params) for other in settled)
             if run.interrupted:
                 raise KeyboardInterrupt
             if len(scores) >= 3 and agreeing >= settings.agree:
@@ -89,7 +91,7 @@ def search(
             )  # fmt: skip
         params, interrupted = run.params, run.interrupted
         if settings.prune and not interrupted:
-            params = steps.refine(model, single, params)
+            params = proposals.refine(model, single, params)
     except KeyboardInterrupt:
         interrupted = True
     kept = params is run.params and bool(steps.extrapolated) and (task.alone or run is not best)

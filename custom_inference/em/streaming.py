@@ -26,7 +26,7 @@ from ppl_models.data.row_blocks import RowBlocks
 
 def require_readable(model: Model, mask: Any) -> None:
     """Raises MethodError for models that take no ``RowBlocks``, and for a mask beside these."""
-    if model.is_graph:
+    if not model.rows_are_independent:
         raise MethodError("RowBlocks for a model of graphs, whose nodes are no independent rows")
     if mask is not None:
         raise MethodError("RowBlocks are read as they are; mark missing entries in the blocks, as NaN")

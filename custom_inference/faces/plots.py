@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
 from custom_inference.faces import drawing as _axes
@@ -56,7 +57,7 @@ def plot_components(
     count = len(parts.values)
     beside = f" and the {parts.baseline_name}" if parts.baseline is not None else ""
     title = title or f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
-    features = fit.model.component_labels(fit.coords[fit.model.feature_axis])
+    features = presentation_of(fit.model).labels(fit.model, fit.coords[fit.model.feature_axis])
     place = _pixels(features, image_shape)
     if place is None:
         return _strongest_features(parts, features, top, title)
@@ -116,7 +117,7 @@ def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = Non
 
     Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
     """
-    parts, features = _Components.of(fit), fit.model.component_labels(fit.coords[fit.model.feature_axis])
+    parts, features = _Components.of(fit), presentation_of(fit.model).labels(fit.model, fit.coords[fit.model.feature_axis])
     chosen = np.arange(parts.values.shape[1])
     shown = "feature"
     if len(chosen) > max_features:
@@ -184,7 +185,7 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     image = _axes.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
-    _axes.scale(figure, image, axes, fit.model.local_meaning)
+    _axes.scale(figure, image, axes, presentation_of(fit.model).local)
     figure.suptitle(title)
     return figure
 
@@ -249,20 +250,21 @@ class _Components:
     @classmethod
     def of(cls, fit: Result) -> _Components:
         model, params = fit.model, {s: v.detach().cpu() for s, v in fit.params.items()}
-        missing = [s for s in (model.component_site, model.baseline_site) if s is not None and s not in params]
+        shown = presentation_of(model)
+        site = shown.baseline
+        missing = [s for s in (model.component_site, site) if s is not None and s not in params]
         if missing:
             raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
-        site = model.baseline_site
-        name, use = next(iter(model.report_columns(params).items()))
+        name, use = next(iter(shown.report_columns(model, params).items()))
         return cls(
-            values=model.component_matrix(params).numpy(),
+            values=shown.matrix(model, params).numpy(),
             baseline=None if site is None else params[site].numpy(),
             baseline_name=site or "",
             use=use.numpy(),
             use_name="π" if name == "prior" else name,
-            off=model.shut_off(params).numpy(),
+            off=shown.is_shut_off(model, params).numpy(),
             labels=component_names(fit),
-            meaning=model.component_meaning,
+            meaning=shown.value,
         )
 
     @property

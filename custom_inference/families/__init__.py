@@ -8,6 +8,7 @@ other's modules; nothing outside imports a room by name, but by :mod:`custom_inf
 #: models is first used.
 ROOMS: dict[str, str] = {
     "AspectBernoulli": "aspects",
+    "CTM": "topics",
     "CVQ": "cvq",
     "CovariateSBM": "blocks",
     "DegreeCorrectedSBM": "blocks",
@@ -23,6 +24,8 @@ ROOMS: dict[str, str] = {
     "NOCA": "noca",
     "PLSA": "topics",
     "PoissonSBM": "blocks",
+    "RBM": "boltzmann",
     "SBM": "blocks",
+    "SupervisedLDA": "topics",
     "UserRatingProfile": "topics",
 }

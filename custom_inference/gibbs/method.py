@@ -81,7 +81,7 @@ class CollapsedGibbs(Method):
         """Ctrl-C returns what the chains have until then. ``init`` gives the globals that the first discrete latents
         are drawn at, in all chains. The sampler runs on the CPU, whatever ``device`` holds the result.
         """
-        checked = data if model.is_graph else model.as_read(data)  # graphs are never made dense
+        checked = model.as_read(data) if model.rows_are_independent else data  # graphs are never made dense
         sampler, start, seed = sampler_of(model), call.start(model), call.seed
         here = checked.to(device="cpu")
         sampler.check(model, here)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from custom_inference.core.posteriors import ContinuousPosterior
 from custom_inference.core.result import Result
-from ppl_models import GraphData, GraphModel, MethodError
+from ppl_models import GraphData, MethodError
 
 
 class PairCounts(NamedTuple):
@@ -63,8 +63,9 @@ def block_matrix(fit: Result, *, level: float = 0.9) -> pd.DataFrame:
     under the posterior of the nodes; "observed", their quotient; "mean", the fit's eta; "lower" and "upper", the
     central interval of ``level``, from draws or the posterior of the fit, else NaN.
     """
-    model, graph = fit.model, fit.data
-    if not isinstance(model, GraphModel) or not isinstance(graph, GraphData):
+    model: Any = fit.model
+    graph = fit.data
+    if not isinstance(graph, GraphData):
         raise MethodError(f"{type(model).__name__} is no model of graphs")
     site = model.component_site
     if fit.params[site].ndim != 2:

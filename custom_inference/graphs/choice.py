@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from custom_inference.core.fit import completed
-from custom_inference.graphs.criteria import icl, integrated_log_likelihood
+from custom_inference.graphs.criteria import icl, integrated_log_likelihood, propensities_of
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
 from custom_inference.methods import fit as default_fit
 from ppl_models import GraphData, GraphModel, MethodError
 from ppl_models.core.errors import unknown_name
-from ppl_models.sbm import DegreeCorrectedSBM
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -59,7 +58,7 @@ def choose_num_blocks(
     numbers = sorted(set(num_blocks))
     if not numbers or numbers[0] < 1:
         raise MethodError(f"num_blocks = {numbers}, expected numbers of at least 1")
-    make = model if not isinstance(model, GraphModel) else lambda k: _with_blocks(model, k)
+    make = (lambda k: _with_blocks(model, k)) if isinstance(model, GraphModel) else model
     seen, held = hold_out_dyads(graph, share, seed) if criterion == "held_out" else (graph, None)
     rows, scores, interrupted = {}, {}, False
     try:
@@ -93,7 +92,7 @@ def _bound(fit: Fit) -> float:
 
 def _integrated(fit: Fit) -> float:
     """Exact where there is a closed form; with propensities the asymptotic ICL."""
-    return icl(fit) if isinstance(fit.model, DegreeCorrectedSBM) else integrated_likelihood(fit)
+    return icl(fit) if propensities_of(fit.model) else integrated_likelihood(fit)
 
 
 def integrated_likelihood(fit: Fit) -> float:

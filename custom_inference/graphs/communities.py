@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from torch import Tensor
 
-from ppl_models import DataError, GraphModel, MethodError
+from ppl_models import DataError, GraphData, MethodError
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -20,7 +20,7 @@ def communities(fit: Fit, threshold: float = 0.1) -> list[list[int]]:
 
     Communities of mixed memberships overlap; blocks without nodes are left out.
     """
-    if not isinstance(fit.model, GraphModel):
+    if not isinstance(fit.data, GraphData):
         raise MethodError(f"{type(fit.model).__name__} is no model of graphs")
     if not 0 < threshold < 1:
         raise MethodError(f"threshold = {threshold}, expected a number between 0 and 1")

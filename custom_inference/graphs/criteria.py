@@ -9,17 +9,18 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.families.blocks.likelihoods import family_of
 from custom_inference.families.blocks.rows import SbmRows, Weights
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
 from custom_inference.families.common.gamma import gamma_log_marginal
-from ppl_models import SBM, DataError, DegreeCorrectedSBM, MethodError, Model, PoissonSBM
+from ppl_models import DataError, MethodError, Model
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
 
 
-def integrated_log_likelihood(model: Model, graph: Any, labels: ArrayLike) -> float:
+def integrated_log_likelihood(model: Any, graph: Any, labels: ArrayLike) -> float:
     """log p(x, z) of a division z of the nodes, proportions and block matrix integrated out: the exact ICL.
 
         log E[prod_a pi_a^(n_a)] + sum_ab log B(a + m_ab, b + n_ab - m_ab) / B(a, b)                  (Bernoulli)
@@ -34,7 +35,7 @@ def integrated_log_likelihood(model: Model, graph: Any, labels: ArrayLike) -> fl
     Raises MethodError for other models than SBM and PoissonSBM, and priors that are not conjugate; DataError for labels
     that do not fit.
     """
-    if isinstance(model, DegreeCorrectedSBM) or not isinstance(model, (SBM, PoissonSBM)):
+    if not edges_follow_blocks(model):
         raise MethodError(f"no exact integrated likelihood of {type(model).__name__}: only of SBM and PoissonSBM")
     rows = SbmRows.of(model, model.prepare(graph, dtype=torch.float64))
     label = _labels(labels, len(rows), model.num_blocks)
@@ -42,7 +43,7 @@ def integrated_log_likelihood(model: Model, graph: Any, labels: ArrayLike) -> fl
     family, size = family_of(model), torch.as_tensor(counts.size)
     edges, exposure = torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)
     value = float(log_moment(size, dirichlet_prior(model, "block_proportion", size).expand_as(size)))
-    if isinstance(model, PoissonSBM):
+    if family.kind == "poisson":
         each = gamma_log_marginal(edges, exposure, family.prior())
         return value + float(family.free(each).sum()) - rows.log_factorials
     on, off = (part.expand_as(edges) for part in family.prior())
@@ -60,19 +61,32 @@ def icl(fit: Fit) -> float:
     the scale of every block less, count as 1 / 2 log D each.
     """
     model: Any = fit.model
-    if not isinstance(model, (SBM, PoissonSBM)):
+    if not _has_block_matrix(model):
         raise MethodError(f"no ICL of {type(model).__name__}: only of block models with one block a node")
-    from custom_inference.core.registry import engine_for
-
     steps: Any = engine_for(model, "mean_field")
     rows = steps.rows(fit.data)
     share = torch.nn.functional.one_hot(fit.params["block"].long(), model.num_blocks).double()
     joint = float(steps.bound(fit.globals, rows, share))
     seen = rows.counts(np.ones((len(rows), 1)), Weights.ones(len(rows))).exposure.item()
     free = len(family_of(model).free(torch.zeros(model.num_blocks, model.num_blocks)))
-    if isinstance(model, DegreeCorrectedSBM):
-        free += len(set(model.propensity_sites)) * (len(rows) - model.num_blocks)
+    if propensities_of(model):
+        free += len(propensities_of(model)) * (len(rows) - model.num_blocks)
     return joint - 0.5 * (model.num_blocks - 1) * math.log(len(rows)) - 0.5 * free * math.log(max(seen, 1.0))
+
+
+def _has_block_matrix(model: Model) -> bool:
+    """Whether a node has one block, and the block matrix a conjugate prior."""
+    return model.local_site == "block" and "vb" in engines_of(model)
+
+
+def propensities_of(model: Model) -> set[str]:
+    """The sites of the nodes' propensities, if the model has such."""
+    return set(getattr(model, "propensity_sites", ()))
+
+
+def edges_follow_blocks(model: Model) -> bool:
+    """Whether nothing but the blocks of its ends tells one dyad from another."""
+    return _has_block_matrix(model) and not propensities_of(model)
 
 
 def _labels(labels: ArrayLike, size: int, blocks: int) -> np.ndarray:

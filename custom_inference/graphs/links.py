@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import LabellingPosterior
-from ppl_models import CapacityError, DataError, GraphData, GraphModel, MethodError
+from custom_inference.graphs.criteria import edges_follow_blocks
+from ppl_models import CapacityError, DataError, GraphData, MethodError
 from ppl_models.datasets.graphs import numbered_dyads
-from ppl_models.sbm import SBM, BlockModel, PoissonSBM
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -101,8 +101,8 @@ def link_probability(fit: Fit, i: Any, j: Any) -> Tensor:
     Of fits with draws it is the mean over the draws of locals and globals together, which no exchange of the blocks'
     labels changes.
     """
-    model = fit.model
-    if not isinstance(model, GraphModel):
+    model: Any = fit.model
+    if not model.is_graph:
         raise MethodError(f"{type(model).__name__} is no model of graphs")
     first, second = (torch.as_tensor(part).long().flatten() for part in (i, j))
     if first.shape != second.shape or (len(first) and not _within(first, second, len(fit.data))):
@@ -138,15 +138,15 @@ def _states(fit: Fit) -> list[tuple[float, dict[str, Tensor], Tensor]]:
     return [(1.0, globals_, posterior.mean)]
 
 
-def _chance(model: GraphModel, site: dict[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def _chance(model: Any, site: dict[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """P(x_ij > 0) (M,) at given globals, of nodes that are independent given ``local``."""
-    if not isinstance(model, BlockModel):
+    if model.has_continuous_locals:
         # Bilinear in the memberships of two different nodes, so that their means will do.
         return _above_zero(model.edge_distribution(site, local, i, j))
     if local.ndim == 1:
         return _above_zero(model.edges_between(site, local[i], local[j], i, j))
     blocks = torch.arange(model.num_blocks)
-    if type(model) in (SBM, PoissonSBM):
+    if edges_follow_blocks(model):
         a, b = (part.flatten() for part in torch.meshgrid(blocks, blocks, indexing="ij"))
         matrix = _above_zero(model.edges_between(site, a, b, a, b)).reshape(len(blocks), -1)
         return (local[i] @ matrix * local[j]).sum(-1)

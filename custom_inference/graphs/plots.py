@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Wedge
 
+from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
 from custom_inference.graphs.blocks import pair_counts
-from ppl_models import GraphData, GraphModel, MethodError
+from ppl_models import GraphData, MethodError
 
 #: Nodes up to this many are named; edges of larger graphs are points.
 _NAMED = 60
@@ -97,7 +98,7 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     Bars are ordered by the strongest block, and shown for at most ``max_nodes`` nodes, evenly spaced in that order.
     """
     graph, mean = _graph(fit), _mean(fit)
-    title = title or f"{_family(fit)}: {fit.model.local_meaning} of {len(graph)} nodes"
+    title = title or f"{_family(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     blocks = [f"block {name}" for name in fit.coords["component"]]
     if mean.shape[1] == 3:
         figure = new_figure(max(7.0, 0.095 * len(title)), 6.0)
@@ -115,7 +116,7 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     for k, colour in zip(by_size, _colours(len(by_size))[by_size], strict=True):
         axes.bar(range(len(nodes)), mean[nodes, k], 1.0, bottom, color=colour, label=blocks[k], linewidth=0)
         bottom += mean[nodes, k]
-    axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=fit.model.local_meaning)
+    axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=presentation_of(fit.model).local)
     if named:
         names = [drawing.shortened(graph.names[n], 16) for n in nodes]
         axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7)
@@ -188,7 +189,7 @@ def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: s
     spread = networkx.spring_layout(plain, seed=seed, k=2.2 / math.sqrt(len(graph)), iterations=200)
     at = np.array([spread[n] for n in range(len(graph))])
     at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
-    title = title or f"{_family(fit)}: {fit.model.local_meaning} of {len(graph)} nodes"
+    title = title or f"{_family(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     figure = new_figure(8.0, 7.4)
     axes, radius = figure.subplots(), float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
     style = "-|>" if graph.directed else "-"
@@ -258,7 +259,7 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     axes.set(xlim=(-1.45, 1.45), ylim=(-1.4, 1.4), aspect="equal")
     axes.set_axis_off()
     axes.annotate(
-        f"joined where {fit.model.component_meaning} > {above * overall:.2g}", (0.5, 0.0), xycoords="axes fraction",
+        f"joined where {presentation_of(fit.model).value} > {above * overall:.2g}", (0.5, 0.0), xycoords="axes fraction",
         ha="center", va="bottom", fontsize=8, color=MUTED,
     )  # fmt: skip
     figure.suptitle(title)
@@ -289,7 +290,7 @@ def _arrow(
 
 
 def _graph(fit: Result) -> GraphData:
-    if not isinstance(fit.model, GraphModel) or not isinstance(fit.data, GraphData):
+    if not isinstance(fit.data, GraphData):
         raise MethodError(f"{_family(fit)} is no model of graphs: this plot is for those")
     return fit.data
 

@@ -174,12 +174,12 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     summed out: they are arguments beside the globals.
     """
     if model.has_continuous_locals:
-        return initialize_model(model, (data.x,), {"mask": data.mask})[1:3]
+        return initialize_model(model, (data.x,), data.arguments)[1:3]
     transforms = {s: biject_to(model.prior(s, like=data.x).support).inv for s in model.global_sites}
     if "exact" not in engines_of(model):
         middle = {s: t.inv(torch.zeros(t.forward_shape(model.shapes[s])).to(data.x)) for s, t in transforms.items()}
         depth = plate_nesting(model, middle, data)
-        return initialize_model(model, (data.x,), {"mask": data.mask}, max_plate_nesting=depth)[1:3]
+        return initialize_model(model, (data.x,), data.arguments, max_plate_nesting=depth)[1:3]
     steps = engine_for(model, "exact")
     rows = steps.rows(data)
 

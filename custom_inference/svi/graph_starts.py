@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.dyads import sampled_log_joint
-from custom_inference.families.blocks.partitions import propose_partition
 from custom_inference.families.common.graph_rows import GraphRows
 from ppl_models import Data, GraphModel
 from ppl_models.data import sparse as _sparse
@@ -41,6 +40,8 @@ def partition(model: GraphModel, data: Data, seed: int) -> Tensor:
     likelihood = "poisson" if model.edge_kind == "counts" else "bernoulli"
     if any(site.endswith("propensity") for site in model.shapes):
         likelihood = "degree_corrected"
+    from custom_inference.families.blocks.partitions import propose_partition  # loads all engines of blocks
+
     label = propose_partition(GraphRows.of(model, data), model.num_blocks, likelihood, seed, attempt=0)
     return torch.as_tensor(label, dtype=torch.long, device=data.x.device)
 

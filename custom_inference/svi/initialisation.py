@@ -10,7 +10,7 @@ from torch.distributions import constraints
 
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.svi.graph_starts import graph_start
-from ppl_models import Data, GraphModel, Model
+from ppl_models import Data, Model
 from ppl_models.core.priors import support_of
 
 
@@ -39,7 +39,7 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     Of graphs the densities between the parts of a good partition.
     """
     generator = torch.Generator().manual_seed(seed)
-    if isinstance(model, GraphModel):
+    if model.is_graph:
         start = graph_start(model, data, seed)
         return off_the_edges(model, {site: start[site] for site in model.global_sites}, 1e-3)
     engines = engines_of(model)

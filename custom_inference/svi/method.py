@@ -211,7 +211,7 @@ class SVI(Method):
         try:
             with Progress(self.steps, self.name, enabled=progress) as bar:
                 for _ in range(self.steps):
-                    value: Any = inference.step(data.x, mask=batches.mask, batch_size=batches.size)
+                    value: Any = inference.step(data.x, mask=batches.mask, batch_size=batches.size, **data.others)
                     trace.append(-float(value))
                     bar.advance(trace[-1] / len(data))
         except KeyboardInterrupt:
@@ -272,7 +272,7 @@ class SVI(Method):
         with torch.no_grad():
             if self._kind(model) in ("delta", "dirichlet"):
                 return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
-            samples = [inner(data.x, mask=data.mask) for _ in range(500)]
+            samples = [inner(data.x, **data.arguments) for _ in range(500)]
         sites = [site for site in model.dims if site in samples[0]]
         draws = {site: torch.stack([s[site] for s in samples])[None].detach() for site in sites}
         draws = align_draws(draws, model.dims, site=model.component_site)

@@ -17,7 +17,7 @@ from custom_inference.core.fit import Fit, check_init
 from custom_inference.svi.graph_starts import graph_start, random_locals
 from custom_inference.svi.guides.protocol import ENUMERATE_UP_TO
 from custom_inference.svi.initialisation import documents_a_step, initial_values, off_the_edges
-from ppl_models import Data, GraphModel, MethodError, Model
+from ppl_models import Data, MethodError, Model
 
 #: A step sees at most about so many (dyad, block of one end, block of the other) terms of a graph by default; of
 #: memberships (dyad, block) terms. And no fewer dyads than the second number.
@@ -64,7 +64,7 @@ class SviData(abc.ABC):
 
     @staticmethod
     def of(settings: Settings, model: Model) -> SviData:
-        return OfGraph(settings, model) if isinstance(model, GraphModel) else OfRows(settings, model)
+        return OfGraph(settings, model) if model.is_graph else OfRows(settings, model)
 
     def as_read(self, data: Data) -> Data:
         """What the program reads."""

@@ -30,7 +30,7 @@ def point_locals(
         optimizer = ClippedAdam({"lr": learning_rate, "lrd": 0.1 ** (1 / steps)})
         inference = SVI(program, guide, optimizer, Trace_ELBO())
         for _ in range(steps):
-            inference.step(data.x, mask=data.mask)
+            inference.step(data.x, **data.arguments)
         with torch.no_grad():
             point = PointPosterior(guide.median()[site].detach().clone())
     return Local(point, bound_of(model, dict(params), data, point))

@@ -10,15 +10,20 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Model
 from ppl_models.core.priors import require_simplex
+from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
 from ppl_models.data.documents.counts import as_documents, check_documents
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import Tokens
+
+#: Word counts, dense or sparse: sparse counts stay sparse in every method.
+COUNTS = Site("observed", ("word",), ("document",), constraints.nonnegative_integer, sparse=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,50 +42,21 @@ class DocumentModel(Model):
     vocabulary_size: int
     document_length: int = 100
 
-    component_site: ClassVar[str] = "topic"
-    row_axis: ClassVar[str] = "document"
-    feature_axis: ClassVar[str] = "word"
-    component_meaning: ClassVar[str] = "P(word | topic)"
-    #: Sparse counts stay sparse in every method.
-    reads_sparse: ClassVar[bool] = True
     #: Whether p(n) is that of the counts (002, eq. 27.11) or of the tokens in their order (27.13).
     coefficient: ClassVar[bool] = False
     #: The site whose Dirichlet prior ``with_concentration(alpha=...)`` sets.
     proportion_site: ClassVar[str] = "topic_proportion"
 
+    axes: ClassVar[Mapping[str, str]] = {"component": "num_topics", "word": "vocabulary_size"}
+    whole_fields: ClassVar[tuple[str, ...]] = ("document_length",)
+    sites: ClassVar[Mapping[str, Site]] = {"topic": Site("global", ("component", "word")), "x": COUNTS}
     def __post_init__(self) -> None:
-        for name in ("num_topics", "vocabulary_size", "document_length"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
         super().__post_init__()
         require_simplex(self, "topic")
 
     @property
     def data_kind(self) -> str:
         return "documents"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"topic": (self.num_topics, self.vocabulary_size)}
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        """(K,)."""
-        return (self.num_topics,)
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "topic": ("component", "word"),
-            self.local_site: ("document", "component"),
-            "x": ("document", "word"),
-        }
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose vocabulary is the data's."""
-        return cls(num_topics=num_components, vocabulary_size=data.num_features, **settings)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         """Word counts; sparse ones stay sparse. Raises DataError for anything that is no count."""
@@ -104,7 +80,7 @@ class DocumentModel(Model):
     def given(self, data: Data) -> dict[str, Any]:
         """The documents' lengths: copies of them have as many tokens."""
         x = data.x if data.mask is None else data.x * data.mask
-        return {"num_tokens": _sparse.row_sums(x).long()}
+        return {**super().given(data), "num_tokens": _sparse.row_sums(x).long()}
 
     def observe_tokens(
         self,
@@ -142,9 +118,10 @@ class DocumentModel(Model):
 class TopicAdmixture(DocumentModel):
     """Documents whose every token has a topic of its own, drawn from the document's proportions."""
 
-    local_site: ClassVar[str] = "topic_proportion"
-    local_meaning: ClassVar[str] = "topic proportion"
-
+    sites: ClassVar[Mapping[str, Site]] = {
+        **DocumentModel.sites,
+        "topic_proportion": Site("latent", ("component",), ("document",), constraints.simplex),
+    }
     def __post_init__(self) -> None:
         super().__post_init__()
         require_simplex(self, "topic_proportion")
@@ -175,17 +152,6 @@ class TopicAdmixture(DocumentModel):
             proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
             chosen = None if batch_size is None else index
             return self.observe_tokens(proportion, topic, x, mask, chosen, num_tokens)
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The mean topic proportions (K,) where ``params`` holds them, else the prior's."""
-        if "topic_proportion" in params:
-            return params["topic_proportion"].mean(0)
-        return self.prior("topic_proportion", like=params["topic"]).mean
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The share of each topic, and the number of words it spreads over (the exponential of its entropy)."""
-        topic = params["topic"]
-        return {"share": self.prominence(params), "words": torch.exp(-torch.xlogy(topic, topic).sum(-1))}
 
     def num_parameters(self, num_rows: int) -> int:
         """K (V - 1), and K - 1 for every document whose proportions are estimated as points."""

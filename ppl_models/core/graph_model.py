@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Self
 import pyro
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.model import Model
+from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
 from ppl_models.data.graphs.data import GraphData
@@ -43,36 +45,31 @@ class GraphModel(Model):
     directed: bool = True
     self_loops: bool = False
 
-    row_axis: ClassVar[str] = "node"
-    feature_axis: ClassVar[str] = "to_node"
-    reads_sparse: ClassVar[bool] = True
-    is_graph: ClassVar[bool] = True
     #: "binary" or "counts": what an entry of x is.
     edge_kind: ClassVar[str] = "binary"
     #: Global sites over pairs of blocks, (K, K, ...).
     pair_sites: ClassVar[tuple[str, ...]] = ("edge_probability",)
-    component_site: ClassVar[str] = "edge_probability"
 
+    axes: ClassVar[Mapping[str, str]] = {
+        "component": "num_blocks",
+        "to_component": "num_blocks",
+        "node": "num_nodes",
+        "to_node": "num_nodes",
+    }
+    sites: ClassVar[Mapping[str, Site]] = {
+        "x": Site("observed", ("to_node",), ("node",), constraints.nonnegative_integer, sparse=True)
+    }
     def __post_init__(self) -> None:
-        for name in ("num_blocks", "num_nodes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        super().__post_init__()
         if self.num_blocks > self.num_nodes:
             raise ModelError(
                 f"num_blocks = {self.num_blocks} exceeds num_nodes = {self.num_nodes}: a block without nodes cannot be "
                 "learned; expected K <= N"
             )
-        super().__post_init__()
 
     @property
     def data_kind(self) -> str:
         return ("multi" if self.edge_kind == "counts" else "") + ("digraph" if self.directed else "graph")
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        """(K,): what a node's posterior mean is."""
-        return (self.num_blocks,)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
@@ -205,11 +202,4 @@ class GraphModel(Model):
         below = self.num_blocks * (self.num_blocks - 1) // 2
         return total - sum(below * torch.Size(self.shapes[site][2:]).numel() for site in self.pair_sites)
 
-    def component_matrix(self, params: Mapping[str, Tensor]) -> Tensor:
-        """What each block sends to the others, (K, K)."""
-        return params[self.component_site].flatten(1)
 
-    def component_labels(self, features: Any) -> list[Any]:
-        """The columns of :meth:`component_matrix`: the blocks."""
-        del features
-        return [f"to block {k}" for k in range(self.num_blocks)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -16,6 +16,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.priors import broadcasts, is_flat, moved_like
+from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_for_fitting
 
 
@@ -39,27 +40,20 @@ class Model(abc.ABC):
 
     priors: Mapping[str, Distribution] = field(default_factory=dict)
 
-    #: Local latent site whose posterior ``Fit.transform`` reports, and the observed site.
-    local_site: ClassVar[str]
-    observed_site: ClassVar[str] = "x"
-    #: What the axes of x are called; labels that come with the data are those of these axes.
-    row_axis: ClassVar[str] = "row"
-    feature_axis: ClassVar[str] = "feature"
-    #: Whether the program takes a sparse x (torch's CSR layout) as it is.
-    reads_sparse: ClassVar[bool] = False
-    #: Whether x is the adjacency matrix of a graph: one observation, whose rows (nodes) are not independent.
-    is_graph: ClassVar[bool] = False
-    #: The (K, D) global site whose rows are the components: what is aligned, drawn and reported.
-    component_site: ClassVar[str] = "loading"
-    #: A (D,) global that is drawn beside the components (a leak, a bias), if there is one.
-    baseline_site: ClassVar[str | None] = None
-    #: What an entry of the component site, and a posterior mean of the local site, are: labels of colour scales.
-    component_meaning: ClassVar[str] = "value"
-    local_meaning: ClassVar[str] = "posterior mean"
+    #: Every site of the program, in the order of its statements; a property where it depends on the settings.
+    sites: ClassVar[Mapping[str, Site]]
+    #: Axis -> the field that is its size.
+    axes: ClassVar[Mapping[str, str]]
+    #: Further fields that are whole numbers of at least 1.
+    whole_fields: ClassVar[tuple[str, ...]] = ()
     #: What one line of ``ppl models`` says.
     summary: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        for name in dict.fromkeys([*self.axes.values(), *self.whole_fields]):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
         known = self.default_priors()
         for site, prior in self.priors.items():
             if site not in known:
@@ -73,23 +67,13 @@ class Model(abc.ABC):
     def default_priors(self) -> dict[str, Distribution]:
         """Site name -> default prior of one element: every global site, and local sites whose prior is free."""
 
-    @property
-    @abc.abstractmethod
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Global site -> shape."""
-
-    @property
-    @abc.abstractmethod
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        """Site (global, local or observed) -> names of its axes."""
-
     @abc.abstractmethod
     def __call__(self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None):
-        """The Pyro program."""
+        """The Pyro program; it takes what is observed and given beside x by the names of its sites."""
 
     @abc.abstractmethod
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Validate data for this model."""
+        """Validate data for this model; what is observed or given beside x too, by the names of its sites."""
 
     @classmethod
     @abc.abstractmethod
@@ -97,9 +81,106 @@ class Model(abc.ABC):
         """A tiny model with data and truth."""
 
     @classmethod
-    @abc.abstractmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Model:
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """The model of this family whose shape fits the data."""
+        columns = next(field for axis, field in cls.axes.items() if axis != "component")
+        return cls(**{cls.axes["component"]: num_components, columns: data.num_features, **settings})
+
+    # ----- what follows from the sites --------------------------------------------------------------------
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Axis -> size, of the axes whose sizes the model has; rows are the data's."""
+        return {axis: getattr(self, field) for axis, field in self.axes.items()}
+
+    def sites_of(self, role: Role) -> tuple[str, ...]:
+        """The names of the sites that play a role."""
+        return tuple(name for name, site in self.sites.items() if site.role == role)
+
+    @property
+    def global_sites(self) -> tuple[str, ...]:
+        return self.sites_of("global")
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Global site -> shape."""
+        sizes = self.sizes
+        return {name: tuple(sizes[axis] for axis in self.sites[name].dims) for name in self.global_sites}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Site -> names of its axes."""
+        return {name: site.axes for name, site in self.sites.items()}
+
+    @property
+    def local_site(self) -> str:
+        """The main latent: whose posterior ``Fit.transform`` reports."""
+        return self.sites_of("latent")[0]
+
+    @property
+    def observed_site(self) -> str:
+        return self.sites_of("observed")[0]
+
+    @property
+    def other_sites(self) -> tuple[str, ...]:
+        """Observed and given sites beside x: what ``fit`` takes by their names."""
+        return (*self.sites_of("observed")[1:], *self.sites_of("given"))
+
+    @property
+    def component_site(self) -> str:
+        """The global whose rows are the components, (K, D, ...): what is aligned, drawn and reported."""
+        sites = [name for name in self.global_sites if "component" in self.sites[name].dims]
+        return next((name for name in sites if len(self.sites[name].dims) > 1), sites[0])
+
+    @property
+    def row_axis(self) -> str:
+        """What the rows of x are called; labels that come with the data are those of these axes."""
+        return self.sites[self.observed_site].axes[0]
+
+    @property
+    def feature_axis(self) -> str:
+        return self.sites[self.observed_site].axes[-1]
+
+    @property
+    def reads_sparse(self) -> bool:
+        """Whether the program takes a sparse x as it is."""
+        return self.sites[self.observed_site].sparse
+
+    @property
+    def rows_are_independent(self) -> bool:
+        """Whether p(x | globals) is a product over rows; not where the rows are of the model's own, as nodes are."""
+        return self.row_axis not in self.axes
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether x relates its rows to each other: an adjacency matrix."""
+        return self.feature_axis == f"to_{self.row_axis}"
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of the posterior mean of one row's main latent; of a choice the probabilities of its values."""
+        site, sizes = self.sites[self.local_site], self.sizes
+        return tuple(sizes[axis] for axis in ((site.choice,) if site.choice else site.dims))
+
+    @property
+    def has_continuous_locals(self) -> bool:
+        """Whether the main latent has a density (a membership, a score) rather than finitely many values."""
+        return self.sites[self.local_site].is_continuous
+
+    @property
+    def code_bits(self) -> int | None:
+        """Bits of the binary code that each row's main latent is, or None where it is something else."""
+        return self.local_shape[0] if self.sites[self.local_site].is_code else None
+
+    @property
+    def data_kind(self) -> str:
+        """What x holds, which decides the checks that make sense of it: by its support "binary", "counts" or "real".
+
+        Of the suite's models also "documents" (counts whose totals are given), "categories", and, as networkx calls
+        them, "graph", "digraph", "multigraph" and "multidigraph".
+        """
+        kinds = {constraints.boolean: "binary", constraints.nonnegative_integer: "counts"}
+        return kinds.get(self.sites[self.observed_site].support, "real")
 
     # ----- what every model gets --------------------------------------------------------------------------
 
@@ -108,42 +189,9 @@ class Model(abc.ABC):
         return replace(self, priors={**self.priors, **priors})
 
     @property
-    def global_sites(self) -> tuple[str, ...]:
-        return tuple(self.shapes)
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        """Shape of one row's local latent."""
-        return self.shapes[self.component_site][:1]
-
-    @property
-    def has_continuous_locals(self) -> bool:
-        """Whether the local latent has a density (a membership, a score) rather than finitely many values."""
-        return self.local_site in self.priors
-
-    @property
-    def data_kind(self) -> str:
-        """What x holds, which decides the checks that make sense of it: by default "real", any numbers.
-
-        Of the suite's models also "binary", "counts", "documents" (counts whose totals are given), "categories", and,
-        as networkx calls them, "graph", "digraph", "multigraph" and "multidigraph".
-        """
-        return "real"
-
-    @property
-    def other_sites(self) -> tuple[str, ...]:
-        """Observed and given sites beside x: what ``fit`` takes by their names."""
-        return ()
-
-    @property
     def summed_out(self) -> Model:
         """The same model without the sites that are there to be summed out: what fits hold; by default this one."""
         return self
-
-    @property
-    def code_bits(self) -> int | None:
-        """Bits of the binary code that each row's local latent is, or None where it is something else."""
-        return None
 
     def settings(self) -> dict[str, Any]:
         """The dataclass fields other than ``priors``."""
@@ -163,6 +211,17 @@ class Model(abc.ABC):
         """The prior statements of the program: one ``pyro.sample`` a global site."""
         return {site: pyro.sample(site, self.prior(site, like=like)) for site in self.global_sites}
 
+    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
+        """The statement of x in the program, inside the plate of rows.
+
+        likelihood: batch shape (B, D) of the rows in ``index``, or of all where that is None. Entries that ``mask``
+        leaves out have no influence, whatever ``x`` holds there.
+        """
+        if mask is not None:
+            likelihood = likelihood.mask(mask if index is None else mask[index])
+        rows = x if x is None or index is None else x[index]
+        return pyro.sample(self.observed_site, likelihood.to_event(1), obs=rows)
+
     def log_prior(self, params: Mapping[str, Tensor]) -> Tensor:
         """Sum of the log prior densities of the globals."""
         total = torch.zeros((), dtype=params[self.global_sites[0]].dtype, device=params[self.global_sites[0]].device)
@@ -175,10 +234,10 @@ class Model(abc.ABC):
         """The data as the program reads them: dense, unless it reads sparse ones."""
         return data if self.reads_sparse else data.dense()
 
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Validate further data for a model that was fitted to ``like``; by default as :meth:`prepare` does."""
         del like
-        return self.prepare(data, mask=mask, dtype=dtype, device=device)
+        return self.prepare(data, mask=mask, dtype=dtype, device=device, **others)
 
     def as_data(self, value: Tensor) -> Tensor:
         """Values (or means) of the program's observed site as data hold them; by default as they are."""
@@ -196,33 +255,12 @@ class Model(abc.ABC):
         return dict(values)
 
     def given(self, data: Data) -> dict[str, Any]:
-        """What the program conditions on beside the locals (lengths, ...), as its arguments; by default nothing."""
-        del data
-        return {}
+        """What the program conditions on beside the locals (covariates, lengths, ...), as its arguments."""
+        return {site: data.others[site] for site in self.sites_of("given")}
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse, or warn of, data that are valid but cannot be learned from; the default's rules are for 0/1 data."""
         check_for_fitting(data, site=self.observed_site)
-
-    def prominence(self, params: Mapping[str, Tensor]) -> Tensor:
-        """How much each component matters, (K,): what reports order the components by."""
-        return params[self.component_site].abs().sum(-1)
-
-    def report_columns(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What reports say of each component beside its strongest features: column name -> (K,)."""
-        return {"prominence": self.prominence(params)}
-
-    def component_matrix(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The components side by side, (K, F): what figures and tables show; by default the component site."""
-        return params[self.component_site]
-
-    def component_labels(self, features: Sequence[Any]) -> list[Any]:
-        """Labels of the F columns of :meth:`component_matrix`, from those of the features."""
-        return list(features)
-
-    def shut_off(self, params: Mapping[str, Tensor], **thresholds: float) -> Tensor:
-        """Components that explain nothing, (K,) bool."""
-        return torch.zeros(self.shapes[self.component_site][0], dtype=torch.bool)
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters, as AIC and BIC count them: the entries of the globals, one less for each simplex.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,10 +10,13 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.priors import require_simplex
-from ppl_models.data.matrix import Data, as_categories, check_columns
+from ppl_models.core.sites import Site
+from ppl_models.data.matrix import Data, check_columns
+from ppl_models.likelihoods import Categorical
 
 
 class Response(dist.Categorical):
@@ -35,25 +38,18 @@ class ResponseModel(ComponentModel):
 
     num_categories: int
 
-    sizes: ClassVar[tuple[str, ...]] = ("num_components", "num_features", "num_categories")
-    component_site: ClassVar[str] = "response"
-    component_meaning: ClassVar[str] = "P(category | component)"
-
+    axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "category": "num_categories"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "response": Site("global", ("component", "feature", "category")),
+        "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
+    }
     def __post_init__(self) -> None:
         super().__post_init__()
         require_simplex(self, "response")
 
     @property
-    def data_kind(self) -> str:
-        return "categories"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"response": (self.num_components, self.num_features, self.num_categories)}
-
-    @property
-    def dims(self) -> dict[str, tuple[str, ...]]:
-        return {"response": ("component", "feature", "category"), "x": ("row", "feature")}
+    def likelihood(self) -> Categorical:
+        return Categorical(self.num_categories)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any):
@@ -61,22 +57,9 @@ class ResponseModel(ComponentModel):
         settings.setdefault("num_categories", max(2, int(data.x.max()) + 1))
         return cls(num_components=num_components, num_features=data.num_features, **settings)
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Responses 0..C-1, NaN for missing. Raises DataError for anything else."""
-        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
-        return as_categories(data, self.num_categories, num_features=self.num_features, **settings)
-
     def check_for_fitting(self, data: Data) -> None:
         """Refuses questions that nobody answered; warns of those that all answer alike."""
         check_columns(data, site=self.observed_site, constant=range(self.num_categories))
-
-    def component_matrix(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The tables side by side, (K, R C)."""
-        return params["response"].flatten(1)
-
-    def component_labels(self, features: Sequence[Any]) -> list[Any]:
-        """"feature = category", in the order of :meth:`component_matrix`."""
-        return [f"{name} = {category}" for name in features for category in range(self.num_categories)]
 
     def observe_responses(
         self, weight: Tensor, response: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None

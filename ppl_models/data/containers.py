@@ -6,14 +6,14 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 import torch
-import xarray as xr
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, MethodError
 from ppl_models.data import sparse
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.lazy import xarray as xr
 
 #: What the axes of the models' data are called. A labelled array that has them the other way round is transposed.
 _ROWS, _COLUMNS = ("row", "document", "node"), ("feature", "word", "to_node")
@@ -51,9 +51,11 @@ def is_name(name: Any) -> bool:
 def unpacked(data: Any, site: str) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
     """The numbers of a dense container, and the labels of its axes ("row" and "feature")."""
     labels: dict[str, list[Any] | None] = {}
-    if isinstance(data, pd.DataFrame):
+    if isinstance(data, np.ndarray | Tensor):  # first, so that these need no pandas
+        values: Any = as_numbers(data, site)
+    elif isinstance(data, pd.DataFrame):
         labels = {"row": labels_of(list(data.index)), "feature": labels_of(list(data.columns))}
-        values: Any = frame_values(data, site)
+        values = frame_values(data, site)
     elif isinstance(data, xr.DataArray):
         refuse_transposed(data, site)
         dims = zip(("row", "feature"), data.dims, strict=False)
@@ -225,13 +227,11 @@ def mask_values(mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]],
     expected = "one mask entry per data entry, True = observed"
     if sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
         raise DataError("a sparse mask", site=site, expected=expected)
-    if isinstance(mask, pd.DataFrame | xr.DataArray):
-        labels = unpacked(mask, site)[1]
-        for axis, names in labels.items():
-            if axis in coords and names != coords[axis]:
-                raise DataError("a mask whose labels are not those of the data", site=site, axis=axis,
-                                expected="the same labels in the same order")  # fmt: skip
-    values = unpacked(mask, site)[0]
+    values, labels = unpacked(mask, site)
+    for axis, names in labels.items():
+        if axis in coords and names != coords[axis]:
+            raise DataError("a mask whose labels are not those of the data", site=site, axis=axis,
+                            expected="the same labels in the same order")  # fmt: skip
     given = values if isinstance(values, Tensor) else torch.as_tensor(np.array(values, dtype=np.float64))
     if given.shape != torch.Size(shape):
         problem = f"mask of shape {tuple(given.shape)} for data of shape {shape}"

@@ -16,6 +16,7 @@ from ppl_models.core.errors import CapacityError, DataError, DataWarning
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
+from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +27,13 @@ class Data:
         models that read it so, where it came from a scipy sparse matrix without missing entries.
     mask: (N, D) bool, True where observed; ``None`` where everything is observed.
     coords: axis name -> labels, for the axes that came with labels.
+    others: what is observed or given beside x, by the names of the model's sites; leading axis: rows.
     """
 
     x: Tensor
     mask: Tensor | None = None
     coords: dict[str, list[Any]] = field(default_factory=dict)
+    others: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -58,6 +61,11 @@ class Data:
         return replace(self, x=self.x.to_dense())
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """What a program takes beside x: the mask, and what else is observed or given."""
+        return {"mask": self.mask, **self.others}
+
+    @property
     def is_complete(self) -> bool:
         """Whether everything is observed."""
         return self.mask is None
@@ -66,7 +74,9 @@ class Data:
         """Raises MethodError for a device that is not available here."""
         device = checked_device(device)
         mask = None if self.mask is None else self.mask.to(device=device)
-        return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask)
+        kinds = {name: dtype if value.is_floating_point() else None for name, value in self.others.items()}
+        others = {name: value.to(dtype=kinds[name], device=device) for name, value in self.others.items()}
+        return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask, others=others)
 
     def rows(self, index: Tensor | slice) -> Data:
         """The chosen rows, with their labels."""
@@ -75,7 +85,8 @@ class Data:
             chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()]
             coords["row"] = [coords["row"][i] for i in chosen.tolist()]
         mask = None if self.mask is None else self.mask[index]
-        return Data(x=sparse.select_rows(self.x, index), mask=mask, coords=coords)
+        others = {name: value[index] for name, value in self.others.items()}
+        return Data(x=sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
 
 
 def concatenated(parts: Sequence[Data]) -> Data:
@@ -90,7 +101,8 @@ def concatenated(parts: Sequence[Data]) -> Data:
     else:
         x = torch.cat([part.dense().x for part in parts])
     coords = {axis: labels for axis, labels in parts[0].coords.items() if axis == "feature"}
-    return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords)
+    others = {name: torch.cat([part.others[name] for part in parts]) for name in parts[0].others}
+    return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords, others=others)
 
 
 def as_matrix(
@@ -165,34 +177,20 @@ def _apply_mask(data: Data, mask: Any, site: str) -> Data:
     return replace(data, x=torch.where(observed, data.x, torch.zeros_like(data.x)), mask=observed)
 
 
+def as_values_of(likelihood: Likelihood, data: Any, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing what has no probability under the likelihood."""
+    what, expected = likelihood.refusal
+    return _checked_entries(data, lambda x: ~likelihood.valid(x), what, expected, **settings)
+
+
 def as_binary(data: Any, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but 0, 1 and missing."""
-    expected = "0, 1, or NaN for missing; binarise first, e.g. x > threshold"
-    return _checked_entries(data, lambda x: (x != 0) & (x != 1), "are neither 0 nor 1", expected, **settings)
+    return as_values_of(Bernoulli(), data, **settings)
 
 
 def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but whole numbers from 0 to ``total_count``, and missing."""
-    what = f"are not whole numbers from 0 to {total_count}"
-    expected = f"counts of total_count = {total_count} draws an entry, or NaN for missing"
-    return _checked_entries(data, lambda x: (x < 0) | (x > total_count) | (x != x.round()), what, expected, **settings)
-
-
-def as_event_counts(data: Any, **settings: Any) -> Data:
-    """:func:`as_matrix` with scipy's sparse counts kept sparse, refusing everything but whole numbers, and missing."""
-    expected, settings = "whole numbers of at least 0; NaN for missing", {"keep_sparse": True, **settings}
-    return _checked_entries(
-        data, lambda x: (x < 0) | (x != x.round()) | torch.isinf(x), "are no counts", expected, **settings
-    )
-
-
-def as_categories(data: Any, num_categories: int, **settings: Any) -> Data:
-    """:func:`as_matrix`, refusing everything but the categories 0..C-1, and missing."""
-    what = f"are none of the {num_categories} categories"
-    expected = f"whole numbers 0 to {num_categories - 1}, or NaN for missing; categories are counted from 0"
-    return _checked_entries(
-        data, lambda x: (x < 0) | (x >= num_categories) | (x != x.round()), what, expected, **settings
-    )
+    return as_values_of(Binomial(total_count), data, **settings)
 
 
 def _checked_entries(

@@ -12,18 +12,24 @@ from ppl_models.distributions.basic import (
     log1mexp,
     theta_of,
 )
+from ppl_models.distributions.harmonium import Harmonium
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
+from ppl_models.distributions.positive_definite import InverseWishart
 from ppl_models.distributions.tokens import Tokens
+from ppl_models.distributions.topic_mean import TopicMeanBernoulli
 
 __all__ = [
     "MAX_ENUMERABLE_BITS",
     "BernoulliVector",
     "EndBlocks",
     "Flat",
+    "Harmonium",
+    "InverseWishart",
     "Labelling",
     "NoisyOr",
     "Symmetric",
     "Tokens",
+    "TopicMeanBernoulli",
     "all_codes",
     "all_labelings",
     "log1mexp",

@@ -49,7 +49,7 @@ def site_log_probs(
 
     def at(one: dict[str, Tensor]) -> dict[str, Tensor]:
         program = pyro.condition(model.summed_out, data={**given, **one})
-        trace = poutine.trace(program).get_trace(data.x, mask=data.mask)
+        trace = poutine.trace(program).get_trace(data.x, **data.arguments)
         trace.compute_log_prob()
         nodes: Any = trace.nodes
         return {site: nodes[site]["log_prob"] for site in sites}

@@ -11,7 +11,7 @@ tell some components apart, the others are renamed among themselves.
 
 Matching the draws to the truth would be a rule T_theta that treats the two sides unlike each other: every draw is
 brought as close to the truth as renaming can, the truth ends up in the middle of the draws, and ranks of an exact
-posterior pile up in the centre (``tests/calibration_bands_test.py`` shows both).
+posterior pile up in the centre (``tests/checks/calibration_parts_test.py`` shows both).
 
 Ties of the matching (two empty blocks) are broken by order, which renaming changes; so everything is renamed at random
 first. Test quantities that do not depend on names (log p(x | theta), log p(x, theta)) need none of this.

@@ -15,7 +15,7 @@ from torch import Tensor
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.predictive import sample_rows
 from custom_inference.core.settings import require_whole
-from ppl_models import Data, DataError, DataWarning, GraphModel, MethodError, Model, ModelError
+from ppl_models import Data, DataError, DataWarning, MethodError, Model, ModelError
 from ppl_models.distributions import Flat
 
 #: A test quantity of the user's: f(values of every site, data) -> one number.
@@ -88,10 +88,11 @@ def rows_of(model: Model, num_rows: int | None, like: Data | None) -> int:
             problem = "documents with missing entries: how many tokens those have is not known, so none can be drawn"
             raise DataError(problem, site=model.observed_site, expected="like= without missing entries")
         return len(like)
-    if isinstance(model, GraphModel):
-        if num_rows not in (None, model.num_nodes):
-            raise MethodError(f"num_rows = {num_rows}, but the model is of graphs of {model.num_nodes} nodes")
-        return model.num_nodes
+    nodes = model.settings().get("num_nodes")
+    if nodes is not None:
+        if num_rows not in (None, nodes):
+            raise MethodError(f"num_rows = {num_rows}, but the model is of graphs of {nodes} nodes")
+        return nodes
     rows = 20 if num_rows is None else num_rows
     require_whole("num_rows", rows)
     return rows

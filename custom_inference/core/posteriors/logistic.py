@@ -1,7 +1,7 @@
 """The exact posterior of the scores of logistic PCA: a density of no standard form, given up to its integral.
 
 log p(s | x_n) = log p(x_n | s) + log N(s; prior) - log p(x_n), concave in s. Mean, covariance and log p(x_n) are
-those of adaptive quadrature (:mod:`custom_inference.steps.logistic_quadrature`).
+those of adaptive quadrature (:mod:`custom_inference.families.factors.quadrature`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from custom_inference.core.posteriors.continuous import ContinuousPosterior
 from custom_inference.core.posteriors.protocol import Layout, draw_slots
+from ppl_models.core.expectations import log_two_cosh_half
 
 #: Cells an axis of the grid that draws come from, by the number of components, and how far it goes, in standard
 #: deviations: a log-concave density has tails no heavier than exponential.
@@ -41,8 +41,7 @@ class LogisticJoint(NamedTuple):
     def __call__(self, score: Tensor) -> Tensor:
         """At scores (..., N, Q, K), (..., N, Q)."""
         odds = self.bias + score @ self.weight
-        size = odds.abs()
-        loss = softplus(-size).add_(size, alpha=0.5)  # log(2 cosh(odds / 2))
+        loss = log_two_cosh_half(odds.abs())
         loss = loss.sum(-1) if self.observed is None else (loss @ self.observed[..., None])[..., 0]
         fit = (odds @ self.half[..., None])[..., 0] - loss
         distance = ((score - self.prior_mean).square() * self.prior_precision).sum(-1)

@@ -84,9 +84,17 @@ def _warn(message: Any, *_: Any, **__: Any) -> None:
 
 @contextlib.contextmanager
 def _reported() -> Iterator[None]:
-    """Errors of the suite as one line; warnings as one line each; anything else is a bug and keeps its traceback."""
+    """Errors of the suite as one line; warnings as one line each; anything else is a bug and keeps its traceback.
+
+    One torch thread, unless OMP_NUM_THREADS says otherwise.
+    """
+    import torch
+
     from ppl_models import PPLError
 
+    # The tensors here are small, and two threads on a busy machine have been ten times slower than one.
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
@@ -222,15 +230,7 @@ def compare(
 
 
 def main() -> None:
-    """The entry point.
-
-    One torch thread unless OMP_NUM_THREADS says otherwise: the tensors here are small, and two threads on a busy
-    machine have been ten times slower than one.
-    """
-    import torch
-
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
+    """The entry point."""
     app(prog_name="ppl")
 
 

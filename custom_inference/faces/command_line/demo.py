@@ -64,7 +64,7 @@ def _true_log_likelihood(problem: Generated, fit: Fit) -> Tensor:
 def _print_fit(fit: Fit, found: int, sources: int, learned: float, true: float) -> None:
     print(f"{fit.method}: {fit.status} ({fit.details.get('seconds', float('nan')):.1f} s)\n")
     print(f"sources found: {found} of {sources} (cosine of the loading with the truth > {_THRESHOLD})")
-    off = int(fit.model.shut_off(fit.params).sum())
+    off = int(fit.shut_off().sum())
     if off:
         print(f"shut off: {off} of {len(fit.params['source_prior'])} sources")
     print(f"exact log-likelihood per row: {learned:.4f} learned, {true:.4f} at the true parameters\n")

@@ -13,8 +13,9 @@ import torch
 
 from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
+from custom_inference.core.registry import presentation_of
 from custom_inference.core.score import score
-from ppl_models import Data, DocumentModel, FileFormatError, GraphModel, ModelError, RowBlocks
+from ppl_models import Data, FileFormatError, ModelError, RowBlocks
 from ppl_models.data.atomic import write_text, written
 from ppl_models.data.containers import labels_of
 
@@ -82,15 +83,15 @@ def save_figure(figure: Any, path: Path) -> None:
 
 def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
     """Kind -> figure, of the kinds that this fit has something to show for."""
-    if isinstance(fit.model, DocumentModel):
-        kinds = ["topics", "documents"] + (["elbo"] if len(fit.elbo) else [])
-        return {kind: fit.plot(kind) for kind in kinds}
-    if isinstance(fit.model, GraphModel):
+    kinds: dict[str, dict[str, Any]] = {"components": {"image_shape": image_shape}, "loading": {}, "source": {}}
+    if fit.model.data_kind == "documents":
+        kinds = {"topics": {}, "documents": {}}
+    elif fit.model.is_graph:
         pairs = fit.params[fit.model.component_site].ndim == 2
-        kinds = ["adjacency", "memberships", *(["blocks"] if pairs else []), *(["elbo"] if len(fit.elbo) else [])]
-        return {kind: fit.plot(kind) for kind in kinds}
-    kinds = ["loading", "source"] + (["elbo"] if len(fit.elbo) else [])
-    return {"components": fit.plot("components", image_shape=image_shape)} | {k: fit.plot(k) for k in kinds}
+        kinds = {"adjacency": {}, "memberships": {}, **({"blocks": {}} if pairs else {})}
+    if len(fit.elbo):
+        kinds["elbo"] = {}
+    return {kind: fit.plot(kind, **settings) for kind, settings in kinds.items()}
 
 
 def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
@@ -100,10 +101,11 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     names, coords = component_names(fit), fit.coords
     rows = pd.Index(coords[fit.model.row_axis], name="row")
     model = fit.model
-    labels = model.component_labels(coords[model.feature_axis])
-    loading = pd.DataFrame(_array(model.component_matrix(fit.params)), names, labels)
-    if model.baseline_site is not None:
-        loading.loc[model.baseline_site] = _array(fit.params[model.baseline_site])
+    shown = presentation_of(model)
+    labels = shown.labels(model, coords[model.feature_axis])
+    loading = pd.DataFrame(_array(shown.matrix(model, fit.params)), names, labels)
+    if shown.baseline is not None:
+        loading.loc[shown.baseline] = _array(fit.params[shown.baseline])
     return {
         "summary": _summary(fit, converted),
         "components": report(fit, top=top),

@@ -19,9 +19,8 @@ from ppl_models import (
     MODELS,
     Data,
     DataError,
-    DocumentModel,
     FileFormatError,
-    GraphModel,
+    GraphData,
     MethodError,
     Model,
     ModelError,
@@ -36,13 +35,15 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[typ
     if name.lower() not in MODELS:
         raise ModelError(unknown_name("model", name, MODELS))
     kind = MODELS[name.lower()]
-    if issubclass(kind, GraphModel):
+    model = kind.example().model
+    as_documents = model.data_kind == "documents"
+    if model.is_graph:
         if block_rows is not None:
             raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")
-        return kind, source.read_graph(kind.edge_kind)
+        return kind, source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
     if block_rows is not None:
-        return kind, source.blocks(block_rows, as_documents=issubclass(kind, DocumentModel))
-    return kind, source.read(as_documents=issubclass(kind, DocumentModel))
+        return kind, source.blocks(block_rows, as_documents=as_documents)
+    return kind, source.read(as_documents=as_documents)
 
 
 def _first(blocks: RowBlocks) -> Data:
@@ -138,7 +139,7 @@ def compare(
     chosen = [named_method(name) for name in names or ()]
     kind, data = _read(model_name, source)
     assert not isinstance(data, RowBlocks)  # only fits read blocks
-    if rows is not None and issubclass(kind, GraphModel):
+    if rows is not None and isinstance(data, GraphData):
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
     if rows is not None and rows < len(data):
         picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:rows]

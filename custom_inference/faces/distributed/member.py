@@ -14,6 +14,7 @@ from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
+from custom_inference.core.registry import proposals_for
 from custom_inference.em.fitting import Fitting
 from custom_inference.em.loop import Run
 from custom_inference.em.method import VariationalEM
@@ -153,7 +154,7 @@ def _start(
         alone, rows = problem.method.engine(problem.model), read()
         if problem.method.search is None:
             return Found(alone.initial(problem.model, rows, generator)), generator.get_state()
-        one = search(alone, problem.model, rows, problem.method.search, generator, bar)
+        one = search(proposals_for(problem.model, alone), problem.model, rows, problem.method.search, generator, bar)
         if one.interrupted and pool.size > 1:
             raise KeyboardInterrupt
         return _on(one, torch.device("cpu")), generator.get_state()

@@ -1,77 +1,39 @@
 """scikit-learn estimators of the models: transformers and density models of rows, and clusterers of graphs.
 
-One class a model, named after it: ``LDAEstimator`` of :class:`ppl_models.LDA`. Models of rows transform a row to the
-posterior mean of its latents and score rows by their log-likelihood; models of graphs take an adjacency matrix, as
-``SpectralClustering(affinity="precomputed")`` does, and find the blocks of its nodes.
+One class a model, named after it and made from it: ``LDAEstimator`` of :class:`ppl_models.LDA`. Models of rows
+transform a row to the posterior mean of its latents and score rows by their log-likelihood; models of graphs take an
+adjacency matrix, as ``SpectralClustering(affinity="precomputed")`` does, and find the blocks of its nodes.
 """
 
-from custom_inference.faces.sklearn.base import RowEstimator
-from custom_inference.faces.sklearn.graphs import (
-    CovariateSBMEstimator,
-    DegreeCorrectedSBMEstimator,
-    GraphEstimator,
-    MMSBEstimator,
-    PoissonSBMEstimator,
-    SBMEstimator,
-)
-from custom_inference.faces.sklearn.rows import (
-    AspectBernoulliEstimator,
-    CVQEstimator,
-    LDAEstimator,
-    LogisticPCAEstimator,
-    MixtureOfBernoullisEstimator,
-    MixtureOfCategoricalsEstimator,
-    MixtureOfMultinomialCountsEstimator,
-    MixtureOfMultinomialsEstimator,
-    MixtureOfPoissonsEstimator,
-    MultinomialPCAEstimator,
-    NOCAEstimator,
-    PLSAEstimator,
-    UserRatingProfileEstimator,
-)
+from dataclasses import field
+from typing import Any
+
+from custom_inference.faces.sklearn.graphs import GraphEstimator
+from custom_inference.faces.sklearn.rows import RowEstimator
+from ppl_models import MODELS, Model
+
+#: What does not follow from a model: name -> attributes of its estimator. Scores are mostly drawn in the plane.
+_OWN: dict[str, dict[str, Any]] = {
+    "logistic_pca": {"n_components": field(default=2, kw_only=False), "__annotations__": {"n_components": "int"}}
+}
+
+
+def _estimator(name: str, kind: type[Model]) -> type[RowEstimator] | type[GraphEstimator]:
+    base = GraphEstimator if kind.example().model.is_graph else RowEstimator
+    own = {"model_type": kind, "__module__": __name__, **_OWN.get(name, {})}
+    made: Any = type(f"{kind.__name__}Estimator", (base,), own)
+    return made
+
 
 #: Every estimator by the name of its model in ``ppl_models.MODELS``.
 ESTIMATORS: dict[str, type[RowEstimator] | type[GraphEstimator]] = {
-    "aspect_bernoulli": AspectBernoulliEstimator,
-    "covariate_sbm": CovariateSBMEstimator,
-    "cvq": CVQEstimator,
-    "degree_corrected_sbm": DegreeCorrectedSBMEstimator,
-    "lda": LDAEstimator,
-    "logistic_pca": LogisticPCAEstimator,
-    "mixture_of_bernoullis": MixtureOfBernoullisEstimator,
-    "mixture_of_categoricals": MixtureOfCategoricalsEstimator,
-    "mixture_of_multinomial_counts": MixtureOfMultinomialCountsEstimator,
-    "mixture_of_multinomials": MixtureOfMultinomialsEstimator,
-    "mixture_of_poissons": MixtureOfPoissonsEstimator,
-    "mmsb": MMSBEstimator,
-    "multinomial_pca": MultinomialPCAEstimator,
-    "noca": NOCAEstimator,
-    "plsa": PLSAEstimator,
-    "poisson_sbm": PoissonSBMEstimator,
-    "sbm": SBMEstimator,
-    "user_rating_profile": UserRatingProfileEstimator,
+    name: _estimator(name, kind) for name, kind in MODELS.items()
 }
 
-__all__ = [
-    "ESTIMATORS",
-    "AspectBernoulliEstimator",
-    "CVQEstimator",
-    "CovariateSBMEstimator",
-    "DegreeCorrectedSBMEstimator",
-    "GraphEstimator",
-    "LDAEstimator",
-    "LogisticPCAEstimator",
-    "MMSBEstimator",
-    "MixtureOfBernoullisEstimator",
-    "MixtureOfCategoricalsEstimator",
-    "MixtureOfMultinomialCountsEstimator",
-    "MixtureOfMultinomialsEstimator",
-    "MixtureOfPoissonsEstimator",
-    "MultinomialPCAEstimator",
-    "NOCAEstimator",
-    "PLSAEstimator",
-    "PoissonSBMEstimator",
-    "RowEstimator",
-    "SBMEstimator",
-    "UserRatingProfileEstimator",
-]
+_named = {kind.__name__: kind for kind in ESTIMATORS.values()}
+globals().update(_named)
+__all__ = ["ESTIMATORS", "GraphEstimator", "RowEstimator", *_named]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,182 +1,212 @@
-"""The estimator of a model of rows: fit, transform, score, sample."""
+"""What the estimators of rows and of graphs share: parameters from the model, seeds, one fit and its warning."""
 
 from __future__ import annotations
 
+import inspect
+import re
+import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
+import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
 
 from custom_inference.core.fit import Fit
-from custom_inference.core.local_inference import scalable_bound
-from custom_inference.faces.sklearn.common import fitted, plain, seed_of
-from ppl_models import Data, Model, as_matrix
-from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from custom_inference.core.registry import presentation_of
+from custom_inference.em.loop import AT_LIMIT
+from custom_inference.methods import fit as fit_model
+from ppl_models import Data, DataError, MethodError, Model
 
 Array = NDArray[Any]
+
+#: Parameter -> its text, of those that turn numbers into the entries that a model reads.
+_READING = {
+    "binarize": "entries above this threshold are 1, others 0, as in ``BernoulliNB``; None: they are 0/1 already.",
+    "round_counts": "round the entries to whole numbers first, as for expected counts; otherwise others are refused.",
+}
+#: Fields of models that hold data: ``fit`` takes them, not the constructor.
+_GIVEN = {"covariates"}
 
 
 # eq, repr: scikit-learn has its own.
 @dataclass(eq=False, repr=False)
-class RowEstimator(TransformerMixin, DensityMixin, BaseEstimator):
-    """A model of rows as a scikit-learn transformer and density model.
+class ModelEstimator(BaseEstimator):
+    """What every estimator takes; a subclass that names its ``model_type`` adds what follows from the model.
 
-    A subclass names the model: ``class MyEstimator(RowEstimator): model_type = MyModel`` will do.
-
-    Parameters
-    ----------
-    num_components: K, components, topics or classes.
-    method: a method object or its name; None: the default of ``custom_inference.fit`` for the model.
-    max_iterations, tolerance: of the method; None: its own.
-    settings: further settings of the method by name.
-    priors: site -> distribution, as ``Model.with_priors`` takes them.
-    bound: what ``score`` and ``score_samples`` report: "exact" for the exact log-likelihood, or the name of a lower
-        bound on it. None: exact where the latents of a row have finitely many values; where they are continuous the
-        model's scalable bound, whatever K, so that scores of different K are of one kind. See ``bound_``.
-    random_state: an int is the seed that ``custom_inference.fit`` would take.
-    device: of torch, such as "cuda".
-    verbose: whether to show progress.
-
-    Attributes
-    ----------
-    fit_: the :class:`custom_inference.Fit`, with its parameters, figures and reports.
-    components_: (K, F), what each component does to the features.
-    n_iter_: iterations; n_features_in_, feature_names_in_: as everywhere in scikit-learn.
-    bound_: the name of what ``score`` reports.
-
-    NaN entries are missing. Bad data raise ``ppl_models.DataError``, bad settings other ``ppl_models.PPLError``: each
-    is a ``ValueError``. A fit that stops at its limit of iterations warns with scikit-learn's ``ConvergenceWarning``.
+    These are ``binarize`` or ``round_counts`` for models of binary entries or counts, the fields of the model that
+    are no sizes, and the arguments of its ``with_concentration``. A field without a default is None: from the data.
     """
 
-    num_components: int = 8
+    n_components: int = 8
     _: KW_ONLY
     method: Any = None
-    max_iterations: int | None = None
-    tolerance: float | None = None
+    max_iter: int | None = None
+    tol: float | None = None
     settings: Mapping[str, Any] | None = None
     priors: Mapping[str, Any] | None = None
-    bound: str | None = None
     random_state: Any = None
     device: Any = None
     verbose: bool = False
 
     model_type: ClassVar[type[Model]]
-    #: Parameters that are fields of the model.
-    model_fields: ClassVar[tuple[str, ...]] = ()
-    #: Whether sparse matrices stay sparse in the model; they are refused elsewhere.
-    takes_sparse: ClassVar[bool] = False
+    #: What an entry is, as :attr:`ppl_models.Model.data_kind` has it.
+    _data_kind: ClassVar[str] = "real"
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "model_type" in vars(cls):
+            cls._read(cls.model_type.example())
+            added = {name: default for name, default in cls._parameters().items() if not hasattr(cls, name)}
+            for name, default in added.items():
+                setattr(cls, name, default)
+            cls.__annotations__ = {**dict.fromkeys(added, "Any"), **vars(cls).get("__annotations__", {})}
+            cls.__doc__ = vars(cls).get("__doc__") or cls._text(added)
+            dataclass(eq=False, repr=False, kw_only=True)(cls)
+
+    @classmethod
+    def _read(cls, example: Any) -> None:
+        """Take from an example of the model what does not depend on sizes."""
+        cls._data_kind = example.model.data_kind
+
+    @classmethod
+    def _parameters(cls) -> dict[str, Any]:
+        """Parameter -> default, of those that follow from the model; its first two fields are sizes."""
+        kind, entries = cls.model_type, cls._data_kind
+        counts = entries in ("counts", "documents") or entries.startswith("multi")
+        reading = {"round_counts": False} if counts else {"binarize": None} if entries in _BINARY else {}
+        own = [field for field in fields(kind) if field.name != "priors"][2:]
+        known = {f.name: None if f.default is MISSING else f.default for f in own if f.name not in _GIVEN}
+        return {**reading, **known, **dict.fromkeys(_concentrations(kind))}
+
+    @classmethod
+    def _text(cls, added: Mapping[str, Any]) -> str:
+        """The docstring: what the model says of itself, and its own parameters."""
+        kind = cls.model_type
+        summary = kind.summary or inspect.cleandoc(kind.__doc__ or kind.__name__).splitlines()[0]
+        known = {name: _READING.get(name) or _said_of(name, kind) for name in added}
+        lines = [f"{name}: {text}" for name, text in known.items()]
+        last = ", and\n\n" + "\n".join(lines) if lines else "."
+        head = f"{summary[:1].upper()}{summary[1:].rstrip('.')}: :class:`ppl_models.{kind.__name__}`."
+        return f"{head}\n\nParameters: those of :class:`{cls.__bases__[0].__name__}`{last}"
+
+    # ----- data and model ---------------------------------------------------------------------------------
 
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = self.takes_sparse
+        tags.input_tags.positive_only = self._data_kind != "real" and getattr(self, "binarize", None) is None
+        tags.input_tags.categorical = self._data_kind == "categories"
         return tags
 
-    # ----- data and model ---------------------------------------------------------------------------------
-
     def _entries(self, x: Any) -> Any:
-        """The entries as the model reads them: binarised, rounded; by default as they are."""
-        return x
+        """The entries as the model reads them: binarised, rounded, or as they are."""
+        threshold = getattr(self, "binarize", None)
+        if threshold is not None:
+            return thresholded(x, threshold)
+        return np.round(x) if getattr(self, "round_counts", False) else x
 
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
-        narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.num_components, Integral)
-        x = validate_data(
-            self,
-            X,
-            reset=reset,
-            ensure_min_features=max(1, int(self.num_components)) if reset and narrow else 1,
-            accept_sparse="csr" if self.takes_sparse else False,
-            dtype=np.float64,
-            ensure_all_finite="allow-nan",
-            ensure_non_negative=self.__sklearn_tags__().input_tags.positive_only,
-        )
-        return self._entries(x)
+    def _validated(self, X: Any, **settings: Any) -> Any:
+        """X as an array or a CSR matrix of the entries that the model reads."""
+        tags = self.__sklearn_tags__().input_tags
+        settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
+        return self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
 
-    def _model(self, data: Data) -> Model:
-        """The model whose shape fits the data, with the estimator's priors."""
-        values = {name: plain(getattr(self, name)) for name in self.model_fields}
-        given = {name: value for name, value in values.items() if value is not None}
-        model = self.model_type.for_data(data, plain(self.num_components), **given)
+    def _model(self, data: Data, given: Mapping[str, Any]) -> Model:
+        """The model whose shape fits the data, with the estimator's settings and priors."""
+        kind, defaults = self.model_type, {f.name: f.default for f in fields(self)}
+        names = [f.name for f in fields(kind) if f.name in defaults and f.name != "priors"]
+        values = {name: plain(getattr(self, name)) for name in names}
+        changed = {name: value for name, value in values.items() if value is not defaults[name]}
+        model: Any = kind.for_data(data, plain(self.n_components), **changed, **given)
+        threshold = getattr(self, "binarize", None)
+        if threshold is not None and model.data_kind in ("counts", "documents"):
+            told = ", ".join(f"{name} = {value!r}" for name, value in changed.items())
+            raise MethodError(
+                f"binarize = {threshold:g} with {told}: entries are counts, not binary; expected binarize=None"
+            )
+        known = {name: getattr(self, name) for name in _concentrations(kind) if getattr(self, name) is not None}
+        model = model.with_concentration(**known) if known else model
         return model.with_priors(**self.priors) if self.priors else model
 
-    # ----- scikit-learn's interface -----------------------------------------------------------------------
+    def _learn(self, data: Data, y: Any, others: Mapping[str, Any]) -> Self:
+        """Fit the model; ``others`` are fields of it, or what it observes beside x; warns at the limit of iterations.
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the globals from rows X (N, D); ``y`` is ignored."""
-        del y
-        data = as_matrix(self._validated(X, reset=True), keep_sparse=True, dtype=torch.float64)
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            data = replace(data, coords={"feature": list(names)})
-        self.fit_: Fit = fitted(self, self._model(data), data)
-        self.components_: Array = _array(self.fit_.model.component_matrix(self.fit_.globals))
+        ``y`` is what the model observes beside x, where that is one thing.
+        """
+        names = {field.name for field in fields(self.model_type)}
+        model = self._model(data, {name: value for name, value in others.items() if name in names})
+        beside = {name: value for name, value in others.items() if name not in names}
+        if y is not None and len(model.other_sites) == 1:
+            beside.setdefault(model.other_sites[0], y)
+        limits = {"max_iterations": self.max_iter, "tolerance": self.tol}
+        settings = {name: value for name, value in limits.items() if value is not None} | dict(self.settings or {})
+        self.fit_: Fit = fit_model(
+            model,
+            data,
+            seed=seed_of(self.random_state),
+            method=self.method,
+            device=self.device,
+            progress=bool(self.verbose),
+            **{name: plain(value) for name, value in settings.items()},
+            **beside,
+        )
+        if self.fit_.status.startswith(AT_LIMIT):
+            message = f"{type(self).__name__}: {self.fit_.status}; increase max_iter or tol"
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        self.components_: Array = array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self
 
-    def transform(self, X: Any) -> Array:
-        """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores."""
-        check_is_fitted(self)
-        return _array(self.fit_.transform(self._validated(X, reset=False)))
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
-        check_is_fitted(self)
-        _check_feature_names_in(self, input_features, generate_names=False)
-        name = self.model_type.__name__.lower()
-        return np.array([f"{name}{k}" for k in range(self.fit_.model.local_shape[0])], dtype=object)
-
-    @property
-    def bound_(self) -> str:
-        """The name of what ``score`` and ``score_samples`` report; "exact" is exact."""
-        check_is_fitted(self, "fit_")
-        model = self.fit_.model
-        if self.bound is not None:
-            return self.bound
-        return scalable_bound(model) if model.has_continuous_locals else "exact"
-
-    def score_samples(self, X: Any) -> Array:
-        """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_`` names.
-
-        Raises ``ppl_models.CapacityError`` where the exact sum does not fit; it lists the bounds to choose from.
-        """
-        check_is_fitted(self)
-        return _array(self.fit_.log_likelihood(self._validated(X, reset=False), bound=self.bound_))
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """The mean of ``score_samples``: what cross-validation maximises."""
-        del y
-        return float(self.score_samples(X).mean())
-
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
-        """New rows (n_samples, D) from the fitted model; by default with the estimator's ``random_state``."""
-        check_is_fitted(self)
-        seed = seed_of(self.random_state if random_state is None else random_state)
-        drawn = self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site]
-        return _array(drawn)
+_BINARY = ("binary", "graph", "digraph")
 
 
-class ClassMixin:
-    """What models whose rows belong to one of K classes add: the class of a row."""
-
-    def predict_proba(self: Any, X: Any) -> Array:
-        """P(class | row), (N, K): the same as ``transform``, always an array."""
-        check_is_fitted(self)
-        return _array(self.fit_.transform(self._validated(X, reset=False)))
-
-    def predict(self: Any, X: Any) -> Array:
-        """The most probable class of each row, (N,)."""
-        return self.predict_proba(X).argmax(-1)
-
-    def fit_predict(self: Any, X: Any, y: Any = None) -> Array:
-        """Fit, and the most probable class of each row, (N,)."""
-        return self.fit(X, y).predict(X)
+def _concentrations(kind: type[Model]) -> list[str]:
+    """The arguments of a model's ``with_concentration``, if it has one."""
+    made = getattr(kind, "with_concentration", None)
+    return [] if made is None else list(inspect.signature(made).parameters)[1:]
 
 
-def _array(value: torch.Tensor) -> Array:
+def _said_of(name: str, kind: type[Model]) -> str:
+    """What the docstrings of a model say of a field or a concentration: its paragraph that begins with the name."""
+    for place in (*kind.__mro__, getattr(kind, "with_concentration", None)):
+        found = re.search(rf"^(?:.*\. )?{name}: ((?:.*?)(?:\n +\S.*)*)(?= \w+: |$)", inspect.getdoc(place) or "", re.M)
+        if found:
+            return " ".join(found[1].split())
+    return "of the model; None: its own, or from the data."
+
+
+def seed_of(random_state: Any) -> int:
+    """The seed of a fit: a whole number as it is, so that results are those of ``custom_inference.fit``; else drawn."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar, as parameter grids hold them, as Python's own number; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def array(value: Any) -> Array:
     return value.detach().cpu().numpy()
+
+
+def thresholded(x: Any, threshold: float) -> Any:
+    """1 where an entry exceeds the threshold, 0 elsewhere, dense or sparse; NaN stays NaN, and missing."""
+    if not scipy.sparse.issparse(x):
+        return np.where(np.isnan(x), np.nan, (x > threshold).astype(np.float64))
+    if threshold < 0:
+        problem = f"a sparse matrix with binarize = {threshold:g}, which would turn its zeros into ones"
+        raise DataError(problem, expected="a threshold of at least 0, or a dense array")
+    x = x.copy()
+    x.data = thresholded(x.data, threshold)
+    x.eliminate_zeros()
+    return x

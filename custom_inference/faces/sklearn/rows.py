@@ -1,259 +1,150 @@
-"""One estimator a model of rows, by what an entry of x is: binary, real, a count, a category."""
+"""The estimator of a model of rows: fit, transform, score, sample, and the classes of a mixture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse
+import torch
+from sklearn.base import DensityMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from custom_inference.faces.sklearn.base import ClassMixin, RowEstimator
-from custom_inference.faces.sklearn.common import thresholded
-from ppl_models import (
-    CVQ,
-    LDA,
-    NOCA,
-    PLSA,
-    AspectBernoulli,
-    Data,
-    DocumentModel,
-    LogisticPCA,
-    MethodError,
-    MixtureOfBernoullis,
-    MixtureOfCategoricals,
-    MixtureOfMultinomialCounts,
-    MixtureOfMultinomials,
-    MixtureOfPoissons,
-    Model,
-    MultinomialPCA,
-    UserRatingProfile,
-)
+from custom_inference.core.local_inference import scalable_bound
+from custom_inference.faces.sklearn.base import Array, ModelEstimator, array, plain, seed_of
+from ppl_models import as_matrix
 
 
+def _has_classes(estimator: Any) -> bool:
+    return estimator._classes
+
+
+# eq, repr: scikit-learn has its own.
 @dataclass(eq=False, repr=False)
-class BinaryEstimator(RowEstimator):
-    """binarize: entries above this threshold are 1, others 0, as in ``BernoulliNB``; None: x is 0/1 already."""
+class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
+    """A model of rows as a scikit-learn transformer and density model.
 
-    binarize: float | None = None
+    A subclass names the model: ``class MyEstimator(RowEstimator): model_type = MyModel`` will do. Its further
+    parameters are made from the model's.
+
+    Parameters
+    ----------
+    n_components: K, components, topics or classes.
+    method: a method object or its name; None: the default of ``custom_inference.fit`` for the model.
+    max_iter, tol: limit of iterations and tolerance of the method; None: its own.
+    settings: further settings of the method by name.
+    priors: site -> distribution, as ``Model.with_priors`` takes them.
+    bound: what ``score`` and ``score_samples`` report: "exact" for the exact log-likelihood, or the name of a lower
+        bound on it. None: exact where the latents of a row have finitely many values; where they are continuous the
+        model's scalable bound, whatever K, so that scores of different K are of one kind. See ``bound_``.
+    random_state: an int is the seed that ``custom_inference.fit`` would take.
+    device: of torch, such as "cuda".
+    verbose: whether to show progress.
+
+    Attributes
+    ----------
+    fit_: the :class:`custom_inference.Fit`, with its parameters, figures and reports.
+    components_: (K, F), what each component does to the features.
+    n_iter_: iterations; n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+    bound_: the name of what ``score`` reports.
+
+    NaN entries are missing. Bad data raise ``ppl_models.DataError``, bad settings other ``ppl_models.PPLError``: each
+    is a ``ValueError``. A fit that stops at its limit of iterations warns with scikit-learn's ``ConvergenceWarning``.
+    """
+
+    _: KW_ONLY
+    bound: str | None = None
+
+    #: Whether sparse matrices stay sparse in the model; they are refused elsewhere.
+    takes_sparse: ClassVar[bool] = False
+    #: Whether a row belongs to one of K classes.
+    _classes: ClassVar[bool] = False
+
+    @classmethod
+    def _read(cls, example: Any) -> None:
+        super()._read(example)
+        model, x = example.model, example.data.dense().x.numpy()
+        cls.takes_sparse = model.prepare(scipy.sparse.csr_array(x)).is_sparse
+        cls._classes = model.code_bits is None and not model.has_continuous_locals
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = self.binarize is None
+        tags.input_tags.sparse = self.takes_sparse
         return tags
 
-    def _entries(self, x: Any) -> Any:
-        return x if self.binarize is None else thresholded(x, self.binarize)
-
-
-@dataclass(eq=False, repr=False)
-class CountEstimator(RowEstimator):
-    """round_counts: round the entries to whole numbers first, as for expected counts; otherwise others are refused."""
-
-    round_counts: bool = False
-
-    takes_sparse: ClassVar[bool] = True
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        return tags
-
-    def _entries(self, x: Any) -> Any:
-        return np.round(x) if self.round_counts else x
-
-
-@dataclass(eq=False, repr=False)
-class DocumentEstimator(CountEstimator):
-    """Documents by words, such as ``CountVectorizer`` makes them.
-
-    alpha: Dirichlet concentration of the topics' proportions; gamma: of the words of a topic. None: the model's.
-    document_length: tokens of the documents that ``sample`` draws.
-    """
-
-    alpha: float | Sequence[float] | None = None
-    gamma: float | Sequence[float] | None = None
-    document_length: int = 100
-
-    model_fields: ClassVar[tuple[str, ...]] = ("document_length",)
-
-    def _model(self, data: Data) -> Model:
-        model = super()._model(data)
-        assert isinstance(model, DocumentModel)
-        return model.with_concentration(alpha=self.alpha, gamma=self.gamma)
-
-
-@dataclass(eq=False, repr=False)
-class CategoryEstimator(RowEstimator):
-    """num_categories: C, entries are 0..C-1; None: up to the largest that the training data hold."""
-
-    num_categories: int | None = None
-
-    model_fields: ClassVar[tuple[str, ...]] = ("num_categories",)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.categorical = True
-        return tags
-
-
-# ----- binary ---------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False, repr=False)
-class NOCAEstimator(BinaryEstimator):
-    """Noisy-or component analysis: binary rows, each entry the noisy-or of K hidden binary sources.
-
-    ``transform``: P(source present | row). Parameters: those of :class:`RowEstimator`, and ``binarize``.
-    """
-
-    model_type: ClassVar[type[Model]] = NOCA
-
-
-@dataclass(eq=False, repr=False)
-class AspectBernoulliEstimator(BinaryEstimator):
-    """Aspect Bernoulli: every entry of a binary row comes from one of K aspects, in the row's own mix.
-
-    ``transform``: the row's memberships. Parameters: those of :class:`RowEstimator`, ``binarize``, and
-
-    total_count: draws an entry, m; with 2 the entries are 0, 1 or 2, as genotypes are.
-    """
-
-    total_count: int = 1
-
-    model_type: ClassVar[type[Model]] = AspectBernoulli
-    model_fields: ClassVar[tuple[str, ...]] = ("total_count",)
-    takes_sparse: ClassVar[bool] = True
-
-    def _entries(self, x: Any) -> Any:
-        if self.binarize is not None and self.total_count != 1:
-            raise MethodError(
-                f"binarize = {self.binarize:g} with total_count = {self.total_count}: entries are counts, not binary; "
-                "expected binarize=None"
-            )
-        return super()._entries(x)
-
-
-@dataclass(eq=False, repr=False)
-class LogisticPCAEstimator(BinaryEstimator):
-    """Logistic PCA: binary rows whose log-odds are linear in K Gaussian scores.
-
-    ``transform``: the posterior mean of the scores. Parameters: those of :class:`RowEstimator`, and ``binarize``.
-    """
-
-    num_components: int = 2
-
-    model_type: ClassVar[type[Model]] = LogisticPCA
-
-
-@dataclass(eq=False, repr=False)
-class MixtureOfBernoullisEstimator(ClassMixin, BinaryEstimator):
-    """Mixture of Bernoullis: each binary row is drawn from one of K classes.
-
-    ``transform`` and ``predict_proba``: P(class | row). Parameters: those of :class:`RowEstimator`, and ``binarize``.
-    """
-
-    model_type: ClassVar[type[Model]] = MixtureOfBernoullis
-
-
-# ----- real -----------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False, repr=False)
-class CVQEstimator(RowEstimator):
-    """Cooperative vector quantizer: real rows, each the sum of the weights of its present sources, and noise.
-
-    ``transform``: P(source present | row). Parameters: those of :class:`RowEstimator`, and
-
-    per_feature_scale: a standard deviation of the noise for every feature instead of one for all.
-    """
-
-    per_feature_scale: bool = False
-
-    model_type: ClassVar[type[Model]] = CVQ
-    model_fields: ClassVar[tuple[str, ...]] = ("per_feature_scale",)
-
-
-# ----- counts ---------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False, repr=False)
-class LDAEstimator(DocumentEstimator):
-    """Latent Dirichlet allocation: every token of a document comes from one of K topics, in the document's own mix.
-
-    ``transform``: the document's topic proportions. Parameters: those of :class:`RowEstimator`, ``alpha``, ``gamma``,
-    ``document_length``, ``round_counts``.
-    """
-
-    model_type: ClassVar[type[Model]] = LDA
-
-
-@dataclass(eq=False, repr=False)
-class MultinomialPCAEstimator(DocumentEstimator):
-    """Multinomial PCA: :class:`LDAEstimator` with the likelihood of counts, multinomial coefficient and all."""
-
-    model_type: ClassVar[type[Model]] = MultinomialPCA
-
-
-@dataclass(eq=False, repr=False)
-class PLSAEstimator(DocumentEstimator):
-    """Probabilistic latent semantic analysis: LDA with flat priors and point estimates of the proportions.
-
-    ``transform`` folds documents in. ``score`` reports a bound on the likelihood with proportions integrated out.
-    """
-
-    model_type: ClassVar[type[Model]] = PLSA
-
-
-@dataclass(eq=False, repr=False)
-class MixtureOfMultinomialsEstimator(ClassMixin, DocumentEstimator):
-    """Mixture of multinomials: all tokens of a document come from one of K topics.
-
-    ``transform`` and ``predict_proba``: P(topic | document). Parameters: those of :class:`RowEstimator`, ``alpha``,
-    ``gamma``, ``document_length``, ``round_counts``.
-    """
-
-    model_type: ClassVar[type[Model]] = MixtureOfMultinomials
-
-
-@dataclass(eq=False, repr=False)
-class MixtureOfMultinomialCountsEstimator(ClassMixin, DocumentEstimator):
-    """:class:`MixtureOfMultinomialsEstimator` with the likelihood of counts, multinomial coefficient and all."""
-
-    model_type: ClassVar[type[Model]] = MixtureOfMultinomialCounts
-
-
-@dataclass(eq=False, repr=False)
-class MixtureOfPoissonsEstimator(ClassMixin, CountEstimator):
-    """Mixture of Poissons: each row of counts is drawn from one of K classes.
-
-    ``transform`` and ``predict_proba``: P(class | row). Parameters: those of :class:`RowEstimator`, ``round_counts``.
-    """
-
-    model_type: ClassVar[type[Model]] = MixtureOfPoissons
-
-
-# ----- categories -----------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False, repr=False)
-class MixtureOfCategoricalsEstimator(ClassMixin, CategoryEstimator):
-    """Mixture of categoricals (latent class analysis): each row of responses is drawn from one of K classes.
-
-    ``transform`` and ``predict_proba``: P(class | row). Parameters: those of :class:`RowEstimator`, and
-
-    num_categories: C, entries are 0..C-1; None: up to the largest that the training data hold.
-    """
-
-    model_type: ClassVar[type[Model]] = MixtureOfCategoricals
-
-
-@dataclass(eq=False, repr=False)
-class UserRatingProfileEstimator(CategoryEstimator):
-    """User rating profile: each response of a row comes from one of K profiles, in the row's own mix.
-
-    ``transform``: the row's memberships. Parameters: those of :class:`RowEstimator`, and ``num_categories``.
-    """
-
-    model_type: ClassVar[type[Model]] = UserRatingProfile
+    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+        """Learn the globals from rows X (N, D).
+
+        y: what the model observes beside X, if it observes anything; otherwise it is ignored. others: what the model
+        observes or conditions on beside X, by the names of its sites.
+        """
+        # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
+        narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.n_components, Integral)
+        x = self._validated(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
+        data = as_matrix(x, keep_sparse=True, dtype=torch.float64)
+        names = getattr(self, "feature_names_in_", None)
+        return self._learn(data if names is None else replace(data, coords={"feature": list(names)}), y, others)
+
+    def transform(self, X: Any) -> Array:
+        """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores."""
+        check_is_fitted(self)
+        return array(self.fit_.transform(self._validated(X, reset=False)))
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
+        check_is_fitted(self)
+        _check_feature_names_in(self, input_features, generate_names=False)
+        name = self.model_type.__name__.lower()
+        return np.array([f"{name}{k}" for k in range(self.fit_.model.local_shape[0])], dtype=object)
+
+    # ----- scores -----------------------------------------------------------------------------------------
+
+    @property
+    def bound_(self) -> str:
+        """The name of what ``score`` and ``score_samples`` report; "exact" is exact."""
+        check_is_fitted(self, "fit_")
+        model = self.fit_.model
+        if self.bound is not None:
+            return self.bound
+        return scalable_bound(model) if model.has_continuous_locals else "exact"
+
+    def score_samples(self, X: Any) -> Array:
+        """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_`` names.
+
+        Raises ``ppl_models.CapacityError`` where the exact sum does not fit; it lists the bounds to choose from.
+        """
+        check_is_fitted(self)
+        return array(self.fit_.log_likelihood(self._validated(X, reset=False), bound=self.bound_))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of ``score_samples``: what cross-validation maximises."""
+        del y
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
+        """New rows (n_samples, D) from the fitted model; by default with the estimator's ``random_state``."""
+        check_is_fitted(self)
+        seed = seed_of(self.random_state if random_state is None else random_state)
+        drawn = self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site]
+        return array(drawn)
+
+    # ----- classes ----------------------------------------------------------------------------------------
+
+    @available_if(_has_classes)
+    def predict_proba(self, X: Any) -> Array:
+        """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
+        check_is_fitted(self)
+        return array(self.fit_.transform(self._validated(X, reset=False)))
+
+    @available_if(_has_classes)
+    def predict(self, X: Any) -> Array:
+        """Of mixtures: the most probable class of each row, (N,)."""
+        return self.predict_proba(X).argmax(-1)
+
+    @available_if(_has_classes)
+    def fit_predict(self, X: Any, y: Any = None, **others: Any) -> Array:
+        """Of mixtures: fit, and the most probable class of each row, (N,)."""
+        return self.fit(X, y, **others).predict(X)

@@ -4,6 +4,8 @@ from custom_inference.core.registry import Family
 from custom_inference.families.aspects.dirichlet import AspectDirichlet
 from custom_inference.families.aspects.exact import AspectExact
 from custom_inference.families.aspects.map import AspectMap
+from custom_inference.families.aspects.presentation import PRESENTATION
+from custom_inference.families.aspects.propose import AspectPointProposals, AspectProposals
 from ppl_models import AspectBernoulli
 
 #: Points are the default, as their paper has them and phantoms need.
@@ -11,6 +13,8 @@ FAMILIES = (
     Family(
         model=AspectBernoulli,
         engines={"exact": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
+        search={"exact": AspectProposals, "dirichlet": AspectProposals, "map": AspectPointProposals},
         default="map",
+        presentation=PRESENTATION,
     ),
 )

@@ -227,5 +227,5 @@ def _rows(fit: Fit, x: Any, mask: Any) -> tuple[Data, Tensor]:
     """Dense rows and their memberships (N, K): the training rows' where ``x`` is None."""
     if x is None:
         return fit.data.dense(), fit.posterior.mean
-    data = fit._as_data(x, mask)
+    data = fit.as_data(x, mask)
     return data.dense(), fit.local_posterior(data).posterior.mean

@@ -28,7 +28,6 @@ from torch import Tensor
 from custom_inference.core.engine import POINT, Engine, EStep, Params
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.aspects.membership import MembershipUpdate
-from custom_inference.families.aspects.propose import propose_aspects, same_aspects
 from custom_inference.families.common.beta import beta_mode, beta_parameters
 from custom_inference.families.common.box_newton import box_newton, unpacked
 from custom_inference.families.common.counts import CountRows, margin
@@ -40,10 +39,6 @@ from ppl_models.core.errors import unknown_name
 _FIRST_UPDATES = {False: 20, True: 6}
 #: Newton steps are the default where a row has this many draws for each aspect.
 _SHARP = 200
-#: The search makes one start where the data have this many entries: least squares then starts near one optimum.
-_MANY_ENTRIES = 2**20
-#: Below so many entries of x the default search makes more starts.
-_FEW_ENTRIES = 2**18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +83,6 @@ class AspectMap(Engine):
     def local(self) -> AspectMap:
         """At fixed aspects every row's problem is concave: Newton steps solve it."""
         return replace(self, update="newton")
-
-    def finishing(self) -> AspectMap:
-        return replace(self, update="newton") if self.update == "auto" else self
 
     def attuned(self, rows: CountRows) -> Self:
         if self.update != "auto":
@@ -180,21 +172,6 @@ class AspectMap(Engine):
         shape = model.shapes["aspect_probability"]
         noise = torch.rand(shape, generator=generator, dtype=torch.float64).to(rows.like)
         return {"aspect_probability": 0.25 + 0.5 * noise}
-
-    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
-        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
-        return {"aspect_probability": aspect.clamp(0.01, 0.99)}
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Few data have many optima, and starts are cheap there; with many data for an aspect starts agree."""
-        entries = num_rows * model.shapes["aspect_probability"][1]
-        if entries >= _MANY_ENTRIES:
-            return 1, num_rows
-        return (12 if entries < _FEW_ENTRIES else 3), num_rows
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Every aspect has its counterpart; see :func:`same_aspects`."""
-        return same_aspects(first["aspect_probability"], second["aspect_probability"])
 
     def posterior(self, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["membership"])

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.aspects.propose import propose_aspects, same_aspects
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters
 from custom_inference.families.common.counts import CountRows
 from ppl_models import Data, MethodError, Model
@@ -56,18 +55,6 @@ class AspectMarginal(Engine):
         noise = torch.rand(model.shapes["aspect_probability"], generator=generator, dtype=torch.float64)
         return {"aspect_probability": (0.25 + 0.5 * noise).to(rows.like)}
 
-    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
-        """Least squares within the domain, from rows that differ by attempt."""
-        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
-        return {"aspect_probability": aspect.clamp(0.02, 0.98)}
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        return 5, num_rows
-
     def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:
         counts, prior = step.statistics, beta_parameters(model, "aspect_probability", params["aspect_probability"])
         return {"aspect_probability": beta_mode(counts["on"], counts["on"] + counts["off"], prior, floor=FLOOR)}
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Every aspect has its counterpart; see :func:`same_aspects`."""
-        return same_aspects(first["aspect_probability"], second["aspect_probability"])

@@ -7,11 +7,53 @@ of the data's leading singular vectors costs (N + D) K^2 an iteration, and its e
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
+from custom_inference.core.engine import Params
+from custom_inference.core.proposals import Proposals
+from custom_inference.families.aspects.map import AspectMap
 from custom_inference.families.common.counts import CountRows
+from ppl_models import Model
+
+#: The search makes one start where the data have this many entries: least squares then starts near one optimum.
+_MANY_ENTRIES = 2**20
+#: Below so many entries of x the default search makes more starts.
+_FEW_ENTRIES = 2**18
+
+
+class AspectProposals(Proposals):
+    """Starts of the engines that integrate the memberships out."""
+
+    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
+        """Least squares within the domain, from rows that differ by attempt."""
+        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
+        return {"aspect_probability": aspect.clamp(0.02, 0.98)}
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every aspect has its counterpart; see :func:`same_aspects`."""
+        return same_aspects(first["aspect_probability"], second["aspect_probability"])
+
+
+class AspectPointProposals(AspectProposals):
+    """Starts of the point estimates."""
+
+    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
+        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
+        return {"aspect_probability": aspect.clamp(0.01, 0.99)}
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Few data have many optima, and starts are cheap there; with many data for an aspect starts agree."""
+        entries = num_rows * model.shapes["aspect_probability"][1]
+        if entries >= _MANY_ENTRIES:
+            return 1, num_rows
+        return (12 if entries < _FEW_ENTRIES else 3), num_rows
+
+    def finishing(self) -> AspectMap:
+        return replace(self.engine, update="newton") if self.engine.update == "auto" else self.engine
 
 
 def propose_aspects(

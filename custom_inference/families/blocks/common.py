@@ -14,14 +14,10 @@ the nodes: the values of the globals alone do not say which of many optima is me
 from __future__ import annotations
 
 import abc
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
@@ -33,8 +29,6 @@ from custom_inference.families.blocks.sweep import (
     Expected,
     bound_at,
     cold_start,
-    propose_labels,
-    spectral_labels,
     sweep,
 )
 from custom_inference.families.common.dirichlet import dirichlet_prior
@@ -46,11 +40,6 @@ SHARE = "responsibility"
 SWEEPS = 5
 #: Updates of propensities before a start's first E step.
 _FIRST = 5
-#: A start is the best of so many divisions of the nodes, of fewer where edges and nodes are more than a few hundred,
-#: after as many iterations.
-_TRIES, _CHEAP, _SETTLE = 6, 4000, 5
-#: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
-_SAME = 0.97
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,53 +185,6 @@ class SbmSteps(Engine):
         blocks = self.family.shape[0]
         label = torch.randint(blocks, (len(rows),), generator=generator)
         return self.from_shares(model, torch.nn.functional.one_hot(label, blocks).double(), rows)
-
-    def propose(self, model: Model, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
-        """Of some divisions of the nodes of high integrated likelihood the one whose bound is best.
-
-        Two divisions may be all but equally likely, and the search finds now this, now that one: small graphs, where
-        that is so, afford several. Where it leaves blocks empty, a division into all of them is tried too: the search
-        integrates propensities out under another prior than the model's, and may see no use of a block that has one.
-        """
-        tries = 1 if self.family.shape[0] == 1 else min(_TRIES, 1 + _CHEAP // (rows.edges.nnz + len(rows)))
-        found: list[tuple[float, Params]] = []
-        known: set[bytes] = set()
-        for number in range(attempt * tries, (attempt + 1) * tries):
-            seed, blocks = _seed(generator), self.family.shape[0]
-            labels = [propose_labels(rows, blocks, self.likelihood, seed, number)]
-            if len(np.unique(labels[0])) < min(blocks, len(rows)):
-                labels.append(spectral_labels(rows, blocks, self.likelihood, seed, number))
-            for label in labels:
-                _, first, place = np.unique(label, return_index=True, return_inverse=True)
-                canonical = first[place].tobytes()  # blocks by their first nodes
-                if canonical not in known:
-                    found.append(self._settled(model, rows, label))
-                known.add(canonical)
-        return max(found, key=lambda one: one[0])[1]
-
-    def _settled(self, model: Model, rows: SbmRows, label: NDArray[np.int64]) -> tuple[float, Params]:
-        """The objective that some iterations reach from a division, and the parameters there."""
-        share = torch.nn.functional.one_hot(torch.as_tensor(label), self.family.shape[0]).double()
-        params, value = self.from_shares(model, share, rows), -math.inf
-        for _ in range(_SETTLE):
-            step = self.e_step(params, rows)
-            value = self.objective(model, params, step.bound)
-            params = self.m_step(model, params, step, rows)
-        return value, params
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Six starts, on all nodes; one where there is nothing to divide."""
-        return (1 if self.family.shape[0] == 1 else 6), num_rows
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Nearly all nodes are in blocks that correspond."""
-        one, other = (torch.nn.functional.one_hot(p[SHARE].argmax(-1), p[SHARE].shape[1]) for p in (first, second))
-        both = (one.T @ other).numpy()
-        return bool(both[linear_sum_assignment(-both)].sum() >= _SAME * both.sum())
-
-
-def _seed(generator: torch.Generator) -> int:
-    return int(torch.randint(2**31, (), generator=generator))
 
 
 def _tiny(share: Tensor) -> float:

@@ -16,9 +16,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -37,8 +35,6 @@ from ppl_models.distributions import all_labelings
 SHARE = "responsibility"
 #: Sweeps over the nodes in one E step and in one from a cold start, at most; starts where there is none to go on from.
 _SWEEPS, _COLD_SWEEPS, _COLD = 5, 30, 12
-#: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
-_SAME = 0.97
 #: How much of a node is in its block where a partition is the start.
 _CERTAIN = 0.95
 
@@ -158,14 +154,6 @@ class CovariateMeanField(Engine):
         return self.from_labels(model, torch.randint(model.shapes["block_proportion"][0], (len(rows),),
                                                      generator=generator), rows)
 
-    def propose(self, model: Model, rows: CovariateRows, generator: torch.Generator, attempt: int) -> Params:
-        """A partition of high integrated likelihood, as if there were no features."""
-        from custom_inference.families.blocks.partitions import propose_partition
-
-        seed = int(torch.randint(2**31, (), generator=generator))
-        label = propose_partition(rows.graph, model.shapes["block_proportion"][0], "bernoulli", seed, attempt)
-        return self.from_labels(model, torch.as_tensor(label), rows)
-
     def from_labels(self, model: Model, labels: Tensor, rows: CovariateRows) -> Params:
         """Parameters that suit a division of the nodes (N,)."""
         blocks = model.shapes["block_proportion"][0]
@@ -173,13 +161,6 @@ class CovariateMeanField(Engine):
         flat = share.new_zeros(model.shapes["weight"])
         best = self._best(model, flat, share.sum(0), self._dyad_weights(share, rows), rows)
         return {**best, SHARE: share.to(rows.like)}
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Whether most nodes are in blocks that correspond."""
-        one, other = (one_hot(p[SHARE].argmax(-1), p[SHARE].shape[1]).double() for p in (first, second))
-        table = (one.T @ other).cpu().numpy()
-        row, column = linear_sum_assignment(-table)
-        return float(np.asarray(table[row, column]).sum()) >= _SAME * len(one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,9 +224,6 @@ class CovariateExact(CovariateMeanField):
     def from_labels(self, model: Model, labels: Tensor, rows: CovariateRows) -> Params:
         found = super().from_labels(model, labels, rows)
         return {site: found[site] for site in model.global_sites}
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        return first is second
 
 
 def _log(value: Tensor) -> Tensor:

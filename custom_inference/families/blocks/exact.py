@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,6 @@ from ppl_models import DegreeCorrectedSBM, Model
 
 #: Bytes of the arrays for labelings that are scored together.
 _CHUNK = 2**26
-#: Starts whose block matrices differ by less, blocks matched, are one solution.
-_SAME = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,15 +165,6 @@ class SbmExact(SbmMeanField):
 
     def starting(self, model: Model, params: Params, rows: SbmRows) -> Params:
         return params
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Block matrices that are alike in some order of the blocks."""
-        one, other = (p[self.family.site].double().numpy() for p in (first, second))
-        if len(one) > 6:
-            return first is second
-        orders = np.array(list(permutations(range(len(one)))))
-        apart = np.abs(other[orders[:, :, None], orders[:, None, :]] - one)
-        return bool(apart.max((1, 2)).min() < _SAME * max(1.0, float(one.max())))
 
 
 def _table_bytes(num_nodes: int, num_blocks: int) -> float:

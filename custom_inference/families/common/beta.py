@@ -57,6 +57,18 @@ def beta_divergence(posterior: tuple[Tensor, Tensor], prior: tuple[Tensor, Tenso
     return normalisers + (a - a0) * (torch.digamma(a) - both) + (b - b0) * (torch.digamma(b) - both)
 
 
+def beta_log_density(value: Tensor, prior: tuple[Tensor, Tensor]) -> Tensor:
+    """log Beta(value; prior) of every element; 0 under a flat one."""
+    a, b = prior
+    return torch.xlogy(a - 1, value) + torch.xlogy(b - 1, 1 - value) - _log_beta(a, b)
+
+
+def beta_log_marginal(on: Tensor, off: Tensor, prior: tuple[Tensor, Tensor]) -> Tensor:
+    """log of the integral of p^on (1 - p)^off Beta(p; prior), of every element."""
+    a, b = prior
+    return _log_beta(a + on, b + off) - _log_beta(a, b)
+
+
 def _log_beta(a: Tensor, b: Tensor) -> Tensor:
     return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
 

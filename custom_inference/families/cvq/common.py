@@ -26,11 +26,11 @@ import torch
 from pyro.distributions import InverseGamma
 from torch import Tensor
 
-from custom_inference.core.engine import Params
-from custom_inference.families.common.beta import beta_parameters, interior, prior_mode
+from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.families.common.beta import beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.roots import decreasing_root
 from custom_inference.families.common.rows import RealRows
-from ppl_models import MethodError, Model
+from ppl_models import Data, MethodError, Model
 from ppl_models.core.priors import is_flat
 
 #: Entries of the (rows, K, K) couplings of a block of rows with missing entries.
@@ -109,6 +109,38 @@ def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[
 def added(total: dict[str, Tensor], more: dict[str, Tensor]) -> dict[str, Tensor]:
     """The statistics of two blocks of rows together."""
     return {k: total[k] + v for k, v in more.items()} if total else more
+
+
+class CvqEngine(Engine):
+    """``rows``, ``check``, ``initial`` and ``m_step`` of every CVQ engine."""
+
+    def rows(self, data: Data) -> RealRows:
+        return RealRows.of(data)
+
+    def check(self, model: Model, rows: RealRows) -> None:
+        """Raises MethodError for priors without closed-form updates."""
+        check_priors(model, rows.like)
+        super().check(model, rows)
+
+    def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
+        """The plain start: weights are faded random rows, sigma is the data's root mean square."""
+        return random_start(model, rows, generator)
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
+        return m_step(model, params, step.statistics)
+
+
+def random_start(model: Model, rows: RealRows, generator: torch.Generator) -> Params:
+    num_bits = model.shapes["source_prior"][0]
+    like = rows.like
+    spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
+    pick = torch.randint(len(rows), (num_bits,), generator=generator).to(like.device)
+    noise = torch.randn(num_bits, like.shape[1], generator=generator, dtype=torch.float64).to(like)
+    return {
+        "source_prior": logit_jitter(min(0.3, 2.0 / num_bits), (num_bits,), 0.1, generator, like),
+        "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
+        "scale": spread.expand(model.shapes["scale"]).clone(),
+    }
 
 
 # ----- M step -----------------------------------------------------------------------------------------------------

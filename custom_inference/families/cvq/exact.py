@@ -17,12 +17,11 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
 from custom_inference.families.common.rows import RealRows
-from custom_inference.families.cvq.common import added, moments, quadratics
-from custom_inference.families.cvq.propose import CvqSteps
+from custom_inference.families.cvq.common import CvqEngine, added, moments, quadratics
 
 
 @dataclass(frozen=True, kw_only=True)
-class CvqExact(CvqSteps, Enumerated):
+class CvqExact(CvqEngine, Enumerated):
     """Exact E step over all codes; closed-form M step.
 
     max_bytes: memory allowed for the tables; half of what is free by default.

@@ -20,13 +20,12 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.rows import RealRows
-from custom_inference.families.cvq.common import Quadratic, added, moments, quadratics
-from custom_inference.families.cvq.propose import CvqSteps
+from custom_inference.families.cvq.common import CvqEngine, Quadratic, added, moments, quadratics
 from custom_inference.families.cvq.truncated import likely_codes
 
 
 @dataclass(frozen=True, kw_only=True)
-class CvqMeanField(CvqSteps):
+class CvqMeanField(CvqEngine):
     """E step: ``sweeps`` coordinate sweeps over the sources; closed-form M step."""
 
     sweeps: int = 2

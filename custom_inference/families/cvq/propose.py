@@ -1,41 +1,27 @@
-"""What every CVQ engine shares: rows, checks, starts and the M step."""
+"""Starts for CVQ: random ones, climbed by mean-field EM, their superfluous sources reseated."""
 
 from __future__ import annotations
 
 import torch
 
 from custom_inference.core.align import match_components
-from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.beta import logit_jitter
+from custom_inference.core.engine import Params
+from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.rows import RealRows
-from custom_inference.families.cvq import common as cvq_common
-from ppl_models import Data, Model
+from custom_inference.families.cvq.common import random_start
+from custom_inference.families.cvq.reseat import Climber
+from ppl_models import Model
 from ppl_models.core.priors import is_flat
 
 
-class CvqSteps(Engine):
-    """``rows``, ``check``, starts, ``m_step`` of every CVQ engine."""
-
-    def rows(self, data: Data) -> RealRows:
-        return RealRows.of(data)
-
-    def check(self, model: Model, rows: RealRows) -> None:
-        """Raises MethodError for priors without closed-form updates."""
-        cvq_common.check_priors(model, rows.like)
-        super().check(model, rows)
-
-    def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
-        """The plain start: weights are faded random rows, sigma is the data's root mean square."""
-        return random_start(model, rows, generator)
+class CvqProposals(Proposals):
+    """Starts of every CVQ engine."""
 
     def propose(self, model: Model, rows: RealRows, generator: torch.Generator, attempt: int) -> Params:
         """A random start climbed by mean-field EM, its superfluous sources reseated.
 
         Every third start gives one source to the mean of the data: a baseline is hard to find by jumps.
         """
-        # Imported here: reseating itself runs on the mean-field engine.
-        from custom_inference.families.cvq.reseat import Climber
-
         start = random_start(model, rows, generator)
         if attempt % 3 == 1 and model.shapes["source_prior"][0] > 1:
             start = with_baseline(start, rows)
@@ -49,22 +35,6 @@ class CvqSteps(Engine):
     def same_solution(self, first: Params, second: Params) -> bool:
         """Every source of one has its own counterpart in the other, with cosine of the weights above .9."""
         return bool((match_components(first["weight"], second["weight"]).similarity > 0.9).all())
-
-    def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
-        return cvq_common.m_step(model, params, step.statistics)
-
-
-def random_start(model: Model, rows: RealRows, generator: torch.Generator) -> Params:
-    num_bits = model.shapes["source_prior"][0]
-    like = rows.like
-    spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
-    pick = torch.randint(len(rows), (num_bits,), generator=generator).to(like.device)
-    noise = torch.randn(num_bits, like.shape[1], generator=generator, dtype=torch.float64).to(like)
-    return {
-        "source_prior": logit_jitter(min(0.3, 2.0 / num_bits), (num_bits,), 0.1, generator, like),
-        "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
-        "scale": spread.expand(model.shapes["scale"]).clone(),
-    }
 
 
 def with_baseline(params: Params, rows: RealRows) -> Params:

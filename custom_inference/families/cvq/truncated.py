@@ -20,8 +20,7 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.cubes import CubeModel, CubeSteps
 from custom_inference.families.common.rows import RealRows
-from custom_inference.families.cvq.common import Quadratic, added, moments, quadratics
-from custom_inference.families.cvq.propose import CvqSteps
+from custom_inference.families.cvq.common import CvqEngine, Quadratic, added, moments, quadratics
 
 #: Rows a block: its (rows, 2^H) table stays in cache.
 _BLOCK_ROWS = 1024
@@ -100,7 +99,7 @@ def pairs_of(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CvqTruncated(CvqSteps, CubeSteps):
+class CvqTruncated(CvqEngine, CubeSteps):
     """E step on cubes of 2^H codes (see :class:`CubeSteps` for the settings); closed-form M step.
 
     Choosing a cube costs no more than using it, so it is done at every E step.

@@ -2,6 +2,7 @@
 
 from custom_inference.core.registry import Family
 from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
+from custom_inference.families.factors.presentation import PRESENTATION
 from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import LogisticPCA
 
@@ -10,5 +11,6 @@ FAMILIES = (
         model=LogisticPCA,
         engines={"exact": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
         default="gaussian",
+        presentation=PRESENTATION,
     ),
 )

@@ -1,12 +1,9 @@
 """What logistic PCA's engines share: Jaakkola's bound, the least squares it leads to, and the canonical rotation.
 
-Jaakkola & Jordan, *Bayesian parameter estimation via variational methods* (2000): with theta the log-odds,
-log p(x | theta) = (x - 1/2) theta - log(2 cosh(theta / 2)), whose second term is convex in theta^2, so for any xi
-
-log p(x | theta) >= (x - 1/2) theta - log(2 cosh(xi / 2)) - c(xi) (theta^2 - xi^2) / 2,   c(xi) = tanh(xi / 2) / (2 xi)
-
-with equality at theta = +-xi. The right-hand side is quadratic in theta: every update of scores and of weights is a
-least-squares problem, and none lowers the objective (Schein, Saul & Ungar 2003, eqs. 5-11, with their T = c(theta)).
+Under ``Bernoulli().jaakkola(x, xi)``, with slope x - 1/2 and curvature c(xi), log p(x | theta) of log-odds theta is
+bounded by a quadratic: every update of scores and of weights is a least-squares problem, and none lowers the objective
+(Schein, Saul & Ungar 2003, eqs. 5-11, with their T = c(theta)). Its parts are taken one by one, as sweeps over the
+scores need the curvature alone.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.normal import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
 from ppl_models import Data, Model
@@ -42,18 +39,6 @@ class ScorePrior(NamedTuple):
         return cls(*normal_parameters(model, "score", model.local_shape, like))
 
 
-def curvature(xi: Tensor) -> Tensor:
-    """c(xi) = tanh(xi / 2) / (2 xi), 1/4 at 0; for xi >= 0."""
-    # Off 0 by so little that tanh(xi / 2) / (2 xi) is 1/4 to rounding there.
-    safe = xi.clamp(min=torch.finfo(xi.dtype).eps ** 0.5)
-    return torch.tanh(safe / 2).div_(safe).mul_(0.5)
-
-
-def log_two_cosh_half(xi: Tensor) -> Tensor:
-    """log(2 cosh(xi / 2)), for xi >= 0."""
-    return xi / 2 + softplus(-xi)
-
-
 def half_signs(rows: BinaryRows) -> Tensor:
     """x - 1/2 where observed, 0 elsewhere, (N, D)."""
     return rows.ones - 0.5 if rows.mask is None else (rows.ones - rows.zeros) / 2
@@ -75,7 +60,7 @@ def parts(rows: BinaryRows) -> list[slice]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticSteps(Engine):
+class LogisticSteps(Proposals, Engine):
     """Data, starts, priors and the M step of every engine of logistic PCA.
 
     score_mean, score_precision: of the scores' Normal prior, one number or one a component; a precision of 0 is flat.
@@ -97,6 +82,11 @@ class LogisticSteps(Engine):
         size, like = len(params["weight"]), params["weight"]
         mean, precision = (like.new_tensor(v).expand(size) for v in (self.score_mean, self.score_precision))
         return ScorePrior(mean, precision)
+
+    @property
+    def engine(self) -> LogisticSteps:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Itself: its proposals are its own."""
+        return self
 
     def rows(self, data: Data) -> BinaryRows:
         return BinaryRows.of(data)

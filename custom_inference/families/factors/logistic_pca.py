@@ -1,6 +1,6 @@
 """Logistic PCA with point scores ("map") and with Gaussian posteriors of the scores ("gaussian").
 
-Both alternate between xi and the scores under Jaakkola's bound (``logistic_common``):
+Both alternate between xi and the scores under Jaakkola's bound (``common``):
 
 - "map" (Schein, Saul & Ungar 2003): xi = |theta| at the current scores, where the bound touches the likelihood. The
   objective is sum log p(x_n | s_n) - (s_n - m)' P (s_n - m) / 2, the prior's constant left out. In the scores alone it
@@ -27,15 +27,14 @@ from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.factors.common import (
     LogisticSteps,
     ScorePrior,
-    curvature,
     half_signs,
-    log_two_cosh_half,
     observed_only,
     parts,
     score_system,
     squared_rows,
 )
 from ppl_models import MethodError, Model
+from ppl_models.core.expectations import jaakkola_curvature, log_two_cosh_half
 
 #: Sweeps of the first E step, which starts at the prior's mean.
 _COLD_SWEEPS = 8
@@ -92,7 +91,7 @@ class _Quadratic(LogisticSteps):
     def _updated(
         self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _Scores, temperature: float
     ) -> _Scores:
-        rate = observed_only(rows, curvature(self._log_odds(params, at)[1]))
+        rate = observed_only(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
         return self._solved(*score_system(params, rows, rate, prior, at.mean, temperature))
 
     def _statistics(self, rows: BinaryRows, at: _Scores, xi: Tensor, temperature: float) -> dict[str, Tensor]:
@@ -100,7 +99,7 @@ class _Quadratic(LogisticSteps):
         pair = squared_rows(extended)
         if at.covariance is not None:
             pair = pair + torch.nn.functional.pad(at.covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
-        rate = observed_only(rows, curvature(xi))
+        rate = observed_only(rows, jaakkola_curvature(xi))
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
     @abc.abstractmethod

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,9 +26,10 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import LogisticPosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.factors.common import LogisticSteps, curvature, half_signs, squared_rows
+from custom_inference.families.factors.common import LogisticSteps, half_signs, squared_rows
 from custom_inference.families.factors.logistic_pca import require_proper_scores
 from ppl_models import CapacityError, Model
+from ppl_models.core.expectations import hermite, jaakkola_curvature
 
 #: The largest number of components whose product rule is offered.
 MOST_COMPONENTS = 2
@@ -97,7 +97,7 @@ class LogisticQuadrature(LogisticSteps):
             flat = nodes.score.reshape(-1, size)
             xi = (params["bias"] + flat @ params["weight"]).abs()
             extended = torch.cat([flat, torch.ones_like(flat[:, :1])], 1)
-            rate = (curvature(xi) * weight.reshape(-1, 1)).reshape(*weight.shape, -1)
+            rate = (jaakkola_curvature(xi) * weight.reshape(-1, 1)).reshape(*weight.shape, -1)
             if part.mask is not None:
                 rate = rate * part.mask[:, None]
             mean = torch.einsum("nq,nqk->nk", weight, extended.reshape(*weight.shape, -1))
@@ -156,8 +156,7 @@ class LogisticQuadrature(LogisticSteps):
 @lru_cache(maxsize=8)
 def _hermite(nodes: int, size: int) -> tuple[Tensor, Tensor]:
     """Nodes t (Q, K) of the product rule, and log w + t't / 2 + K log(2 pi) / 2, (Q,)."""
-    node, weight = np.polynomial.hermite_e.hermegauss(nodes)
-    log_weight = np.log(weight) - np.log(weight.sum()) + node**2 / 2 + math.log(2 * math.pi) / 2
-    grid = np.stack(np.meshgrid(*[node] * size, indexing="ij"), -1).reshape(-1, size)
-    total = np.stack(np.meshgrid(*[log_weight] * size, indexing="ij"), -1).reshape(-1, size).sum(-1)
-    return torch.tensor(grid), torch.tensor(total)
+    node, weight = hermite(nodes)
+    log_weight = torch.log(weight) + node.square() / 2 + math.log(2 * math.pi) / 2
+    grid, total = (torch.cartesian_prod(*[part] * size).reshape(-1, size) for part in (node, log_weight))
+    return grid, total.sum(-1)

@@ -5,6 +5,8 @@ from custom_inference.families.memberships.cvb0 import MmsbCvb0
 from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.exact import MmsbExact
 from custom_inference.families.memberships.gibbs import MmsbSampler
+from custom_inference.families.memberships.presentation import PRESENTATION
+from custom_inference.families.memberships.propose import CountProposals, MembershipProposals, PosteriorProposals
 from custom_inference.families.memberships.vb import MmsbVB
 from ppl_models import MMSB
 
@@ -13,7 +15,9 @@ FAMILIES = (
     Family(
         model=MMSB,
         engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
+        search={"dirichlet": MembershipProposals, "vb": PosteriorProposals, "cvb0": CountProposals},
         default=lambda model, _: "cvb0" if MmsbCvb0().feasible(model) else "vb",
         sampler=MmsbSampler,
+        presentation=PRESENTATION,
     ),
 )

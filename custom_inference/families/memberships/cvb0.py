@@ -32,7 +32,6 @@ from custom_inference.core.posteriors import BetaPosterior, DirichletPosterior, 
 from custom_inference.core.process_group import Pool
 from custom_inference.families.memberships.common import MmsbSteps, beta_prior
 from custom_inference.families.memberships.dyads import Dyads
-from custom_inference.families.memberships.initialisation import same_memberships
 from custom_inference.families.memberships.vb import MmsbVB
 from ppl_models import Model
 
@@ -200,11 +199,11 @@ class MmsbCvb0(MmsbSteps):
             found["sparsity"] = BetaPosterior(*(prior + params["background"]))
         return {site: posterior.mean for site, posterior in found.items()}, found
 
+    def from_membership(self, model: Model, rows: Dyads, membership: Tensor) -> Params:
+        return self._counted(model, rows, self.posteriors.from_membership(model, rows, membership))
+
     def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> Params:
         return self._counted(model, rows, self.posteriors.initial(model, rows, generator))
-
-    def propose(self, model: Model, rows: Dyads, generator: torch.Generator, attempt: int) -> Params:
-        return self._counted(model, rows, self.posteriors.propose(model, rows, generator, attempt))
 
     def starting(self, model: Model, params: Params, rows: Dyads) -> Params:
         return self._counted(model, rows, self.posteriors.starting(model, params, rows))
@@ -219,12 +218,6 @@ class MmsbCvb0(MmsbSteps):
             "gaps": params["gaps"] - second,
         }
         return {name: value.clamp(min=0) for name, value in found.items()} | {"background": split}
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        return self.posteriors.search_size(model, num_rows)
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        return same_memberships(*(one["members"] + 1e-6 for one in (first, second)))
 
 
 def _numbers(model: Model, num_nodes: int) -> float:

@@ -130,14 +130,8 @@ class MmsbDirichlet(MmsbSteps):
     def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> Params:
         return self.from_membership(model, rows, random_membership(rows, self.model.num_blocks, generator))
 
-    def propose(self, model: Model, rows: Dyads, generator: torch.Generator, attempt: int) -> Params:
-        return self.from_membership(model, rows, propose_membership(rows, model, generator, attempt))
-
     def reported(self, model: Model, params: Params) -> tuple[Params, dict]:
         return {site: params[site] for site in model.shapes}, {}
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        return (6 if num_rows <= 300 else 3 if num_rows <= 3000 else 2), num_rows
 
 
 def extrapolated(

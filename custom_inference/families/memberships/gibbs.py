@@ -25,7 +25,7 @@ from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.memberships.gibbs_state import beta_weights, empty_state, fixed_of, given, rates
-from custom_inference.families.topics.gibbs import _dirichlet, _log_moment, _vector, fixed_point
+from custom_inference.families.topics.chain import drawn_dirichlet, fixed_point, log_moment, vector
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model
 from ppl_models.data import sparse as _sparse
@@ -64,7 +64,7 @@ class MmsbChain(Chain):
         self.exact = model.num_blocks <= EXACT_UP_TO if exact is None else exact
         dyads = model.num_dyads(len(rows))
         self.passes = max(1, -(-VISITS // max(dyads, 1))) if passes is None else passes
-        alpha = _vector(dirichlet_prior(model, "membership", rows.like), model.num_blocks)
+        alpha = vector(dirichlet_prior(model, "membership", rows.like), model.num_blocks)
         self.fixed = fixed_of(model, rows, alpha)
         self.state = empty_state(self.fixed, rows, seed)
         self._generator = np.random.default_rng(seed % 2**64)
@@ -99,7 +99,7 @@ class MmsbChain(Chain):
         prior, cells, kind = self.fixed.prior, self.state.cells, self.state.kind
         each = betaln(prior[1] + cells[1], prior[0] + cells[0]) - betaln(prior[1], prior[0])
         pairs = each.sum() if self.fixed.directed else np.triu(each).sum()
-        return float(_log_moment(self.member, self.fixed.alpha) + pairs + self._log_background(kind[1], kind[0]))
+        return float(log_moment(self.member, self.fixed.alpha) + pairs + self._log_background(kind[1], kind[0]))
 
     def _log_background(self, some: int, rest: int) -> float:
         d, c = self.fixed.sparsity
@@ -127,7 +127,7 @@ class MmsbChain(Chain):
         eta = self._generator.beta(cells[1], cells[0]).clip(edge, 1 - edge)
         if not self.fixed.directed:
             eta = np.triu(eta) + np.triu(eta, 1).T
-        found = {"edge_probability": torch.as_tensor(eta), "membership": _dirichlet(member, self._generator)}
+        found = {"edge_probability": torch.as_tensor(eta), "membership": drawn_dirichlet(member, self._generator)}
         if self.fixed.learns_background:
             rho = self._generator.beta(kind[1], kind[0])
             found["sparsity"] = torch.as_tensor(np.clip(rho, edge, 1 - edge))

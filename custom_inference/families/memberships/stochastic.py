@@ -13,7 +13,7 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
-from custom_inference.core.registry import engine_for
+from custom_inference.core.registry import engine_for, proposals_for
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
@@ -67,7 +67,7 @@ class StochasticMMSB(Method):
             if start is not None:
                 params = steps.starting(model, {site: value.to(rows.like) for site, value in start.items()}, rows)
             else:
-                params = steps.propose(model, rows, generator, 0)
+                params = proposals_for(model, steps).propose(model, rows, generator, 0)
             outcome, done = f"made {self.steps} steps", 0
             try:
                 for reached in self.walk(steps, model, rows, params, generator, bar):

@@ -30,9 +30,7 @@ from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.dyads import Dyads
 from custom_inference.families.memberships.initialisation import (
     pair_totals,
-    propose_membership,
     random_membership,
-    same_memberships,
 )
 from ppl_models import Model
 
@@ -136,9 +134,6 @@ class MmsbVB(MmsbSteps):
     def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> Params:
         return self.from_membership(model, rows, random_membership(rows, self.model.num_blocks, generator))
 
-    def propose(self, model: Model, rows: Dyads, generator: torch.Generator, attempt: int) -> Params:
-        return self.from_membership(model, rows, propose_membership(rows, model, generator, attempt))
-
     def starting(self, model: Model, params: Params, rows: Dyads) -> Params:
         """The posterior that goes with the memberships found at these globals."""
         step = self.looked(params, rows)
@@ -146,10 +141,3 @@ class MmsbVB(MmsbSteps):
         if self.model.sparsity is None:
             learned["background"] = torch.stack(beta_prior(model, "sparsity", rows.like))
         return self.m_step(model, learned, step, rows)
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Starts of both kinds; fewer of large graphs, on all of which each has to look."""
-        return (6 if num_rows <= 300 else 3 if num_rows <= 3000 else 2), num_rows
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        return same_memberships(first["concentration"], second["concentration"])

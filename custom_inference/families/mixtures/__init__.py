@@ -1,32 +1,18 @@
-"""Mixtures, whose rows each have one class: exact EM, variational Bayes, collapsed Gibbs."""
+"""Mixtures, whose rows each have one class: exact EM, variational Bayes, collapsed Gibbs, for every likelihood."""
 
 from custom_inference.core.registry import Family
-from custom_inference.families.mixtures.bernoullis import MixtureOfBernoullisExact
-from custom_inference.families.mixtures.counts import (
-    MixtureOfCategoricalsExact,
-    MixtureOfCategoricalsVB,
-    MixtureOfMultinomialsExact,
-    MixtureOfMultinomialsVB,
-    MixtureOfPoissonsExact,
-    MixtureOfPoissonsVB,
-)
+from custom_inference.families.mixtures.exact import MixtureExact
 from custom_inference.families.mixtures.gibbs import MixtureSampler
-from ppl_models import (
-    MixtureOfBernoullis,
-    MixtureOfCategoricals,
-    MixtureOfMultinomialCounts,
-    MixtureOfMultinomials,
-    MixtureOfPoissons,
-)
+from custom_inference.families.mixtures.presentation import PRESENTATIONS
+from custom_inference.families.mixtures.vb import MixtureVB
 
-_COUNTS = {
-    MixtureOfCategoricals: {"exact": MixtureOfCategoricalsExact, "vb": MixtureOfCategoricalsVB},
-    MixtureOfMultinomials: {"exact": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
-    MixtureOfMultinomialCounts: {"exact": MixtureOfMultinomialsExact, "vb": MixtureOfMultinomialsVB},
-    MixtureOfPoissons: {"exact": MixtureOfPoissonsExact, "vb": MixtureOfPoissonsVB},
-}
-
-FAMILIES = (
-    Family(model=MixtureOfBernoullis, engines={"exact": MixtureOfBernoullisExact}, default="exact"),
-    *(Family(model=m, engines=found, default="exact", sampler=MixtureSampler) for m, found in _COUNTS.items()),
+FAMILIES = tuple(
+    Family(
+        model=model,
+        engines={"exact": MixtureExact, "vb": MixtureVB},
+        default="exact",
+        sampler=MixtureSampler,
+        presentation=presentation,
+    )
+    for model, presentation in PRESENTATIONS.items()
 )

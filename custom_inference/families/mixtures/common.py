@@ -1,119 +1,19 @@
-"""Mixtures by summing over the K classes: what the exact steps of all of them share.
-
-With r_nk = p(z_n = k | x_n) every M step of a mixture is that of its classes' densities with rows weighted by r_nk, and
-pi_k proportional to sum_n r_nk + alpha_k - 1 under Dirichlet(alpha): the maximum of the expected log joint plus log
-prior (pi_k proportional to sum_n r_nk + alpha_k, the maximum in the softmax basis, where some alpha is below 1).
-"""
+"""What fits of mixtures start with, rows far from each other, and how two of them are compared."""
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
-from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.core.posteriors import CodePosterior
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
-from ppl_models import Model
+from custom_inference.core.engine import Params
+from custom_inference.families.mixtures.rows import MixtureRows
+from ppl_models.data import sparse as _sparse
 
-#: Proportions are kept this far from 0.
-FLOOR = 1e-6
 #: Candidates among which each centre of an informed start is chosen (greedy k-means++).
 _CANDIDATES = 4
-#: How much of a centre is its row; the rest is the mean row.
-OWN = 0.7
-
-
-@dataclass(frozen=True, kw_only=True)
-class MixtureSteps(Engine):
-    """The E step over the classes, and the M step of their proportions; subclasses give the densities."""
-
-    name = "exact"
-    additive = True
-    accelerate = "squarem"
-
-    @property
-    @abc.abstractmethod
-    def site(self) -> str:
-        """The component site."""
-
-    @abc.abstractmethod
-    def table(self, params: Params, rows: Any) -> Tensor:
-        """log p(x_n | z_n = k), (N, K)."""
-
-    @abc.abstractmethod
-    def collect(self, share: Tensor, rows: Any) -> dict[str, Tensor]:
-        """What the M step of the densities needs of rows weighted by ``share`` (N, K); additive over rows."""
-
-    @abc.abstractmethod
-    def components(self, model: Model, params: Params, counts: dict[str, Tensor], rows: Any) -> Tensor:
-        """The component site from what was collected, with ``rows`` sum_n r_nk among it."""
-
-    @abc.abstractmethod
-    def component_log_prior(self, model: Model, params: Params) -> Tensor:
-        """The log prior density that the M step climbs."""
-
-    def feasible(self, model: Model) -> bool:
-        """Always: a row has K classes."""
-        return True
-
-    def check(self, model: Model, rows: Any) -> None:
-        """Raises MethodError for a prior of the proportions other than Dirichlet."""
-        dirichlet_prior(model, "mixing_proportion", rows.like)
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Ten starts, on rows enough for each class to be seen a hundred times."""
-        return 10, max(2000, 100 * model.shapes["mixing_proportion"][0])
-
-    def log_joint(self, params: Params, rows: Any, temperature: float = 1.0) -> Tensor:
-        """log p(z_n = k) + temperature log p(x_n | z_n = k), (N, K)."""
-        table = self.table(params, rows)
-        return torch.log(params["mixing_proportion"]) + (table if temperature == 1.0 else temperature * table)
-
-    def e_step(
-        self,
-        params: Params,
-        rows: Any,
-        locals_: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> EStep:
-        joint = self.log_joint(params, rows, temperature)
-        bound = joint.logsumexp(-1)
-        share = (joint - bound.unsqueeze(-1)).exp_()
-        return EStep({"rows": share.sum(0), **self.collect(share, rows)}, {}, bound)
-
-    def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
-        counts = step.statistics
-        concentration = dirichlet_prior(model, "mixing_proportion", counts["rows"])
-        return {
-            "mixing_proportion": softmax_or_simplex(counts["rows"], concentration, floor=FLOOR),
-            self.site: self.components(model, params, counts, rows),
-        }
-
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        proportion = params["mixing_proportion"]
-        prior = log_prior_density(proportion, dirichlet_prior(model, "mixing_proportion", proportion))
-        return float(bound.double().sum() + prior + self.component_log_prior(model, params))
-
-    def posterior(self, params: Params, rows: Any, step: EStep | None = None) -> CodePosterior:
-        """The K one-hot codes and the probability of each in every row."""
-        joint = self.log_joint(params, rows)
-        return CodePosterior(torch.eye(joint.shape[1]).to(joint), torch.log_softmax(joint, -1))
-
-    def log_evidence(self, params: Params, rows: Any) -> Tensor:
-        """log p(x_n | params), (N,)."""
-        return self.log_joint(params, rows).logsumexp(-1)
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Every class has its counterpart: the classes' differences from the mean row have cosines above .95."""
-        return same_classes(*((p[self.site], p["mixing_proportion"]) for p in (first, second)))
 
 
 def same_classes(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:
@@ -152,3 +52,40 @@ def distant_rows(
         best = int((reached * weight.unsqueeze(-1)).sum(0).argmin())
         chosen, nearest = torch.cat([chosen, candidates[best : best + 1]]), reached[:, best]
     return chosen
+
+
+class SquaredDistances:
+    """|f_n - f_c|^2 between all rows of features (N, F), dense or CSR, and the rows of an index."""
+
+    def __init__(self, features: Tensor):
+        self.features = features
+        values = features.values() if _sparse.is_sparse(features) else features
+        if _sparse.is_sparse(features):
+            row = _sparse.triplets(features)[0]
+            self.norm = torch.zeros(features.shape[0]).to(values).index_add(0, row, values.square())
+        else:
+            self.norm = values.square().sum(-1)
+
+    def __call__(self, index: Tensor) -> Tensor:
+        index = index.to(self.norm.device)
+        some = _sparse.dense(_sparse.select_rows(self.features, index))
+        product = self.features @ some.T.contiguous()
+        return (self.norm.unsqueeze(-1) + self.norm[index] - 2 * product).clamp(min=0)
+
+
+def common_distances(rows: MixtureRows) -> Callable[[Tensor], Tensor]:
+    """Mean squared difference of the entries observed in both, between all rows and those of an index, (N, C).
+
+    1/2, the distance of independent fair coins, where no entry was.
+    """
+    x, seen = _sparse.dense(rows.counts), rows.observed_entries
+    assert seen is not None
+
+    def distances(index: Tensor) -> Tensor:
+        index = index.to(x.device)
+        some, also = x[index], seen[index]
+        apart = x.square() @ also.T + seen @ some.square().T - 2 * x @ some.T
+        both = seen @ also.T
+        return torch.where(both > 0, apart / both.clamp(min=1), 0.5)
+
+    return distances

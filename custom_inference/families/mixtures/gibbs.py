@@ -1,4 +1,4 @@
-"""Collapsed Gibbs sampling of mixtures of counts: the class of every row, proportions and components integrated out."""
+"""Collapsed Gibbs sampling of mixtures: the class of every row, proportions and components integrated out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
-from custom_inference.core.posteriors import CodePosterior, DirichletPosterior, GammaPosterior
-from custom_inference.core.registry import engine_for
+from custom_inference.core.posteriors import BetaPosterior, CodePosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common.dirichlet import dirichlet_prior
-from custom_inference.families.mixtures.classes import Family, Rates
-from custom_inference.families.mixtures.counts import CountMixtureExact
+from custom_inference.families.mixtures.densities import Rates, density_of
+from custom_inference.families.mixtures.density import Density
+from custom_inference.families.mixtures.exact import MixtureExact
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, MethodError, Model
@@ -31,8 +31,9 @@ class MixtureChain(Chain):
         sweep draws each given those before it.
     """
 
-    def __init__(self, model: Model, family: Family, rows: MixtureRows, seed: int, given: Tensor | None = None):
-        self.model, self.family, self.rows = model, family, rows
+    def __init__(self, model: Model, density: Density, rows: MixtureRows, seed: int, given: Tensor | None = None):
+        self.density, self.rows = density, rows
+        self.prior = density.prior(model, rows.like)
         self.alpha = _array(dirichlet_prior(model, "mixing_proportion", rows.like).expand(model.local_shape))
         self._rng = np.array([seed % 2**64], np.uint64)
         self._generator = np.random.default_rng(seed % 2**64)
@@ -42,7 +43,7 @@ class MixtureChain(Chain):
             odds = _array(torch.softmax(given, -1)).cumsum(1)
             below = odds < self._generator.random((len(rows), 1)) * odds[:, -1:]
             self.assignment = below.sum(1).clip(max=len(self.alpha) - 1)
-        self._sweep = _rates_sweep(self) if isinstance(family, Rates) else _simplices_sweep(self)
+        self._sweep = _rates_sweep(self) if isinstance(density, Rates) else _simplices_sweep(self)
 
     def one_hot(self) -> Tensor:
         """(N, K); rows without a class are 0."""
@@ -66,16 +67,15 @@ class MixtureChain(Chain):
         size, counts, observed = self._statistics()
         number, mass = _array(size), self.alpha.sum()
         proportions = gammaln(self.alpha + number) - gammaln(self.alpha)
-        columns = torch.arange(counts.shape[1], device=counts.device)
-        marginal = self.family.log_marginal(self.model, columns, counts, observed, own=True).double().sum()
+        marginal = self.density.log_marginal(self.prior, counts, observed).double().sum()
         constant = self.rows.base.double().sum() + gammaln(mass) - gammaln(mass + number.sum())
         return float(proportions.sum() + marginal + constant)
 
     def _posteriors(self) -> dict[str, Any]:
         size, counts, observed = self._statistics()
         alpha = torch.as_tensor(self.alpha).to(size)
-        components = self.family.posterior(self.family.update(self.model, counts, observed))
-        return {"mixing_proportion": DirichletPosterior(size + alpha), self.family.site: components}
+        components = self.density.posterior(self.density.update(self.prior, counts, observed))
+        return {"mixing_proportion": DirichletPosterior(size + alpha), self.density.site: components}
 
     def means(self) -> Params:
         """E[globals | z, x]."""
@@ -96,16 +96,17 @@ class MixtureChain(Chain):
 
 
 class MixtureSampler(Sampler):
-    """Chains of :class:`MixtureChain` for the mixtures of multinomials, Poissons and categoricals."""
+    """Chains of :class:`MixtureChain`, for every mixture."""
 
     def check(self, model: Model, data: Data) -> None:
-        steps = _exact(model)
-        steps.check(model, steps.rows(data))
-        if isinstance(model.priors[steps.site], Flat):
-            raise MethodError(f"the prior of '{steps.site}' is improper (Flat) and cannot be integrated out; use EM")
+        density, like = density_of(model), torch.zeros((), dtype=data.x.dtype, device=data.x.device)
+        dirichlet_prior(model, "mixing_proportion", like)
+        density.prior(model, like)
+        if isinstance(model.priors[density.site], Flat):
+            raise MethodError(f"the prior of '{density.site}' is improper (Flat) and cannot be integrated out; use EM")
 
     def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MixtureChain:
-        steps = _exact(model)
+        steps = MixtureExact(classes=density_of(model))
         rows = steps.rows(data)
         given = None if start is None else steps.log_joint({s: v.to(rows.like) for s, v in start.items()}, rows)
         return MixtureChain(model, steps.density, rows, seed, given)
@@ -116,25 +117,18 @@ class MixtureSampler(Sampler):
                      no_bound(len(data), data.x))
 
 
-def _exact(model: Model) -> CountMixtureExact:
-    steps = engine_for(model, "exact")
-    assert isinstance(steps, CountMixtureExact)
-    return steps
-
-
 def _simplices_sweep(chain: MixtureChain):
-    """The compiled sweep of words or categories, with its state."""
-    size, counts, _ = chain._statistics()
-    groups = chain.family.groups  # pyright: ignore[reportAttributeAccessIssue]
+    """The compiled sweep of words, categories or successes, with its state."""
+    size, *statistics = chain._statistics()
+    cells = chain.density.cells(chain.rows, chain.prior, *statistics)  # pyright: ignore[reportAttributeAccessIssue]
     crow, column, count = (
         part.cpu().numpy().astype(np.int64)
-        for part in (chain.rows.counts.crow_indices(), chain.rows.counts.col_indices(), chain.rows.counts.values())
+        for part in (cells.rows.crow_indices(), cells.rows.col_indices(), cells.rows.values())
     )
-    group = np.repeat(np.arange(groups), counts.shape[1] // groups)
-    prior = np.ascontiguousarray(_array(chain.family.update(chain.model, torch.zeros_like(counts), None)[
-        chain.family.site]).T)
-    table = np.ascontiguousarray(_array(counts).T.astype(np.int64))
-    mass, totals = (value.reshape(groups, -1, value.shape[1]).sum(1) for value in (prior, table))
+    group = np.repeat(np.arange(cells.groups), cells.counts.shape[1] // cells.groups)
+    prior = np.ascontiguousarray(_array(cells.prior).T)
+    table = np.ascontiguousarray(_array(cells.counts).T.astype(np.int64))
+    mass, totals = (value.reshape(cells.groups, -1, value.shape[1]).sum(1) for value in (prior, table))
     rows = _array(size).astype(np.int64)
 
     def sweep() -> None:
@@ -151,8 +145,7 @@ def _rates_sweep(chain: MixtureChain):
     size, counts, observed = chain._statistics()
     x = _array(_sparse.dense(chain.rows.counts)).astype(np.int64)
     seen = np.ones(x.shape, np.int64) if chain.rows.mask is None else chain.rows.mask.cpu().numpy().astype(np.int64)
-    nothing = chain.family.update(chain.model, torch.zeros_like(counts), torch.zeros_like(counts))
-    shape, rate = (np.ascontiguousarray(_array(nothing[name]).T) for name in ("shape", "rate"))
+    shape, rate = (np.ascontiguousarray(_array(part).T) for part in chain.prior)
     events, exposure = (
         np.ascontiguousarray(_array(v.expand_as(counts)).T.astype(np.int64)) for v in (counts, observed)
     )
@@ -171,6 +164,8 @@ def _drawn(posterior: Any, generator: np.random.Generator) -> Tensor:
     least = np.finfo(np.float64).tiny
     if isinstance(posterior, GammaPosterior):
         return torch.as_tensor((generator.standard_gamma(_array(posterior.shape)) / _array(posterior.rate)).clip(least))
+    if isinstance(posterior, BetaPosterior):
+        return torch.as_tensor(generator.beta(_array(posterior.on), _array(posterior.off)))
     weight = generator.standard_gamma(_array(posterior.concentration)).clip(least)
     return torch.as_tensor(weight / weight.sum(-1, keepdims=True))
 

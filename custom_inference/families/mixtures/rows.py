@@ -1,10 +1,11 @@
 """Rows of counts the way the steps of mixtures read them: matrix products, sparse where the counts are.
 
-Every class-conditional density of source 002, section 27.2.1, is log-linear in counts x (N, F):
+Every class-conditional density of source 002, section 27.2.1, is an exponential family in counts x (N, F):
 
     log p(row n | class k) = sum_f x_nf w_kf - sum_j m_nj r_kj + base_n,      m_nj = 1 where entry j was observed
 
-Words of documents, events (with their rates r), or indicators "response j is c", which lie side by side.
+with natural parameters w and log-normalisers r: of events, of successes; of words of documents, and of indicators
+"response j is c", which lie side by side, with r = 0.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import log_coefficient
+from ppl_models.likelihoods import ExponentialFamily
 
 #: Counts of a row that leave its class open at first: longer ones are annealed from there.
 BRIEF = 10.0
@@ -36,21 +38,21 @@ class MixtureRows:
     mask: Tensor | None = None
 
     @classmethod
+    def of_entries(cls, data: Data, likelihood: ExponentialFamily) -> MixtureRows:
+        """Numbers, as they came; base sum_j log h(x_nj), which is 0 where x_nj is."""
+        x = _without_masked(data)
+        if not _sparse.is_sparse(x):
+            return cls(x, likelihood.log_base(x).sum(-1), data.mask)
+        row, _, values = _sparse.triplets(x)
+        return cls(x, _zeros(x).index_add(0, row, likelihood.log_base(values)), data.mask)
+
+    @classmethod
     def of_tokens(cls, data: Data, *, coefficient: bool) -> MixtureRows:
         """Word counts, sparse; masked ones are left out of their documents."""
         x = _without_masked(data)
         counts = x if _sparse.is_sparse(x) else _sparse.from_dense(x)
         base = log_coefficient(counts) if coefficient else _zeros(counts)
         return cls(counts, base)
-
-    @classmethod
-    def of_events(cls, data: Data) -> MixtureRows:
-        """Counts of events, as they came; base -sum_j log x_nj!."""
-        x = _without_masked(data)
-        if not _sparse.is_sparse(x):
-            return cls(x, -torch.lgamma(x + 1).sum(-1), data.mask)
-        row, _, values = _sparse.triplets(x)
-        return cls(x, _zeros(x).index_add(0, row, -torch.lgamma(values + 1)), data.mask)
 
     @classmethod
     def of_categories(cls, data: Data, num_categories: int) -> MixtureRows:
@@ -79,10 +81,11 @@ class MixtureRows:
 
     def table(self, weight: Tensor, rate: Tensor | None = None) -> Tensor:
         """log p(row n | class k), (N, K), from w (K, F) and r (K, D)."""
-        found = self.counts @ weight.T.contiguous() + self.base.unsqueeze(-1)
+        found = (self.counts @ weight.T.contiguous()).add_(self.base.unsqueeze(-1))
         if rate is None:
             return found
-        return found - (rate.sum(-1) if self.mask is None else self.mask.to(rate) @ rate.T)
+        seen = self.observed_entries
+        return found.sub_(rate.sum(-1)) if seen is None else found.addmm_(seen, rate.T, alpha=-1)
 
     def collect(self, share: Tensor) -> Tensor:
         """sum_n share_nk x_nf, (K, F)."""
@@ -92,7 +95,7 @@ class MixtureRows:
 
     def observed(self, share: Tensor) -> Tensor | None:
         """sum_n share_nk m_nj, (K, D); None where everything was observed."""
-        return None if self.mask is None else share.T @ self.mask.to(share)
+        return None if self.observed_entries is None else share.T @ self.observed_entries
 
     def mapped(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The counts with function(row, values) in place of their entries; of sparse ones, of those that are stored."""
@@ -100,6 +103,11 @@ class MixtureRows:
             return function(torch.arange(len(self), device=self.base.device).unsqueeze(-1), self.counts)
         row, _, values = _sparse.triplets(self.counts)
         return _sparse.with_values(self.counts, function(row, values))
+
+    @cached_property
+    def observed_entries(self) -> Tensor | None:
+        """The mask as numbers."""
+        return None if self.mask is None else self.mask.to(self.base)
 
     @cached_property
     def lengths(self) -> Tensor:

@@ -11,11 +11,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, logit_jitter, prior_mode
 from custom_inference.families.common.rows import BinaryRows
-from ppl_models import Model
+from ppl_models import Data, Model
 from ppl_models.distributions import theta_of
+
+
+class NocaEngine(Engine):
+    """``rows``, ``check`` and ``initial`` of every NOCA engine."""
+
+    def rows(self, data: Data) -> BinaryRows:
+        return BinaryRows.of(data)
+
+    def check(self, model: Model, rows: BinaryRows) -> None:
+        """Raises MethodError for priors other than Beta (or flat): the M steps are closed-form for those only."""
+        for site, shape in model.shapes.items():
+            beta_parameters(model, site, rows.ones.new_zeros(shape))
+        super().check(model, rows)
+
+    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
+        """Random loadings around the data's mean rate: the plain start."""
+        return random_start(model, rows, generator)
 
 
 def random_start(model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:

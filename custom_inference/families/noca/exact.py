@@ -17,14 +17,13 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.beta import prior_mode
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import thetas, transmission_priors, transmission_update
-from custom_inference.families.noca.propose import InformedStarts
+from custom_inference.families.noca.common import NocaEngine, thetas, transmission_priors, transmission_update
 from ppl_models import Model
 from ppl_models.distributions import BernoulliVector, log1mexp
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaExact(InformedStarts, Enumerated):
+class NocaExact(NocaEngine, Enumerated):
     """Exact E step over all codes, cause-transmission M step.
 
     inner_steps: transmission updates per M step (each raises the expected log joint; the counts are reused).

@@ -28,8 +28,7 @@ from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import FLOOR, beta_parameters, interior, prior_mode
 from custom_inference.families.common.roots import decreasing_root
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import thetas
-from custom_inference.families.noca.propose import InformedStarts
+from custom_inference.families.noca.common import NocaEngine, thetas
 from custom_inference.families.noca.truncated import likely_codes
 from ppl_models import Model
 from ppl_models.distributions import log1mexp
@@ -84,7 +83,7 @@ def sharpen(mean: Tensor, q: Tensor, slope: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaFactorized(InformedStarts):
+class NocaFactorized(NocaEngine):
     """E step: alternate Q (eq. 5) and q (Fig. 2) ``inner_steps`` times. M step: the roots of Fig. 2.
 
     start: where q of a row begins: "codes" (its likely codes, by a truncated posterior) or "prior" (the paper's: the

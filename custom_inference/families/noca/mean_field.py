@@ -24,9 +24,8 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import interior
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import thetas, transmission_m_step, transmission_statistics
+from custom_inference.families.noca.common import NocaEngine, thetas, transmission_m_step, transmission_statistics
 from custom_inference.families.noca.exponential_sum import ExponentialSum, exponential_sum
-from custom_inference.families.noca.propose import InformedStarts
 from custom_inference.families.noca.truncated import likely_codes
 from ppl_models import Model
 
@@ -79,7 +78,7 @@ class _Work(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaMeanField(InformedStarts):
+class NocaMeanField(NocaEngine):
     """E step: ``sweeps`` coordinate sweeps over the sources; M step: cause transmission.
 
     tolerance: largest uniform error of the exponential sum, per observed one.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from custom_inference.core.align import match_components
-from custom_inference.core.engine import Engine, Params
-from custom_inference.families.common.beta import beta_parameters
+from custom_inference.core.engine import Params
+from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import random_start
-from ppl_models import Data, Model
+from custom_inference.families.noca.grow import grow
+from custom_inference.families.noca.split import shut_off, split_and_prune
+from ppl_models import Model
 
 #: The starts, in turn: growth under this held leak (dense patterns want more, weak and sparse ones less), or
 #: split-and-prune (None).
@@ -18,40 +19,20 @@ TURNS = (0.3, 0.4, 0.2, None, 0.1, 0.03)
 GROW_UP_TO = 12
 
 
-class InformedStarts(Engine):
-    """``rows``, ``check``, ``initial``, ``propose`` and ``search_size`` of every NOCA engine."""
-
-    def rows(self, data: Data) -> BinaryRows:
-        return BinaryRows.of(data)
-
-    def check(self, model: Model, rows: BinaryRows) -> None:
-        """Raises MethodError for priors other than Beta (or flat): the M steps are closed-form for those only."""
-        for site, shape in model.shapes.items():
-            beta_parameters(model, site, rows.ones.new_zeros(shape))
-        super().check(model, rows)
-
-    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        """Random loadings around the data's mean rate: the plain start."""
-        return random_start(model, rows, generator)
+class NocaProposals(Proposals):
+    """Growth, or split-and-prune; pruning by evidence."""
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
         """Up to ``GROW_UP_TO`` sources the start whose turn it is; beyond, split-and-prune."""
         held_leak = TURNS[attempt % len(TURNS)]
         if model.shapes["source_prior"][0] <= GROW_UP_TO and held_leak is not None:
-            # Imported here: growth itself runs on the exact engine.
-            from custom_inference.families.noca.grow import grow
-
             return grow(model, rows, generator, held_leak)
-        from custom_inference.families.noca.split import split_and_prune
-
         return split_and_prune(model, rows, generator)
 
     def refine(self, model: Model, rows: BinaryRows, params: Params) -> Params:
         """Beyond ``GROW_UP_TO`` sources, those that are not worth their price on all rows are shut off."""
         if model.shapes["source_prior"][0] <= GROW_UP_TO:
             return params
-        from custom_inference.families.noca.split import shut_off
-
         return shut_off(model, rows, params)
 
     def same_solution(self, first: Params, second: Params) -> bool:

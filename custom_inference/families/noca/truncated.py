@@ -19,8 +19,7 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.beta import FLOOR, interior
 from custom_inference.families.common.cubes import CubeModel, CubeSteps
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import thetas, transmission_m_step, transmission_statistics
-from custom_inference.families.noca.propose import InformedStarts
+from custom_inference.families.noca.common import NocaEngine, thetas, transmission_m_step, transmission_statistics
 from ppl_models import Model
 
 #: Activation of the padding column of a block of ones: P(x = 1) = 1 there, so it adds nothing.
@@ -127,7 +126,7 @@ class _Transmission(CubeModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaTruncated(InformedStarts, CubeSteps):
+class NocaTruncated(NocaEngine, CubeSteps):
     """E step on cubes of 2^H codes (see :class:`CubeSteps` for the settings); M step: cause transmission."""
 
     def e_step(

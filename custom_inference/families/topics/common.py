@@ -13,23 +13,15 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.align import match_components
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.merge import propose_topics
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 
 #: Word probabilities and proportions are kept this far from 0: nothing meets log 0, and no number becomes so small that
 #: the processor slows down.
 FLOOR = 1e-12
-#: Two starts found a topic in common where their word probabilities have at least this cosine.
-_SAME = 0.9
-#: Documents that a start looks at: at least the first, and the second for every topic.
-_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
-#: The largest concentrations that starts are sampled under.
-_SPARSE_ALPHA, _SPARSE_GAMMA = 0.1, 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,21 +70,6 @@ class TopicSteps(Engine):
         prior = dirichlet_prior(model, "topic", counts)
         return {"topic": softmax_or_simplex(counts, prior, floor=FLOOR)}
 
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled topics, more than asked for and merged; see ``lda_merge``. Every attempt draws its own.
-
-        Under flat priors a sampler hardly tells topics apart: it is given sparser ones.
-        """
-        del attempt
-        like = rows.like.values()
-        alpha = like.new_tensor(self.concentration).clamp(max=_SPARSE_ALPHA)
-        gamma = dirichlet_prior(model, "topic", like).clamp(max=_SPARSE_GAMMA)
-        return self.from_counts(model, propose_topics(rows, alpha, gamma, generator))
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Three starts; on so many documents that they show every topic often."""
-        return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
-
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
         prior = dirichlet_prior(model, "topic", params["topic"])
         return {**params, "topic": softmax_or_simplex(step.statistics["topic"], prior, floor=FLOOR)}
@@ -101,10 +78,6 @@ class TopicSteps(Engine):
         """With the prior's density in the basis that the M step takes its mode in."""
         prior = dirichlet_prior(model, "topic", params["topic"])
         return float(bound.double().sum() + log_prior_density(params["topic"], prior).double())
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Every topic has its counterpart."""
-        return bool((match_components(first["topic"], second["topic"]).similarity > _SAME).all())
 
 
 def shares_at(proportion: Tensor, topic: Tensor, rows: DocumentRows) -> Tensor:

@@ -139,7 +139,3 @@ class LdaCvb0(TopicSteps):
     def responsibilities(self, params: Params, rows: DocumentRows, locals_: dict[str, Tensor]) -> Tensor:
         """share of every stored cell, (nnz, K)."""
         return locals_["share"]
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        return super().same_solution({"topic": self.mean(first)}, {"topic": self.mean(second)})
-

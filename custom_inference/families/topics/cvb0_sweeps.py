@@ -58,7 +58,7 @@ def _kernel() -> Any:
 def refresh_blocks(
     rows: DocumentRows, share: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
 ) -> Tensor:
-    """As :func:`custom_inference.steps._cvb0_kernel.refresh_documents`, on any device."""
+    """As :func:`custom_inference.families.topics.cvb0_kernel.refresh_documents`, on any device."""
     for block in rows.blocks:
         inside = block.cells >= 0
         old, word = _own(share, block), block.word.flatten()
@@ -73,7 +73,7 @@ def refresh_blocks(
 
 
 def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
-    """As :func:`custom_inference.steps._cvb0_kernel.start_documents`, on any device."""
+    """As :func:`custom_inference.families.topics.cvb0_kernel.start_documents`, on any device."""
     share = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
     for block in rows.blocks:
         inside = block.cells >= 0

@@ -1,161 +1,25 @@
-"""One chain of collapsed Gibbs sampling of latent Dirichlet allocation: the state that the compiled sweeps change."""
+"""Collapsed Gibbs sampling of latent Dirichlet allocation: the sampler of ``CollapsedGibbs``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.common.dirichlet import dirichlet_prior, normalised
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
+from custom_inference.families.topics.chain import LdaChain, TokenList, count_topics, sweep_topics, vector
+from custom_inference.families.topics.merge import propose_topics
+from custom_inference.gibbs.protocol import Params, Sampler, no_bound
 from ppl_models import Data, Model
 from ppl_models.core.document_model import TopicAdmixture
 
-#: Single precision holds no smaller concentrations in products with others.
-_SMALLEST = 1e-30
-#: Topics are padded to whole blocks of so many: ``_lda_kernels.LANES``, without loading the compiler.
-_LANES = 16
 #: Passes, and draws, of the documents' topics at given globals.
 _LOCAL_WARMUP, _LOCAL_DRAWS = 20, 100
-#: Learned concentrations stay above this: a topic that no token has would never come back from 0.
-_LEARNED_FLOOR = 1e-6
-
-
-@dataclass(frozen=True)
-class TokenList:
-    """The tokens of a corpus, document by document and in each in the order of the words.
-
-    word: (T,) int32. start: (N + 1,) int64, where each document begins. vocabulary_size: V.
-    """
-
-    word: NDArray[np.int32]
-    start: NDArray[np.int64]
-    vocabulary_size: int
-
-    @classmethod
-    def of(cls, rows: DocumentRows) -> TokenList:
-        counts = rows.counts
-        repeats = counts.values().cpu().numpy().astype(np.int64)
-        word = np.repeat(counts.col_indices().cpu().numpy().astype(np.int32), repeats)
-        ends = np.concatenate([[0], np.cumsum(repeats)])[counts.crow_indices().cpu().numpy()]
-        return cls(word, ends.astype(np.int64), counts.shape[1])
-
-    def __len__(self) -> int:
-        return len(self.word)
-
-    @cached_property
-    def document(self) -> NDArray[np.int64]:
-        """The document of every token, (T,)."""
-        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
-
-
-class LdaChain(Chain):
-    """The topics of all tokens, and their counts, under LDA with the proportions and the topics integrated out.
-
-    alpha: (K,) or one number. gamma: (V,) or one number. seed: a whole number; a chain is a function of it.
-    given: topics (K, V) to draw the first topics of the tokens from. Without them the first sweep draws each given
-        those before it.
-    topic: (T,) int32, the topic of every token, -1 before the first sweep.
-    """
-
-    def __init__(
-        self,
-        tokens: TokenList,
-        num_topics: int,
-        alpha: Tensor | float,
-        gamma: Tensor | float,
-        seed: int,
-        *,
-        given: Tensor | None = None,
-        constant: float = 0.0,
-    ):
-        self.tokens, self.num_topics, self.constant = tokens, num_topics, constant
-        self.alpha = _vector(alpha, num_topics)
-        self.gamma = _vector(gamma, tokens.vocabulary_size)
-        self._padded = -(-num_topics // _LANES) * _LANES
-        self._rng = np.array([seed % 2**64], np.uint64)
-        self._generator = np.random.default_rng(seed % 2**64)
-        topic = np.full(len(tokens), -1, np.int32)
-        if given is not None:
-            sweep_topics(tokens, topic, self.alpha, given, self._rng)
-        self.assign(topic)
-
-    def assign(self, topic: NDArray[np.int32]) -> None:
-        """Go on from these topics of the tokens."""
-        self.topic = topic
-        self._word_topic = np.zeros((self.tokens.vocabulary_size, self._padded), np.int32)
-        known = topic >= 0
-        np.add.at(self._word_topic, (self.tokens.word[known], topic[known]), 1)
-        self._total = self._word_topic.sum(0, dtype=np.int32)
-
-    def sweep(self) -> None:
-        """A pass over all tokens; other threads may run meanwhile."""
-        from custom_inference.families.topics import gibbs_kernels as kernels
-
-        alpha = np.zeros(self._padded, np.float32)
-        alpha[: self.num_topics] = self.alpha.clip(_SMALLEST)
-        gamma = self.gamma.clip(_SMALLEST).astype(np.float32)
-        kernels.sweep(
-            self.tokens.word, self.topic, self.tokens.start, alpha, gamma, self._word_topic, self._total, self._rng
-        )
-
-    @property
-    def word_topic(self) -> NDArray[np.int32]:
-        """c_vk (V, K), a view."""
-        return self._word_topic[:, : self.num_topics]
-
-    @property
-    def document_topic(self) -> NDArray[np.int64]:
-        """c_ik (N, K), counted anew."""
-        return count_topics(self.tokens, self.topic, self.num_topics)
-
-    def log_joint(self) -> float:
-        """log p(y, q | alpha, gamma) = log p(q | alpha) + log p(y | q, gamma) (002, eqs. 27.34 and 27.36, gamma for
-        the source's beta), and the multinomial coefficient where the model has it."""
-        documents, words = _log_moment(self.document_topic, self.alpha), _log_moment(self.word_topic.T, self.gamma)
-        return self.constant + documents + words
-
-    def means(self) -> Params:
-        """E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma) (eq. 27.32), and E[pi_i | q] = (c_ik + alpha_k) /
-        (L_i + sum alpha) (eq. 27.31)."""
-        topic, proportion = self.word_topic.T + self.gamma, self.document_topic + self.alpha
-        return {
-            "topic": torch.as_tensor(topic / topic.sum(1, keepdims=True)),
-            "topic_proportion": torch.as_tensor(proportion / proportion.sum(1, keepdims=True)),
-        }
-
-    def draw(self) -> Params:
-        """From Dirichlet(gamma + c_k.) and Dirichlet(alpha + c_i.) (eqs. 27.31 and 27.32)."""
-        return {
-            "topic": _dirichlet(self.word_topic.T + self.gamma, self._generator),
-            "topic_proportion": _dirichlet(self.document_topic + self.alpha, self._generator),
-        }
-
-    def locals(self) -> Tensor:
-        """alpha + c_i, (N, K): the concentrations of the documents' proportions."""
-        return torch.as_tensor(self.document_topic + self.alpha)
-
-    def indicators(self) -> Tensor:
-        """The topic of every token, (T,)."""
-        return torch.as_tensor(self.topic.astype(np.int64))
-
-    def learn(self) -> None:
-        """A step of Minka's fixed point for alpha and for a symmetric gamma."""
-        self.alpha = fixed_point(self.document_topic, self.alpha)
-        self.gamma = fixed_point(self.word_topic.T, self.gamma, symmetric=True)
-
-    def fitted_model(self, model: Model) -> Model:
-        assert isinstance(model, TopicAdmixture)
-        return model.with_concentration(alpha=torch.as_tensor(self.alpha), gamma=torch.as_tensor(self.gamma))
 
 
 class LdaSampler(Sampler):
@@ -177,9 +41,6 @@ class LdaSampler(Sampler):
 
     def propose(self, model: Model, data: Data, seed: int) -> Params:
         """Topics from a short run with some to spare, merged down (``lda_merge``): every seed draws its own."""
-        # Engine import what is compiled: only where it is needed.
-        from custom_inference.families.topics.merge import propose_topics
-
         assert isinstance(model, TopicAdmixture)
         alpha, gamma = (dirichlet_prior(model, site, data.x).double() for site in ("topic_proportion", "topic"))
         generator = torch.Generator().manual_seed(seed % 2**63)
@@ -196,7 +57,7 @@ class LdaSampler(Sampler):
         Draws of q_il from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed.
         """
         tokens = TokenList.of(DocumentRows.of(data))
-        alpha = _vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
+        alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
         rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)
         draws = []
         sweep_topics(tokens, topic, alpha, params["topic"], rng, passes=_LOCAL_WARMUP)
@@ -204,63 +65,3 @@ class LdaSampler(Sampler):
             sweep_topics(tokens, topic, alpha, params["topic"], rng)
             draws.append(torch.as_tensor(alpha + count_topics(tokens, topic, len(alpha))))
         return self.local_of_draws(model, data, torch.stack(draws))
-
-
-def sweep_topics(
-    tokens: TokenList,
-    topic: NDArray[np.int32],
-    alpha: NDArray[np.float64],
-    given: Tensor,
-    rng: NDArray[np.uint64],
-    *,
-    passes: int = 1,
-) -> None:
-    """New topics of the tokens, in place, at given topics (K, V)."""
-    from custom_inference.families.topics import gibbs_kernels as kernels
-
-    by_word = np.ascontiguousarray(given.detach().cpu().double().numpy().T)
-    for _ in range(passes):
-        kernels.sweep_given(tokens.word, topic, tokens.start, alpha, by_word, rng)
-
-
-def count_topics(tokens: TokenList, topic: NDArray[np.int32], num_topics: int) -> NDArray[np.int64]:
-    """c_ik (N, K)."""
-    documents = len(tokens.start) - 1
-    return np.bincount(tokens.document * num_topics + topic, minlength=documents * num_topics).reshape(documents, -1)
-
-
-def fixed_point(
-    counts: NDArray[Any], concentration: NDArray[np.float64], *, symmetric: bool = False
-) -> NDArray[np.float64]:
-    """One step up log prod_i E[prod_k p_k^{c_ik}] with p ~ Dirichlet(a).
-
-    Minka, *Estimating a Dirichlet distribution*, 2000, eq. 55:
-
-        a_k <- a_k sum_i [psi(c_ik + a_k) - psi(a_k)] / sum_i [psi(c_i + sum a) - psi(sum a)]
-
-    symmetric: all a_k the same, numerator and denominator both summed over k.
-    """
-    total, mass = counts.sum(1), concentration.sum()
-    below = (digamma(total + mass) - digamma(mass)).sum()
-    above = (digamma(counts + concentration) - digamma(concentration)).sum(0)
-    ratio = (concentration * above).sum() / mass if symmetric else above
-    if below <= 0:
-        return concentration
-    return np.maximum(concentration * ratio / below, _LEARNED_FLOOR)
-
-
-def _log_moment(counts: NDArray[Any], concentration: NDArray[np.float64]) -> float:
-    """sum_i log E[prod_k p_k^{c_ik}] with p ~ Dirichlet(concentration); only what was counted contributes."""
-    row, column = counts.nonzero()
-    own, mass = concentration[column], concentration.sum()
-    rise = gammaln(counts[row, column] + own) - gammaln(own)
-    return float(rise.sum() + (gammaln(mass) - gammaln(mass + counts.sum(1))).sum())
-
-
-def _dirichlet(concentration: NDArray[np.float64], generator: np.random.Generator) -> Tensor:
-    drawn = generator.standard_gamma(concentration).clip(np.finfo(np.float64).tiny)
-    return torch.as_tensor(drawn / drawn.sum(1, keepdims=True))
-
-
-def _vector(value: Tensor | float, size: int) -> NDArray[np.float64]:
-    return np.broadcast_to(torch.as_tensor(value, dtype=torch.float64).cpu().numpy(), size).copy()

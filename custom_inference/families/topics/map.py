@@ -34,13 +34,10 @@ from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.common.dirichlet import in_softmax_basis, softmax_or_simplex
 from custom_inference.families.common.documents import Block, DocumentRows
 from custom_inference.families.topics.common import FLOOR, TopicSteps, shares_at
-from ppl_models import Model
 from ppl_models.distributions.sparse_products import entry_products
 
 #: Updates of the proportions of documents that start from equal shares.
 _COLD_SWEEPS = 20
-#: Fewer documents than this have this many starts.
-_FEW_DOCUMENTS, _STARTS_OF_FEW = 500, 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +55,6 @@ class LdaMap(TopicSteps):
     name: ClassVar[str] = POINT
     accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("topic_proportion",)
-
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled topics; of few documents, two times in three, random ones: the likelihood has other optima there."""
-        if attempt % 3 and len(rows) < _FEW_DOCUMENTS:
-            return self.initial(model, rows, generator)
-        return super().propose(model, rows, generator, attempt)
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Few documents have many optima, and starts are cheap there."""
-        starts, size = super().search_size(model, num_rows)
-        return (_STARTS_OF_FEW if num_rows < _FEW_DOCUMENTS else starts), size
 
     @property
     def kept(self) -> dict[str, Any]:

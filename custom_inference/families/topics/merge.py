@@ -19,7 +19,7 @@ from torch import Tensor
 
 from custom_inference.families.common.dirichlet import log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.propose import gibbs_counts
+from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.sweeps import Scores, sweep_documents
 
 #: Topics to spare, as a share of those asked for; and at least this many.
@@ -48,6 +48,35 @@ def propose_topics(
     merged = merge_topics(found.counts, found.concentration - spread, alpha.mean(), gamma, wanted)
     rank = torch.argsort(torch.argsort(alpha, descending=True, stable=True))
     return merged[torch.argsort(merged.sum(-1), descending=True)][rank]
+
+
+def gibbs_counts(
+    rows: DocumentRows,
+    num_topics: int,
+    alpha: Tensor | float,
+    gamma: Tensor | float,
+    generator: torch.Generator,
+    *,
+    sweeps: int = 50,
+    average: int = 10,
+) -> Tensor:
+    """The tokens of every word in every topic, (K, V), averaged over the last ``average`` of ``sweeps`` passes.
+
+    The first pass draws each token's topic given those of the tokens before it, documents in a random order.
+
+    alpha: (K,) or one number; gamma: (V,) or one number: the concentrations of LDA's priors.
+    """
+    seed = int(torch.randint(2**62, (), generator=generator))
+    order = torch.randperm(len(rows), generator=generator)
+    chain = LdaChain(TokenList.of(rows.select(order)), num_topics, alpha, gamma, seed)
+    average = min(average, sweeps)
+    for _ in range(sweeps - average):
+        chain.sweep()
+    total = torch.zeros(num_topics, rows.counts.shape[1], dtype=torch.float64)
+    for _ in range(average):
+        chain.sweep()
+        total += torch.as_tensor(chain.word_topic.T)
+    return (total / max(average, 1)).to(rows.like)
 
 
 def merge_topics(counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int) -> Tensor:

@@ -1,44 +1,115 @@
-"""Starts for topic models from a short run of collapsed Gibbs sampling.
-
-Sampling leaves poor solutions that coordinate ascent would be caught in (a topic that means two things, two topics that
-mean the same), and a sweep costs a fraction of a pass of variational Bayes.
-"""
+"""Starts for topic models and profiles of users: sampled topics, more than asked for and merged (``merge``)."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
+from custom_inference.core.align import match_components
+from custom_inference.core.engine import Params
+from custom_inference.core.proposals import Proposals
+from custom_inference.families.common.dirichlet import dirichlet_prior, normalised
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.mixtures.common import same_classes
+from custom_inference.families.topics.dirichlet import LdaDirichlet
+from custom_inference.families.topics.merge import propose_topics
+from ppl_models import Model
+
+#: Two starts found a topic in common where their word probabilities have at least this cosine.
+_SAME = 0.9
+#: Documents that a start looks at: at least the first, and the second for every topic.
+_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
+#: The largest concentrations that starts are sampled under.
+_SPARSE_ALPHA, _SPARSE_GAMMA = 0.1, 0.05
+#: Fewer documents than this have this many starts.
+_FEW_DOCUMENTS, _STARTS_OF_FEW = 500, 12
+#: Concentration at which the proportions are inferred whose logarithms correlated topics start from.
+_LOGIT_ALPHA = 0.3
+#: The largest concentrations that starts of profiles are sampled under.
+_PROFILE_ALPHA, _PROFILE_GAMMA = 0.3, 0.5
 
 
-def gibbs_counts(
-    rows: DocumentRows,
-    num_topics: int,
-    alpha: Tensor | float,
-    gamma: Tensor | float,
-    generator: torch.Generator,
-    *,
-    sweeps: int = 50,
-    average: int = 10,
-) -> Tensor:
-    """The tokens of every word in every topic, (K, V), averaged over the last ``average`` of ``sweeps`` passes.
+class TopicProposals(Proposals):
+    """Starts of the engines of LDA and PLSA."""
 
-    The first pass draws each token's topic given those of the tokens before it, documents in a random order.
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """Sampled topics, more than asked for and merged; see ``merge``. Every attempt draws its own.
 
-    alpha: (K,) or one number; gamma: (V,) or one number: the concentrations of LDA's priors.
-    """
-    # The compiler is loaded where it is needed, not with the package.
-    from custom_inference.families.topics.gibbs import LdaChain, TokenList
+        Under flat priors a sampler hardly tells topics apart: it is given sparser ones.
+        """
+        del attempt
+        like = rows.like.values()
+        alpha = like.new_tensor(self.engine.concentration).clamp(max=_SPARSE_ALPHA)
+        gamma = dirichlet_prior(model, "topic", like).clamp(max=_SPARSE_GAMMA)
+        return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
 
-    seed = int(torch.randint(2**62, (), generator=generator))
-    order = torch.randperm(len(rows), generator=generator)
-    chain = LdaChain(TokenList.of(rows.select(order)), num_topics, alpha, gamma, seed)
-    average = min(average, sweeps)
-    for _ in range(sweeps - average):
-        chain.sweep()
-    total = torch.zeros(num_topics, rows.counts.shape[1], dtype=torch.float64)
-    for _ in range(average):
-        chain.sweep()
-        total += torch.as_tensor(chain.word_topic.T)
-    return (total / max(average, 1)).to(rows.like)
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Three starts; on so many documents that they show every topic often."""
+        return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every topic has its counterpart."""
+        return bool((match_components(first["topic"], second["topic"]).similarity > _SAME).all())
+
+
+class Cvb0Proposals(TopicProposals):
+    """Starts of CVB0, whose parameters are counts: topics are compared as their means."""
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        return super().same_solution({"topic": self.engine.mean(first)}, {"topic": self.engine.mean(second)})
+
+
+class PointProposals(TopicProposals):
+    """Starts of point estimates of topics and proportions."""
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """Sampled topics; of few documents, two times in three, random ones: the likelihood has other optima there."""
+        if attempt % 3 and len(rows) < _FEW_DOCUMENTS:
+            return self.engine.initial(model, rows, generator)
+        return super().propose(model, rows, generator, attempt)
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Few documents have many optima, and starts are cheap there."""
+        starts, size = super().search_size(model, num_rows)
+        return (_STARTS_OF_FEW if num_rows < _FEW_DOCUMENTS else starts), size
+
+
+class ProfileProposals(Proposals):
+    """Starts of the engines of user rating profiles."""
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """Sampled as LDA's topics are, of which nothing says that every response is there once."""
+        del attempt
+        like = rows.like.values()
+        alpha = like.new_tensor(self.engine.concentration).clamp(max=_PROFILE_ALPHA)
+        gamma = self.engine.prior(model, like).mean(0).clamp(max=_PROFILE_GAMMA)
+        return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Three starts on all rows."""
+        return 3, num_rows
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Every profile has its counterpart: their differences from the mean profile have cosines above .95."""
+        tables = (normalised(p["response"].flatten(1), self.engine.groups) for p in (first, second))
+        return same_classes(*((table, torch.full_like(table[:, 0], 1 / len(table))) for table in tables))
+
+
+class CorrelatedProposals(TopicProposals):
+    """Starts of the correlated topic model."""
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """LDA's sampled topics, and the mean and covariance of the logarithms of its proportions."""
+        lda = LdaDirichlet(concentration=(_LOGIT_ALPHA,) * model.shapes["topic"][0])
+        start = TopicProposals(lda).propose(model, rows, generator, attempt)
+        share = lda.e_step(start, rows).locals["concentration"]
+        logit = (share / share.sum(-1, keepdim=True)).log()
+        logit = logit - logit.mean(-1, keepdim=True)
+        covariance = torch.atleast_2d(torch.cov(logit.T)) + 0.1 * torch.eye(logit.shape[1]).to(logit)
+        return {**start, "mean": logit.mean(0), "covariance": covariance}
+
+
+class SupervisedProposals(TopicProposals):
+    """Starts of supervised LDA: LDA's, with weights of 0."""
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        return self.engine.unweighted(super().propose(model, rows, generator, attempt))

@@ -158,7 +158,7 @@ def _lowest(value: Tensor) -> float:
 def settle_blocks(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
 ) -> Settled:
-    """As :func:`custom_inference.steps._lda_kernel.settle_documents`, in blocks of documents, on any device."""
+    """As :func:`custom_inference.families.topics.sweeps_kernel.settle_documents`, in blocks, on any device."""
     share, bound = torch.empty_like(concentration), torch.empty_like(rows.lengths)
     ratio = torch.zeros_like(torch.cat([rows.counts.values(), bound[:1]]))  # the last place takes the padding
     used = torch.zeros(len(rows), dtype=torch.int32, device=bound.device)

@@ -34,7 +34,7 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 def settle_documents(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The fields of ``Settled``: sweeps every document until it settles, on the CPU; ``concentration`` (N, K) is updated
+    """The fields of ``Settled``: sweeps every document until it settles, on the CPU; updates ``concentration`` (N, K)
     in place.
 
     score: s_vk (V, K), each word's largest being 1.

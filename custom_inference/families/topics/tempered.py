@@ -28,7 +28,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
-from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.core.registry import engine_for, engines_of, proposals_for
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.map import LdaMap, log_mixture
@@ -97,7 +97,8 @@ class TemperedEM(Method):
     ) -> Params:
         if given is not None:
             return {"topic": given["topic"].to(rows.like)}
-        return steps.propose(model, rows, generator, 0) if self.informed else steps.initial(model, rows, generator)
+        propose = proposals_for(model, steps).propose
+        return propose(model, rows, generator, 0) if self.informed else steps.initial(model, rows, generator)
 
     def _result(
         self, model: Model, data: Data, steps: LdaMap, rows: DocumentRows, start: Params, path: _Path, seed: int

@@ -21,24 +21,19 @@ from custom_inference.families.common.dirichlet import (
     dirichlet_prior,
     expected_log,
     log_prior_density,
-    normalised,
     softmax_or_simplex,
 )
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.families.topics.common import FLOOR, TopicSteps
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.map import LdaMap
-from custom_inference.families.topics.merge import propose_topics
 from custom_inference.families.topics.sweeps import Scores
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import Data, MethodError, Model
 from ppl_models.data import sparse as _sparse
 
-#: The largest concentrations that starts are sampled under.
-_SPARSE_ALPHA, _SPARSE_GAMMA = 0.3, 0.5
 #: Exact sums are the default up to this many terms a row.
 _EXACT_TERMS = 500
 
@@ -83,18 +78,6 @@ class ProfileSteps(TopicSteps):
         noise = torch.rand(shape, generator=generator, dtype=torch.float64).to(frequency)
         return self.from_counts(model, frequency * -torch.log1p(-noise * (1 - 1e-6)))
 
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled as LDA's topics are, of which nothing says that every response is there once."""
-        del attempt
-        like = rows.like.values()
-        alpha = like.new_tensor(self.concentration).clamp(max=_SPARSE_ALPHA)
-        gamma = self.prior(model, like).mean(0).clamp(max=_SPARSE_GAMMA)
-        return self.from_counts(model, propose_topics(rows, alpha, gamma, generator))
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Three starts on all rows."""
-        return 3, num_rows
-
     def alpha(self, params: Params) -> Tensor:
         """(K,)."""
         return params["response"].new_tensor(self.concentration)
@@ -112,11 +95,6 @@ class ProfileSteps(TopicSteps):
 
     def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
         return super().posterior(as_topics(params), rows, step)
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        """Every profile has its counterpart: their differences from the mean profile have cosines above .95."""
-        tables = (normalised(p["response"].flatten(1), self.groups) for p in (first, second))
-        return same_classes(*((table, torch.full_like(table[:, 0], 1 / len(table))) for table in tables))
 
 
 def as_topics(params: Params) -> Params:

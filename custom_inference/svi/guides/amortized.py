@@ -52,7 +52,7 @@ class Amortized(Guide):
     def bind(
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:
-        if model.is_graph:
+        if not model.rows_are_independent:
             raise MethodError("no amortised guide of graphs: an encoder reads rows, and the nodes are none; use "
                               "guide=\"mean_field\"")
         documents = "num_tokens" in model.given(data)

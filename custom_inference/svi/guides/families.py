@@ -12,7 +12,6 @@ from torch.distributions import constraints
 
 from custom_inference.svi.guides.dirichlet import GuideDirichlet
 from ppl_models import Data, MethodError, Model
-from ppl_models.core.priors import support_of
 
 #: Keeps concentrations and scales off zero, where densities have no finite gradient.
 _EDGE = 1e-3
@@ -52,7 +51,7 @@ def continuous_family(model: Model, data: Data) -> ContinuousFamily:
     The concentrations of documents' proportions grow with the number of tokens, from the prior's on: they are learned
     by their logarithms, from alpha + L_n / K.
     """
-    support, size = support_of(model.prior(model.local_site)), model.local_shape[0]
+    support, size = model.sites[model.local_site].support, model.local_shape[0]
     if support is constraints.simplex:
         if "num_tokens" in model.given(data):
             return ContinuousFamily(lambda size: size, _log_dirichlet, lambda data: _log_share(model, data, size), True)

@@ -114,7 +114,7 @@ def _globals_of(model: Model) -> Any:
 
 def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor] | None) -> Any:
     # Of graphs the statements of the globals alone: the whole program would number every dyad to set the guide up.
-    program = _globals_of(model) if model.is_graph and set(sites) <= set(model.global_sites) else model
+    program = _globals_of(model) if not model.rows_are_independent and set(sites) <= set(model.global_sites) else model
     only = poutine.block(program, expose=sites)
     settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
     return {"delta": AutoDelta, "normal": AutoNormal}[kind](only, **settings)

@@ -14,7 +14,7 @@ from custom_inference.core.guide import Globals, Guide
 from custom_inference.svi.guides.families import ContinuousFamily, continuous_family
 from custom_inference.svi.guides.graphs import LabellingGuide, MembershipGuide
 from custom_inference.svi.guides.protocol import LocalGuide
-from ppl_models import Data, GraphModel, Model
+from ppl_models import Data, Model
 from ppl_models.distributions import BernoulliVector
 
 
@@ -34,7 +34,7 @@ class MeanField(Guide):
     def bind(
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:
-        if isinstance(model, GraphModel):
+        if not model.rows_are_independent:
             kind = MembershipGuide if model.has_continuous_locals else LabellingGuide
             return kind(model, data, globals_, init)
         if model.has_continuous_locals:

@@ -40,8 +40,10 @@ class LocalGuide(PyroModule):
         """Q of the local site of the rows in ``index``; ``x`` is the full matrix."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
-        params = self.draw_globals(x, mask, batch_size)
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None, **others: Tensor
+    ) -> dict[str, Tensor]:
+        params = self.draw_globals(x, mask, batch_size, **others)
         with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None
@@ -49,10 +51,12 @@ class LocalGuide(PyroModule):
             pyro.sample(self.model_spec.local_site, distribution, infer=infer)
         return params
 
-    def draw_globals(self, x: Tensor, mask: Tensor | None, batch_size: int | None) -> dict[str, Tensor]:
+    def draw_globals(
+        self, x: Tensor, mask: Tensor | None, batch_size: int | None, **others: Tensor
+    ) -> dict[str, Tensor]:
         """The globals, drawn or fixed."""
         if self.globals_guide is not None:
-            return dict(self.globals_guide(x, mask=mask, batch_size=batch_size))
+            return dict(self.globals_guide(x, mask=mask, batch_size=batch_size, **others))
         assert self.fixed is not None
         return self.fixed
 

@@ -22,11 +22,18 @@ from ppl_site.docstrings import inline, to_rst
 
 
 def _packages() -> list[types.ModuleType]:
-    """The packages whose names are public: the four, and the parts of ``custom_inference`` that have an ``__all__``."""
-    names = (part.name for part in pkgutil.iter_modules(custom_inference.__path__) if not part.name.startswith("_"))
-    parts = (importlib.import_module(f"custom_inference.{name}") for name in names)
+    """Where public names are: the four packages, the rooms with an ``__all__``, and the protocols of extensions."""
+    rooms = pkgutil.walk_packages(custom_inference.__path__, "custom_inference.")
+    parts = (importlib.import_module(room.name) for room in rooms if room.ispkg)
     named = (part for part in parts if hasattr(part, "__all__"))
-    return [ppl_models, ppl_models.datasets, ppl_models.distributions, custom_inference, *named]
+    protocols = (importlib.import_module(f"custom_inference.core.{name}") for name in ("engine", "method", "registry"))
+    return [ppl_models, ppl_models.datasets, ppl_models.distributions, custom_inference, *named, *protocols]
+
+
+def _names_of(package: types.ModuleType) -> list[str]:
+    """What the package says is public; of a module that says nothing, what is defined there."""
+    own = (name for name, value in vars(package).items() if getattr(value, "__module__", None) == package.__name__)
+    return getattr(package, "__all__", None) or sorted(name for name in own if not name.startswith("_"))
 
 
 PACKAGES = _packages()
@@ -96,6 +103,10 @@ def _is_method(name: Name) -> bool:
     return inspect.isclass(name.value) and inspect.isroutine(getattr(name.value, "fit", None))
 
 
+def _is_guide(name: Name) -> bool:
+    return _is(name.value, custom_inference.Guide) or ".guide" in name.module
+
+
 def _from(*modules: str) -> Callable[[Name], bool]:
     return lambda name: any(name.module == module or name.module.startswith(f"{module}.") for module in modules)
 
@@ -110,11 +121,11 @@ def groups() -> list[Group]:
         ("datasets", "Data sets", "ppl_models.datasets", lambda n: True),
         ("distributions", "Distributions", "ppl_models.distributions", lambda n: True),
         ("methods", "Methods", inference, _is_method),
-        ("guides", "Guides", inference, _from("custom_inference.svi.guides")),
+        ("guides", "Guides", inference, _is_guide),
         ("documents", "Documents", inference, _from("custom_inference.documents")),
         ("graphs", "Graphs", inference, _from("custom_inference.graphs")),
         ("aspects", "Presences and absences", inference, _from("custom_inference.families.aspects.explain")),
-        ("fits", "Fits", inference, _from(*(f"custom_inference.{name}" for name in _FITS))),
+        ("fits", "Fits", inference, _from(*(f"custom_inference.{name}" for name in ("core", "em", "methods")))),
         ("pictures", "Pictures", inference, _from("custom_inference.faces.pictures", "custom_inference.faces.plots")),
         ("validation", "Validation and scores", inference, lambda n: True),
         ("estimators", "scikit-learn estimators", "custom_inference.faces.sklearn", lambda n: True),
@@ -126,14 +137,12 @@ def groups() -> list[Group]:
 
 _EXTENDING = "What own closed-form steps, guides and samplers are made of; see :doc:`/project/add_a_model`."
 _PROTOCOL = ("Example", "MODELS")
-#: Modules whose names are about making and handling fits.
-_FITS = ("default", "_methods", "fit", "vem", "_search", "_checkpoint", "align")
 
 
 def public_names() -> Iterator[Name]:
     """Every name that a package says is public, once: sub-packages, and what a package takes from them, are theirs."""
     for package in PACKAGES:
-        for name in package.__all__:
+        for name in _names_of(package):
             value = getattr(package, name)
             above = package.__name__.startswith("custom_inference.") and name in custom_inference.__all__
             if not isinstance(value, types.ModuleType) and not above:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NOTEBOOKS = ROOT / "notebooks"
 RESULTS = ROOT / "benchmarks" / "results"
 
-#: Folder of notebooks that were executed before (by ``tests/notebooks_test.py``), at the small size.
+#: Folder of notebooks that were executed before (by ``tests/docs/notebooks_test.py``), at the small size.
 EXECUTED = "PPL_EXECUTED"
 SMOKE = "PPL_SMOKE"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -10,10 +11,9 @@ from typing import Any
 
 import custom_inference
 from benchmarks._report import RESULTS, markdown_table
-from benchmarks.readme_results import Quote, _call, _quoted
+from custom_inference.core.registry import presentation_of
 from custom_inference.methods import default_method, every_method, methods_for
-from ppl_models import MODELS, DocumentModel, Model
-from ppl_models.core.response_model import ResponseModel
+from ppl_models import MODELS, Model
 
 
 class UnknownEntry(ValueError):
@@ -23,21 +23,10 @@ class UnknownEntry(ValueError):
 # ----- models -----------------------------------------------------------------------------------------------------
 
 
-def _values_of(model: type[Model]) -> str:
-    """What the entries of a matrix of data are, by the model's own example."""
-    x = model.example().data.x
-    if bool((x != x.round()).any()):
-        return "real"
-    return "binary" if bool((x <= 1).all()) else "counts"
-
-
 def kind_of(model: type[Model]) -> str:
     """The kind of data that a model is for: a heading of "Choose a model"."""
-    if model.is_graph:
-        return "graphs"
-    if issubclass(model, DocumentModel):
-        return "documents"
-    return "responses" if issubclass(model, ResponseModel) else _values_of(model)
+    kind = model.example().model.data_kind
+    return "graphs" if kind.endswith("graph") else "responses" if kind == "categories" else kind
 
 
 KINDS = ("binary", "real", "counts", "documents", "responses", "graphs")
@@ -52,7 +41,7 @@ def models_table(kind: str) -> str:
         if kind_of(model) == kind:
             example = model.example()
             default = default_method(example.model, example.data)
-            local = f"`{model.local_site}`: {model.local_meaning}"
+            local = f"`{example.model.local_site}`: {presentation_of(example.model).local}"
             rows.append([_linked(model), model.summary.split(": ", 1)[-1], local, f"`{default.name}`"])
     return markdown_table(["model", "what it says", "`fit.transform` gives", "default method (of its example)"], rows)
 
@@ -70,6 +59,17 @@ def applicability_table() -> str:
         which = "every model" if len(models) == len(MODELS) else ", ".join(_linked(model) for model in models)
         rows.append([f"`{method}`", _call(method), which])
     return markdown_table(["name", "in Python", "applies to"], rows)
+
+
+def _call(name: str) -> str:
+    """What a method's name stands for in Python."""
+    if name == "default":
+        return "`fit(model, x)`"
+    make = every_method()[name]
+    if isinstance(make, functools.partial):
+        settings = ", ".join(f'{key}="{value}"' for key, value in make.keywords.items())
+        return f"`{make.func.__name__}({settings})`"  # pyright: ignore[reportFunctionMemberAccess]
+    return f"`{make.__name__}()`"
 
 
 def settings_table() -> str:
@@ -114,12 +114,29 @@ def figures(report: str, title: str, columns: Sequence[str] = (), folder: Path =
     tables = [table for table in content["tables"] if table["title"].startswith(title) and table["rows"]]
     if not tables:
         raise UnknownEntry(f"no table {title!r} in {report}; there are {[t['title'] for t in content['tables']]}")
-    known = list(tables[0]["rows"][0])
+    rows, known = tables[0]["rows"], list(tables[0]["rows"][0])
     wrong = [column for column in columns if column not in known]
     if wrong:
         raise UnknownEntry(f"no columns {wrong} in {report}, {title!r}; there are {known}")
-    quote = Quote(report, title, f"*{tables[0]['title']}.* {tables[0]['note']}", tuple(columns) or tuple(known))
-    return (_quoted(quote, content) or "").replace("](benchmarks/results/", "](/project/results/")
+    measured = [[row[column] for column in columns or known] for row in rows if row.get("runs") != 0]
+    table = markdown_table(columns or known, [[_one_line(value) for value in row] for row in measured])
+    return f"*{tables[0]['title']}.* {tables[0]['note']}\n\n{table}\n\n{_source(report, content, tables[0])}"
+
+
+def _one_line(value: Any) -> Any:
+    return value.replace("\n", " ") if isinstance(value, str) else value
+
+
+def _source(name: str, report: dict[str, Any], table: dict[str, Any]) -> str:
+    """Where figures come from: report, date, versions, machine, command."""
+    versions = report.get("versions", {})
+    stamp = [
+        str(table.get("measured") or report.get("date", "undated")),
+        *(f"{package} {versions[package]}" for package in ("python", "torch") if package in versions),
+        f"{report.get('cores', '?')} cores, {report.get('threads', '?')} thread(s)",
+        f"`{report.get('command', name)}`",
+    ]
+    return f"[{report.get('title', name)}](/project/results/{name}.md): {'; '.join(stamp)}"
 
 
 def reports(folder: Path = RESULTS) -> list[tuple[str, dict[str, Any]]]:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.blocks.files import RowFile, Rows, cut
 from ppl_models.data.files.reading import reading
+from ppl_models.data.lazy import pandas as pd
 
 #: Bytes of a column that are read ahead.
 _AHEAD = 2**16

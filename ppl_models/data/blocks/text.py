@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pandas as pd
 import scipy.sparse
 
 from ppl_models.core.errors import DataError, FileFormatError
@@ -22,6 +21,7 @@ from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
 from ppl_models.data.files.corpora import lda_c
 from ppl_models.data.files.reading import csv_frame, reading
+from ppl_models.data.lazy import pandas as pd
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 import torch
 from torch import Tensor
@@ -17,7 +16,9 @@ from ppl_models.core.errors import DataError, DataWarning
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
-from ppl_models.data.matrix import Data, as_event_counts
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.matrix import Data, as_values_of
+from ppl_models.likelihoods import Poisson
 
 
 def as_documents(
@@ -58,7 +59,7 @@ def counted_documents(
     site: str = "x",
     **settings: Any,
 ) -> Data:
-    """What :func:`as_documents` and :func:`documents` do alike. settings: of :func:`as_event_counts`.
+    """What :func:`as_documents` and :func:`documents` do alike. settings: of :func:`as_matrix`.
 
     are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up.
     """
@@ -74,7 +75,7 @@ def counted_documents(
         found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
         raise DataError(found, site=site, expected="texts; counts are taken as they are")
     else:
-        checked = as_event_counts(data, site=site, **settings)
+        checked = as_values_of(Poisson(), data, site=site, keep_sparse=True, **settings)
     checked = in_vocabulary(checked, vocabulary, site=site)
     if size is not None and checked.num_features != size:
         problem = f"{checked.num_features} words where vocabulary_size = {size}"
@@ -91,7 +92,7 @@ def as_data(counted: WordCounts, labels: list[Any] | None = None, *, site: str =
     if counted.words is not None and len(counted.words) != shape[1]:
         found = f"{len(counted.words)} words beside counts of {shape[1]}"
         raise DataError(found, site=site, axis="word", expected="a vocabulary of the same length")
-    data = as_event_counts(counted.counts, site=site, **settings)
+    data = as_values_of(Poisson(), counted.counts, site=site, keep_sparse=True, **settings)
     say_unknown(counted.unknown, counted.counts, site=site)
     coords = {"row": labels, "feature": counted.words}
     return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})

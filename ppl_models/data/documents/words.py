@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, DataWarning, unknown_name
 from ppl_models.data.containers import is_name, labels_of, plausible_size
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
 #: How many unknown words a warning names.

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from ppl_models.core.errors import FileFormatError
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import file_bytes, npz_arrays, reading, table, third_party
+from ppl_models.data.lazy import pandas as pd
 
 _COMMENTS = re.compile(r"^[#%].*$", re.MULTILINE)
 _TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv")

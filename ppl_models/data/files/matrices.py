@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 import torch
 
 from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.files.reading import naming, npz_arrays, reading, table
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_matrix
 
 _SPARSE_PARTS = ("indices", "indptr", "data", "shape")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import psutil
 
 from ppl_models.core.errors import FileFormatError, PPLError
+from ppl_models.data.lazy import pandas as pd
 
 #: The most that deflate makes of a byte (RFC 1951: 258 bytes of two bits), and some for the headers.
 _INFLATION = 1100

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data.containers import labels_of
 from ppl_models.data.graphs.edges import Array, EdgeList
+from ppl_models.data.lazy import pandas as pd
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from ppl_models.data import sparse
 from ppl_models.data.containers import mask_values
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.graphs.lists import Reading, index_of, objects, resolver
+from ppl_models.data.lazy import pandas as pd
 
 
 def masked(edges: EdgeList, mask: Any) -> EdgeList:

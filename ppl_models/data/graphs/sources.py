@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse
 import torch
-import xarray as xr
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
@@ -18,6 +16,8 @@ from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, frame_values, labels_of, refuse_transposed, sparse_matrix
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, index_of, named, objects, read_edges
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.lazy import xarray as xr
 from ppl_models.data.matrix import Data, as_matrix
 
 

@@ -1,0 +1,80 @@
+"""What figures and reports say of a model: labels, colour bars, columns. The models themselves say nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ppl_models import Model
+
+Params = Mapping[str, Tensor]
+
+
+def _strength(model: Model, params: Params) -> Tensor:
+    return params[model.component_site].abs().flatten(1).sum(-1)
+
+
+def _side_by_side(model: Model, params: Params) -> Tensor:
+    return params[model.component_site].flatten(1)
+
+
+def _features(model: Model, features: Sequence[Any]) -> list[Any]:
+    """The features, or of tables "feature = category"."""
+    tables = model.shapes[model.component_site][2:]
+    if not tables:
+        return list(features)
+    return [f"{name} = {category}" for name in features for category in range(tables[0])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presentation:
+    """How the components of a model are shown. The defaults suit any model whose components are rows of features.
+
+    value: what an entry of the component site is. local: what a posterior mean of the main latent is: labels of scales.
+    baseline: a (D,) global that is drawn beside the components (a leak, a bias), if there is one.
+    prominence: (model, params) -> (K,), how much each component matters: what reports order them by.
+    columns: (model, params) -> column name -> (K,), what reports say of each beside its strongest features; params may
+        hold locals that were estimated as points. By default the prominence.
+    matrix, labels: the components side by side (K, F), and what their F columns are called, from the features' names.
+    shut_off: (params, thresholds) -> (K,) bool, the components that explain nothing; by default none is.
+    """
+
+    value: str = "value"
+    local: str = "posterior mean"
+    baseline: str | None = None
+    prominence: Callable[[Any, Params], Tensor] = _strength
+    columns: Callable[[Any, Params], dict[str, Tensor]] | None = None
+    matrix: Callable[[Any, Params], Tensor] = _side_by_side
+    labels: Callable[[Any, Sequence[Any]], list[Any]] = _features
+    shut_off: Callable[..., Tensor] | None = None
+
+    def report_columns(self, model: Model, params: Params) -> dict[str, Tensor]:
+        """What reports say of each component: column name -> (K,)."""
+        return {"prominence": self.prominence(model, params)} if self.columns is None else self.columns(model, params)
+
+    def is_shut_off(self, model: Model, params: Params, **thresholds: float) -> Tensor:
+        """Components that explain nothing, (K,) bool."""
+        if self.shut_off is None:
+            return torch.zeros(model.shapes[model.component_site][0], dtype=torch.bool)
+        return self.shut_off(params, **thresholds)
+
+
+def mean_share(site: str) -> Callable[[Any, Params], Tensor]:
+    """Prominence by memberships or proportions: their mean (K,) where params hold them, else the prior's."""
+
+    def prominence(model: Model, params: Params) -> Tensor:
+        if site in params:
+            return params[site].mean(0)
+        return model.prior(site, like=params[model.component_site]).mean
+
+    return prominence
+
+
+def block_labels(model: Any, features: Sequence[Any]) -> list[Any]:
+    """Columns of block matrices: the blocks that a block sends to."""
+    del features
+    return [f"to block {k}" for k in range(model.num_blocks)]

@@ -1,0 +1,43 @@
+"""How a search finds good starting values for an engine: what the registry has of each family beside its engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from custom_inference.core.engine import Engine, Params
+from ppl_models import Model
+
+
+class Proposals:
+    """Starting values for ``engine``, and what a search does with them. The defaults serve any engine.
+
+    Proposals know engines (they may run EM themselves); engines know nothing of proposals.
+    """
+
+    def __init__(self, engine: Any):
+        self.engine = engine
+
+    def propose(self, model: Model, rows: Any, generator: torch.Generator, attempt: int) -> Params:
+        """An informed start, different for every ``attempt``; by default a random one."""
+        del attempt
+        return self.engine.initial(model, rows, generator)
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """How many starts, on how many rows, the default search should make."""
+        del model
+        return 5, num_rows
+
+    def refine(self, model: Model, rows: Any, params: Params) -> Params:
+        """The best start, improved on all rows by other means than EM (pruning, ...); by default as it is."""
+        del model, rows
+        return params
+
+    def same_solution(self, first: Params, second: Params) -> bool:
+        """Whether two starts found the same components, in whatever order; by default only if they are one start."""
+        return first is second
+
+    def finishing(self) -> Engine:
+        """The engine that takes the best start of a search to convergence; by default the same."""
+        return self.engine

@@ -1,0 +1,265 @@
+"""What tells the mixtures apart: the densities of their classes, with their conjugate priors.
+
+With r_nk the posterior of the classes, S_kf = sum_n r_nk x_nf and M_kj = sum_n r_nk m_nj,
+
+    multinomial, categorical    b proportional to S + gamma (softmax basis, some gamma < 1) or S + gamma - 1,
+                                q(b_k) = Dirichlet(gamma + S_k)
+    Bernoulli, binomial         p = (S + a - 1) / (t M + a + b - 2), t draws an entry, a and b at least 1,
+                                q(p_kj) = Beta(a + S_kj, b + t M_kj - S_kj)
+    Poisson                     lambda = (S + a) / (M + b) (basis of log lambda, a < 1) or (S + a - 1) / (M + b),
+                                q(lambda_kj) = Gamma(a + S_kj, b + M_kj)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, DirichletPosterior, GammaPosterior
+from custom_inference.families.common.beta import (
+    beta_divergence,
+    beta_log_density,
+    beta_log_marginal,
+    beta_mode,
+    beta_parameters,
+    beta_prior,
+)
+from custom_inference.families.common.dirichlet import (
+    dirichlet_concentration,
+    dirichlet_divergence,
+    dirichlet_prior,
+    expected_log,
+    log_moment,
+    log_prior_density,
+    softmax_or_simplex,
+)
+from custom_inference.families.common.gamma import (
+    expected_log_gamma,
+    gamma_divergence,
+    gamma_log_density,
+    gamma_log_marginal,
+    gamma_mode,
+    gamma_prior,
+)
+from custom_inference.families.mixtures.common import SquaredDistances, common_distances
+from custom_inference.families.mixtures.density import Cells, Conjugate, Density, Natural
+from custom_inference.families.mixtures.rows import MixtureRows
+from ppl_models import Data, Model
+from ppl_models.data import sparse as _sparse
+from ppl_models.likelihoods import Bernoulli, Binomial, Categorical, ExponentialFamily, Multinomial, Poisson
+
+#: Keeps divisions by sums of counts finite.
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class _Simplices(Density):
+    """Counts of the parts of ``groups`` simplices that lie side by side: words of topics, categories of responses."""
+
+    groups: int = 1
+
+    names: ClassVar[tuple[str, ...]] = ("concentration",)
+
+    def _shaped(self, flat: Tensor) -> Tensor:
+        """(K, F) in the shape of the site."""
+        return flat
+
+    def natural(self, value: Tensor) -> Natural:
+        """log b, whose log-normaliser is 0."""
+        return Natural(self.likelihood.natural(value.flatten(1)))
+
+    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
+        return self._shaped(softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups))
+
+    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
+        return log_prior_density(value.flatten(1), prior[0], groups=self.groups)
+
+    def prior(self, model: Model, like: Tensor) -> Conjugate:
+        return (dirichlet_prior(model, self.site, like).expand(model.shapes[self.site]).flatten(1),)
+
+    def flat(self, like: Tensor) -> Conjugate:
+        return (torch.zeros_like(like),)
+
+    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
+        return (counts + prior[0],)
+
+    def expected(self, posterior: Conjugate) -> Natural:
+        return Natural(expected_log(posterior[0], self.groups))
+
+    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
+        return dirichlet_divergence(posterior[0], prior[0], self.groups).sum()
+
+    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
+        return DirichletPosterior(self._shaped(*parameters))
+
+    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
+        return log_moment(counts, prior[0], self.groups)
+
+    def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
+        return Cells(rows.counts, prior[0], counts, self.groups)
+
+
+class Topics(_Simplices):
+    """Words of documents."""
+
+    def rows(self, data: Data) -> MixtureRows:
+        assert isinstance(self.likelihood, Multinomial)
+        return MixtureRows.of_tokens(data, coefficient=self.likelihood.coefficient)
+
+    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+        """Of square roots of the shares of the words (Hellinger's), a document weighing as much as its tokens."""
+        length = rows.lengths.clamp(min=1)
+        return SquaredDistances(rows.mapped(lambda row, values: torch.sqrt(values / length[row]))), rows.lengths
+
+    def scaled(self, rows: MixtureRows) -> Tensor:
+        """Shares of the words."""
+        return _sparse.dense(rows.counts) / rows.lengths.clamp(min=1).unsqueeze(-1)
+
+    def scaled_mean(self, rows: MixtureRows) -> Tensor:
+        return rows.mean / rows.mean.sum().clamp(min=_TINY)
+
+
+class Responses(_Simplices):
+    """Categories of R responses, C each; the distance counts the responses that differ."""
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        return cls(model.component_site, model.likelihood, model.num_features)
+
+    def _shaped(self, flat: Tensor) -> Tensor:
+        return flat.unflatten(-1, (self.groups, -1))
+
+    def rows(self, data: Data) -> MixtureRows:
+        assert isinstance(self.likelihood, Categorical)
+        return MixtureRows.of_categories(data, self.likelihood.num_categories)
+
+    def informative(self, counts: Tensor, most: int) -> Tensor:
+        """All: the groups stay whole."""
+        return torch.arange(counts.shape[1])
+
+
+class Probabilities(Density):
+    """Entries that are successes of ``likelihood.total`` draws."""
+
+    names: ClassVar[tuple[str, ...]] = ("on", "off")
+    floor: ClassVar[float] = 1e-6
+    floor_of_centres: ClassVar[float] = 0.02
+    excess: ClassVar[int] = 1
+
+    @property
+    def _total(self) -> int:
+        assert isinstance(self.likelihood, Bernoulli | Binomial)
+        return self.likelihood.total
+
+    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+        """Of the entries observed in both rows."""
+        found = super().distances(rows)
+        return found if rows.mask is None else (common_distances(rows), found[1])
+
+    def scaled_mean(self, rows: MixtureRows) -> Tensor:
+        return rows.mean.clamp(self._total * self.floor_of_centres, self._total * (1 - self.floor_of_centres))
+
+    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
+        return beta_mode(counts, self._total * observed, (prior[0], prior[1]), floor=floor or self.floor)
+
+    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
+        return beta_log_density(value, (prior[0], prior[1])).sum()
+
+    def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
+        """Drawn from [1/4, 3/4]."""
+        noise = torch.rand((size, rows.counts.shape[1]), generator=generator, dtype=torch.float64)
+        return (0.25 + 0.5 * noise).to(rows.like)
+
+    def prior(self, model: Model, like: Tensor) -> Conjugate:
+        return tuple(part.expand(model.shapes[self.site]) for part in beta_prior(model, self.site, like))
+
+    def flat(self, like: Tensor) -> Conjugate:
+        return torch.ones_like(like), torch.ones_like(like)
+
+    def require_mode(self, model: Model, like: Tensor) -> None:
+        beta_parameters(model, self.site, like)
+        dirichlet_concentration(model, "mixing_proportion", like)
+
+    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
+        return prior[0] + counts, prior[1] + (self._total * observed - counts)
+
+    def expected(self, posterior: Conjugate) -> Natural:
+        on, off = (torch.digamma(part) for part in posterior)
+        return Natural(on - off, self._total * (torch.digamma(posterior[0] + posterior[1]) - off))
+
+    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
+        return beta_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
+
+    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
+        return BetaPosterior(*parameters)
+
+    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
+        return beta_log_marginal(counts, self._total * observed - counts, (prior[0], prior[1])).sum(-1)
+
+    def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
+        """A group of two categories an entry, failures and successes."""
+        x = _sparse.dense(rows.counts)
+        draws = self._total * (torch.ones_like(x) if rows.mask is None else rows.mask.to(x))
+        pairs = [(draws - x, x), (prior[1], prior[0]), (self._total * observed - counts, counts)]
+        both, concentration, table = (torch.stack(pair, -1).flatten(1) for pair in pairs)
+        return Cells(_sparse.from_dense(both), concentration, table, x.shape[1])
+
+
+class Rates(Density):
+    """Poisson counts of events."""
+
+    names: ClassVar[tuple[str, ...]] = ("shape", "rate")
+
+    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+        """Of square roots of the counts, which have about the same variance; missing entries at their column's mean."""
+        if rows.mask is None:
+            roots = rows.mapped(lambda row, values: torch.sqrt(values))
+        else:
+            roots = torch.sqrt(torch.where(rows.mask, _sparse.dense(rows.counts), rows.mean))
+        return SquaredDistances(roots), torch.ones_like(rows.base)
+
+    def natural(self, value: Tensor) -> Natural:
+        """The rates are the log-normalisers of their logarithms."""
+        return Natural(self.likelihood.natural(value), value)
+
+    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
+        return gamma_mode(counts, observed, (prior[0], prior[1]), floor=floor or self.floor)
+
+    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
+        return gamma_log_density(value, (prior[0], prior[1]))
+
+    def prior(self, model: Model, like: Tensor) -> Conjugate:
+        return tuple(part.expand(model.shapes[self.site]) for part in gamma_prior(model, self.site, like))
+
+    def flat(self, like: Tensor) -> Conjugate:
+        return torch.zeros_like(like), torch.zeros_like(like)
+
+    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
+        return counts + prior[0], (observed + prior[1]).expand_as(counts).clone()
+
+    def expected(self, posterior: Conjugate) -> Natural:
+        shape, rate = posterior
+        return Natural(expected_log_gamma(shape, rate), shape / rate)
+
+    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
+        return gamma_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
+
+    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
+        return GammaPosterior(*parameters)
+
+    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
+        return gamma_log_marginal(counts, observed, (prior[0], prior[1])).sum(-1)
+
+
+_DENSITIES: dict[type[ExponentialFamily], type[Density]] = {
+    Bernoulli: Probabilities, Binomial: Probabilities, Categorical: Responses, Multinomial: Topics, Poisson: Rates,
+}  # fmt: skip
+
+
+def density_of(model: Any) -> Density:
+    """The class density of a mixture, by its likelihood."""
+    return _DENSITIES[type(model.likelihood)].of(model)

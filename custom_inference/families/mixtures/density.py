@@ -1,0 +1,146 @@
+"""What the engine and the sampler of mixtures ask of the densities of the classes."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.posteriors import ContinuousPosterior
+from custom_inference.families.mixtures.common import SquaredDistances
+from custom_inference.families.mixtures.rows import MixtureRows
+from ppl_models import Data, Model
+from ppl_models.data import sparse as _sparse
+from ppl_models.likelihoods import ExponentialFamily
+
+#: Parameters, each (K, F), of the conjugate prior of the component site, and of its posterior, which has the same form.
+Conjugate = tuple[Tensor, ...]
+
+#: Random starts draw the classes' counts around the mean row's: as Gamma variables of this shape.
+_SHAPE = 3.0
+
+
+class Natural(NamedTuple):
+    """w (K, F) and r (K, D) of ``MixtureRows.table``: at given components, or expected under their posterior."""
+
+    weight: Tensor
+    rate: Tensor | None = None
+
+
+class Cells(NamedTuple):
+    """Counts of categories in ``groups`` that lie side by side, as the sampler of them reads: rows (N, F) in CSR, the
+    prior's concentration and the classes' counts, (K, F)."""
+
+    rows: Tensor
+    prior: Tensor
+    counts: Tensor
+    groups: int
+
+
+@dataclass(frozen=True)
+class Density(abc.ABC):
+    """The class-conditional density of one model: x_n | class k, with the component site its means.
+
+    ``counts`` and ``observed`` are S (K, F) and M (K, D) above, M (K, 1) where nothing is missing.
+    """
+
+    site: str
+    likelihood: ExponentialFamily
+
+    #: What the parameters of the posterior are called.
+    names: ClassVar[tuple[str, ...]]
+    #: Components are kept this far off their edges; those of informed starts by so much.
+    floor: ClassVar[float] = 1e-12
+    floor_of_centres: ClassVar[float] = 1e-12
+    #: Informed starts begin with so many times as many classes, which are merged.
+    excess: ClassVar[int] = 3
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """The density of a model."""
+        return cls(model.component_site, model.likelihood)
+
+    # ----- data -------------------------------------------------------------------------------------------
+
+    def rows(self, data: Data) -> MixtureRows:
+        """The data as counts."""
+        return MixtureRows.of_entries(data, self.likelihood)
+
+    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+        """How different all rows are from the rows of an index, squared, (N, C); and the weights (N,) of the rows."""
+        return SquaredDistances(rows.counts), torch.ones_like(rows.base)
+
+    def scaled(self, rows: MixtureRows) -> Tensor:
+        """Counts (N, F), dense, of which every row weighs the same."""
+        return _sparse.dense(rows.counts)
+
+    def scaled_mean(self, rows: MixtureRows) -> Tensor:
+        """The mean row (F,) on that scale."""
+        return rows.mean
+
+    # ----- given values of the components -----------------------------------------------------------------
+
+    def natural(self, value: Tensor) -> Natural:
+        """Natural parameter and log-normaliser."""
+        eta = self.likelihood.natural(value)
+        return Natural(eta, self.likelihood.log_normaliser(eta))
+
+    @abc.abstractmethod
+    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
+        """The component site by maximum a posteriori."""
+
+    @abc.abstractmethod
+    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
+        """The log prior density that ``mode`` goes with."""
+
+    def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
+        """A random component site of ``size`` classes: the mean row, every entry scaled at random."""
+        concentration = torch.full((size, rows.counts.shape[1]), _SHAPE, dtype=torch.float64)
+        noise = (torch._standard_gamma(concentration, generator=generator) / _SHAPE).to(rows.like)
+        return self.mode(self.flat(noise), rows.mean * noise, torch.ones_like(noise))
+
+    # ----- priors and posteriors --------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def prior(self, model: Model, like: Tensor) -> Conjugate:
+        """The prior's parameters. Raises MethodError for priors that are not conjugate."""
+
+    @abc.abstractmethod
+    def flat(self, like: Tensor) -> Conjugate:
+        """A prior under which ``mode`` is maximum likelihood, of the shape of ``like``: one that counts nothing in the
+        basis of logarithms, so that small counts are not rounded by what is added and taken off again."""
+
+    def require_mode(self, model: Model, like: Tensor) -> None:  # noqa: B027 - an empty default is meant
+        """Raises MethodError for priors under which ``mode`` is none; by default every prior has one in some basis."""
+
+    @abc.abstractmethod
+    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
+        """The posterior of the component site."""
+
+    @abc.abstractmethod
+    def expected(self, posterior: Conjugate) -> Natural:
+        """Natural parameter and log-normaliser, expected under the posterior."""
+
+    @abc.abstractmethod
+    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
+        """KL of the posterior from the prior."""
+
+    @abc.abstractmethod
+    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
+        """With its parameters."""
+
+    @abc.abstractmethod
+    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
+        """log of the likelihood of rows with these statistics, (..., F) and (..., D), component integrated out; (...).
+
+        Of all features, or of those of ``informative``. Terms that do not depend on the rows' classes are left out.
+        """
+
+    def informative(self, counts: Tensor, most: int) -> Tensor:
+        """The most frequent features, at most ``most``: enough to tell classes apart by."""
+        total = counts.sum(0)
+        return torch.arange(len(total)) if len(total) <= most else torch.topk(total, most).indices

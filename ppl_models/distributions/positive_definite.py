@@ -1,0 +1,126 @@
+"""Positive definite matrices: the inverse Wishart distribution, and unconstrained coordinates for any prior over them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import biject_to, constraints
+from torch.distributions.transforms import Transform
+
+
+class LogCholesky(Transform):
+    """R^{K (K + 1) / 2} -> S = L L', L lower triangular with a positive diagonal, whose logarithms are coordinates.
+
+        log |dS / dz| = K log 2 + sum_i (K - i + 2) log L_ii,    i = 1..K
+
+    torch has no bijection onto positive definite matrices: with this one NUTS and automatic guides take such sites.
+    """
+
+    domain = constraints.independent(constraints.real, 1)
+    codomain = constraints.positive_definite
+    bijective = True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LogCholesky)
+
+    def __hash__(self) -> int:
+        return hash(LogCholesky)
+
+    def _call(self, x: Tensor) -> Tensor:
+        size = _size(x.shape[-1])
+        i, j = torch.tril_indices(size, size, device=x.device)
+        # One product with a fixed 0/1 tensor puts the coordinates at their places, whatever the batch.
+        place = x.new_zeros(x.shape[-1], size * size)
+        place[torch.arange(x.shape[-1]), i * size + j] = 1.0
+        factor = (torch.where(i == j, x.exp(), x) @ place).unflatten(-1, (size, size))
+        return factor @ factor.mT
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        i, j = torch.tril_indices(y.shape[-1], y.shape[-1], device=y.device)
+        flat = torch.linalg.cholesky(y)[..., i, j]
+        return torch.where(i == j, flat.clamp_min(torch.finfo(y.dtype).tiny).log(), flat)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        size = y.shape[-1]
+        i, j = torch.tril_indices(size, size, device=x.device)
+        power = size - torch.arange(size, dtype=y.dtype, device=y.device) + 1.0
+        return size * math.log(2.0) + (power * x[..., i == j]).sum(-1)
+
+    def forward_shape(self, shape: Any) -> torch.Size:
+        return torch.Size((*shape[:-1], *[_size(shape[-1])] * 2))
+
+    def inverse_shape(self, shape: Any) -> torch.Size:
+        return torch.Size((*shape[:-2], shape[-1] * (shape[-1] + 1) // 2))
+
+
+def _size(coordinates: int) -> int:
+    return (math.isqrt(8 * coordinates + 1) - 1) // 2
+
+
+@biject_to.register(type(constraints.positive_definite))
+def _log_cholesky(constraint: Any) -> Transform:
+    del constraint
+    return LogCholesky()
+
+
+class InverseWishart(TorchDistribution):
+    """Over positive definite matrices S (K, K): density proportional to |S|^-(df + K + 1)/2 exp(-tr(scale S^-1) / 2).
+
+    The conjugate prior of a Gaussian's covariance. Mode scale / (df + K + 1); mean scale / (df - K - 1) where df > K + 1.
+
+    Parameters
+    ----------
+    df: degrees of freedom, above K - 1, a number or (...,). scale: (..., K, K), positive definite.
+    """
+
+    arg_constraints: ClassVar[Any] = {"df": constraints.positive, "scale": constraints.positive_definite}
+    support: ClassVar[Any] = constraints.positive_definite
+    has_rsample = True
+
+    def __init__(self, df: Any, scale: Tensor, validate_args: bool | None = None):
+        self.scale = scale
+        self.df = torch.as_tensor(df, dtype=scale.dtype, device=scale.device).expand(scale.shape[:-2])
+        super().__init__(scale.shape[:-2], scale.shape[-2:], validate_args=validate_args)
+        if bool((self.df <= scale.shape[-1] - 1).any()):
+            raise ValueError(f"df = {float(self.df.min()):g}, expected more than K - 1 = {scale.shape[-1] - 1}")
+
+    def expand(self, batch_shape, _instance=None):
+        del _instance
+        batch = torch.Size(batch_shape)
+        return type(self)(self.df.expand(batch), self.scale.expand(batch + self.event_shape), validate_args=False)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.scale / (self.df + self.event_shape[-1] + 1)[..., None, None]
+
+    @property
+    def mean(self) -> Tensor:
+        """NaN where df is not above K + 1."""
+        below = self.df - self.event_shape[-1] - 1
+        return self.scale / torch.where(below > 0, below, torch.nan)[..., None, None]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        size, half = self.event_shape[-1], self.df / 2
+        factor, own = torch.linalg.cholesky(value), torch.linalg.cholesky(self.scale)
+        trace = torch.linalg.solve_triangular(factor, own, upper=False).square().sum((-2, -1))
+        constant = half * (_log_det(own) - size * math.log(2.0)) - torch.mvlgamma(half, size)
+        return constant - (half + (size + 1) / 2) * _log_det(factor) - trace / 2
+
+    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        """By Bartlett's decomposition: A A' ~ Wishart(df, I), A upper triangular; S = C (A A')^-1 C', scale = C C'."""
+        shape = self._extended_shape(sample_shape)
+        degrees = self.df[..., None] - torch.arange(shape[-1] - 1, -1, -1).to(self.scale)
+        diagonal = torch.distributions.Chi2(degrees.expand(shape[:-1])).rsample().sqrt()
+        upper = torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device).triu(1) + torch.diag_embed(diagonal)
+        own = torch.linalg.cholesky(self.scale).expand(shape)
+        factor = torch.linalg.solve_triangular(upper.mT, own, upper=False, left=False)
+        return factor @ factor.mT
+
+
+def _log_det(factor: Tensor) -> Tensor:
+    """log |L L'|."""
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -1,0 +1,292 @@
+"""Every model x every method that it has: what fits promise, on problems whose exact posteriors are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyro
+import pytest
+import torch
+
+import custom_inference as ci
+from custom_inference.core.local_inference import is_feasible
+from custom_inference.core.posteriors import GaussianPosterior, LogisticPosterior, PointPosterior
+from custom_inference.core.registry import engines_of
+from ppl_models import MODELS, Data, MethodError
+from tests.references import _graphs, mmsb_integrated
+from tests.support.cases import (
+    AGAIN,
+    DEFAULTS,
+    EXACT,
+    PAIRS,
+    ROWS,
+    VARIANTS,
+    fitted,
+    globals_of,
+    methods_at,
+    problem_of,
+    small_method,
+)
+from tests.support.graphs import (
+    GRAPHS,
+    exact_evidence,
+    exact_graph,
+    informative,
+    reference_of,
+    reordered_data,
+    reordered_model,
+    small_problem,
+)
+
+EACH = pytest.mark.parametrize(("model", "method"), PAIRS)
+EACH_AGAIN = pytest.mark.parametrize(("model", "method"), AGAIN)
+ROWS_AGAIN = pytest.mark.parametrize(("model", "method"), [pair for pair in AGAIN if pair[0] in ROWS])
+OF_GRAPHS = pytest.mark.parametrize(("model", "method"), [pair for pair in PAIRS if pair[0] in GRAPHS])
+CLIMBING = [pair for pair in PAIRS if pair[0] in GRAPHS and isinstance(small_method(*pair), ci.VariationalEM)]
+WITH_DEFAULTS = pytest.mark.parametrize(
+    ("model", "method"), [*PAIRS, *EXACT, *(pytest.param(*pair, marks=pytest.mark.quick) for pair in DEFAULTS)]
+)
+
+
+# ----- every fit ------------------------------------------------------------------------------------------------------
+
+
+@WITH_DEFAULTS
+def test_a_fit_keeps_its_promises(model, method):
+    fit, problem = fitted(model, method), problem_of(model)
+    program, rows, mean = problem.model, len(problem.data), fit.posterior.mean
+    local, shapes = program.local_site, dict(program.shapes)
+    if local in fit.params or model in GRAPHS:  # of graphs, once the posterior was asked for
+        shapes[local] = tuple(problem.truth[local].shape)
+    assert {site: tuple(value.shape) for site, value in fit.params.items()} == shapes
+    for site, value in fit.params.items():
+        assert torch.isfinite(value).all() and value.dtype == (torch.int64 if site == "block" else torch.float64)
+    assert fit.elbo.ndim == 1 and torch.isfinite(fit.elbo).all() and fit.status and fit.bound_name
+    assert mean.shape == (rows, *program.local_shape) and torch.isfinite(mean).all()
+    unbounded = isinstance(fit.posterior, GaussianPosterior | LogisticPosterior | PointPosterior)
+    if program.code_bits is not None or not unbounded:
+        assert ((mean >= 0) & (mean <= 1)).all()
+    new = problem.data if model in GRAPHS else problem.data.x[:4]
+    assert fit.transform(new).shape == (len(new), mean.shape[1])
+    assert fit.posterior.sample(5).shape == (5, *mean.shape) and fit.posterior.mode.shape == mean.shape
+    assert len(fit.report()) == mean.shape[1] and np.isfinite(fit.bic()) and np.isfinite(fit.aic())
+    assert torch.isfinite(fit.plugin_log_likelihood()).all()
+    assert "Fit of" in repr(fit)
+    (_promises_of_a_graph if model in GRAPHS else _promises_of_rows)(fit, method)
+
+
+def _promises_of_rows(fit, method):
+    assert (fit.posterior.log_prob(fit.posterior.mode) > -torch.inf).all()
+    assert fit.sample(7)[fit.model.observed_site].shape == (7, fit.data.num_features)
+    assert fit.predictive(2).shape == (2, *fit.data.x.shape) and fit.reconstruct().shape == fit.data.x.shape
+    assert method != "default" or fit.reconstruct(how="mean").shape == fit.data.x.shape
+
+
+def _promises_of_a_graph(fit, method):
+    size, site, mean = fit.model.num_nodes, fit.model.local_site, fit.posterior.mean
+    assert torch.allclose(mean.sum(-1), torch.ones(size), atol=1e-6)
+    assert site == "block" or torch.allclose(fit.params[site], mean, atol=1e-8)
+    if site == "block" and isinstance(small_method("sbm", method), ci.VariationalEM):
+        assert torch.equal(fit.params[site], mean.argmax(-1))
+    for name in () if fit.model.directed else fit.model.pair_sites:
+        assert torch.equal(fit.params[name], fit.params[name].transpose(0, 1))
+    new = fit.sample(size)
+    assert len(new[site]) == size
+    made = [*fit.predictive(2), new["x"], fit.reconstruct()]
+    made += [fit.reconstruct(how="mean")] if method == "default" else []
+    for x in made:
+        assert x.shape == (size, size) and not x.diagonal().any() and (x >= 0).all() and torch.isfinite(x).all()
+        assert fit.model.directed or torch.equal(x, x.T)
+        assert fit.model.edge_kind == "counts" or (x <= 1).all()
+    assert all(torch.equal(x, x.round()) for x in made[:3])
+
+
+@WITH_DEFAULTS
+def test_bounds_stay_below_the_evidence(model, method):
+    fit, is_graph = fitted(model, method), model in GRAPHS
+    evidence = torch.tensor([exact_evidence(fit.model, fit.globals, fit.data)]) if is_graph else fit.log_likelihood()
+    for bound in fit.bounds:
+        assert (fit.log_likelihood(bound=bound) <= evidence + 1e-8).all(), bound
+    if is_graph and (is_feasible(fit.model) or not fit.model.has_continuous_locals):
+        assert torch.allclose(fit.evidence, evidence, rtol=1e-10, atol=0)
+    local = fit.local_posterior() if fit.local is None and is_graph else fit.local
+    if local is not None:
+        # Points, posteriors averaged over draws of the globals, and CVB0 have no bound; the ELBO of a sampled
+        # continuous guide is an estimate, exact only in its mean.
+        without = isinstance(local.posterior, PointPosterior) or not hasattr(local.posterior, "mean")
+        without |= not is_graph and method in ("cvb0", "gibbs")
+        missing = bool(torch.isnan(local.bound).all())
+        assert without == missing or (is_graph and not without)
+        slack = 0.1 if fit.model.has_continuous_locals and "svi" in method else 1e-8
+        assert is_graph or not (local.bound > evidence + slack).any()
+    with pytest.raises(MethodError, match="valid: " if engines_of(fit.model) else "no closed-form"):
+        fit.log_likelihood(bound="nonsense")
+
+
+@EACH_AGAIN
+def test_same_seed_same_result_and_no_side_effects(model, method):
+    problem = problem_of(model)
+    pyro.param("bystander", torch.tensor(1.0))
+    torch.manual_seed(5)
+    np.random.seed(6)  # noqa: NPY002
+    expected = torch.rand(3), np.random.rand(3)  # noqa: NPY002
+    torch.manual_seed(5)
+    np.random.seed(6)  # noqa: NPY002
+    again = small_method(model, method).fit(problem.model, problem.data, seed=3, progress=False)
+    assert torch.equal(torch.rand(3), expected[0]), "the caller's random state was changed"
+    assert np.array_equal(np.random.rand(3), expected[1]), "the caller's NumPy random state was changed"  # noqa: NPY002
+    assert list(pyro.get_param_store().keys()) == ["bystander"], "the caller's parameter store was changed"
+    for site, value in fitted(model, method).globals.items():
+        assert torch.equal(value, again.params[site]), site
+    assert torch.equal(fitted(model, method).elbo, again.elbo)
+
+
+@EACH
+def test_save_and_load(model, method, tmp_path):
+    fit = fitted(model, method)
+    loaded = ci.Fit.load(fit.save(tmp_path / "fit.safetensors"))
+    assert list(tmp_path.iterdir()) == [tmp_path / "fit.safetensors"], "no temporary file may stay behind"
+    for site, value in fit.params.items():
+        assert torch.equal(value, loaded.params[site]) and value.dtype == loaded.params[site].dtype
+    assert torch.equal(fit.elbo, loaded.elbo) and fit.status == loaded.status and fit.method == loaded.method
+    assert torch.allclose(fit.posterior.mean, loaded.posterior.mean, atol=1e-9)
+    assert repr(fit) == repr(loaded) and loaded.coords == fit.coords
+    bounds = fit.bounds if model in GRAPHS else [None]
+    for bound in bounds:
+        assert torch.allclose(fit.log_likelihood(bound=bound), loaded.log_likelihood(bound=bound))
+    if model in GRAPHS:
+        before, after = fit.data.dense(), loaded.data.dense()
+        assert torch.equal(before.x, after.x) and torch.equal(before.mask, after.mask)
+        assert loaded.data.directed == fit.data.directed
+
+
+@ROWS_AGAIN
+def test_missing_entries_work(model, method):
+    problem = problem_of(model)
+    x = problem.data.x.clone()
+    x[torch.rand(x.shape) < 0.2] = float("nan")
+    fit = small_method(model, method).fit(problem.model, x, seed=0, progress=False)
+    assert all(torch.isfinite(value).all() for value in fit.params.values())
+    assert torch.isfinite(fit.evidence).all() and torch.isfinite(fit.transform(x[:3])).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_family_at_the_truth_against_the_exact_posterior(name):
+    problem, params = problem_of(name), globals_of(problem_of(name))
+    continuous, is_graph = problem.model.has_continuous_locals, name in GRAPHS
+    if is_graph and continuous and not is_feasible(problem.model):
+        pytest.skip("no exact posterior of memberships of this size")
+    known = ("nuts", "em", *VARIANTS)  # of what has no posterior of its own at given globals
+    others = [one for one in methods_at(name) if one not in known]
+    methods = [ci.Exact(), *(small_method(name, method) for method in others)]
+    table = ci.compare(methods, problem.model, problem.data, at=params).table
+    assert list(table.columns) == ["bound", "evidence", "gap_per_row", "kl_per_row", "worst_marginal_error", "seconds"]
+    assert table["evidence"].nunique() == 1
+    assert table.loc["Exact", "gap_per_row"] == 0 and (table["worst_marginal_error"] >= 0).all()
+    # Divergences of continuous posteriors, and the bounds of sampled guides, are estimates by draws.
+    slack = 0.05 if continuous else 1e-6
+    without = table["bound"].isna()
+    bounded = table[~without]
+    assert (bounded["gap_per_row"] > (-slack if continuous and not is_graph else -1e-8)).all()
+    # KL(q || p) is the gap of q's own ELBO, so no bound is tighter than its KL.
+    assert (bounded["gap_per_row"] - bounded["kl_per_row"] > -slack).all()
+    if not is_graph:
+        draws = without & (table.index == "CollapsedGibbs")  # a mixture of its draws: no bound, but a divergence
+        assert (table["kl_per_row"][without & ~draws] == np.inf).all()
+        assert table["kl_per_row"][draws].between(-0.05, 0.5).all()
+        return
+    assert np.allclose(table["evidence"], exact_evidence(problem.model, params, problem.data), rtol=1e-10)
+    found = "VariationalEM(mean_field)"
+    if not continuous and found in table.index:
+        marginal = _graphs.marginals(*exact_graph(problem.model, params, problem.data).posterior(), 2)
+        assert table.loc[found, "worst_marginal_error"] <= np.abs(1 - marginal).max() + 1e-8
+
+
+# ----- fits of graphs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "method"), [pair for pair in CLIMBING if pair[1] != "cvb0"])  # no bound climbs
+@pytest.mark.parametrize("directed", [True, False])
+def test_traces_climb(model, method, directed):
+    """From a random start without a search, in both kinds of graphs, under informative priors."""
+    problem = small_problem(model, directed=directed, hidden=0.2, num_nodes=4 if model == "mmsb" else 7)
+    settings = replace(small_method(model, method), search=None, accelerate=None)
+    for seed in range(2):
+        fit = settings.fit(informative(problem.model), problem.data, seed=seed, progress=False)
+        assert (fit.elbo.diff() >= -1e-9).all() and len(fit.elbo) > 1
+
+
+@pytest.mark.parametrize("model", [name for name in GRAPHS if "vb" in methods_at(name)])
+@pytest.mark.parametrize("directed", [True, False])
+def test_vb_bound_is_below_the_evidence_with_the_globals_integrated_out(model, directed):
+    size = (3 if directed else 4) if model == "mmsb" else 6
+    problem = small_problem(model, directed=directed, hidden=0.2, num_nodes=size)
+    for chosen in (problem.model, informative(problem.model)):
+        exact = integrated_evidence(chosen, problem.data)
+        if exact is not None:
+            fit = ci.VariationalEM(guide="vb", max_iterations=40).fit(chosen, problem.data, seed=0, progress=False)
+            assert float(fit.elbo[-1]) <= exact + 1e-8
+            # at a poor optimum it would be further off: every node brings less than this
+            assert exact - float(fit.elbo[-1]) < 1.5 * chosen.num_nodes
+
+
+def integrated_evidence(model, data: Data) -> float | None:
+    """log p(x), globals integrated out, where the references have it."""
+    name = next(name for name, kind in MODELS.items() if kind is type(model))
+    dense = data.dense()
+    mask = None if dense.mask is None else dense.mask.numpy()
+    kind = {"directed": model.directed, "self_loops": model.self_loops}
+    if name == "mmsb":
+        prior = model.priors["edge_probability"]
+        pair = float(prior.concentration1), float(prior.concentration0)
+        alpha = model.priors["membership"].concentration.numpy()
+        return mmsb_integrated.log_evidence(dense.x.numpy(), 2, alpha, pair, model.sparsity, mask, drawn=False, **kind)
+    if name not in ("sbm", "poisson_sbm"):
+        return None
+    prior = model.priors[model.component_site]
+    names = ("concentration1", "concentration0") if name == "sbm" else ("concentration", "rate")
+    pair = tuple(float(getattr(prior, one)) for one in names)
+    alpha = model.priors["block_proportion"].concentration.numpy()
+    return reference_of(name).log_evidence_integrated(dense.x.numpy(), model.num_blocks, alpha, pair, mask, **kind)
+
+
+@OF_GRAPHS
+def test_to_arviz_names_nodes_and_blocks(model, method):
+    fit = fitted(model, method)
+    if fit.draws is not None:
+        fit = replace(fit, draws={site: value[:, :5] for site, value in fit.draws.items()})
+    tree = fit.to_arviz(num_draws=5)
+    posterior, names = tree.posterior, [f"node {n}" for n in range(fit.model.num_nodes)]
+    for site, axes in fit.model.dims.items():
+        if site in posterior:
+            assert posterior[site].dims == ("chain", "draw", *axes), site
+    assert set(fit.model.global_sites) <= set(posterior.data_vars)
+    if "block" in posterior:
+        block = posterior["block"]
+        assert np.issubdtype(block.dtype, np.integer) and list(block.coords["node"].values) == names
+        assert int(block.max()) < fit.model.num_blocks
+    observed = tree.observed_data["x"]
+    assert observed.dims == ("node", "to_node")
+    assert list(observed.coords["node"].values) == names == list(observed.coords["to_node"].values)
+    dense = fit.data.dense()
+    assert np.array_equal(np.isnan(observed.values), ~dense.mask.numpy()), "hidden dyads are NaN"
+    assert np.allclose(observed.values[dense.mask.numpy()], dense.x[dense.mask].numpy())
+    values = tree.log_likelihood["x"]
+    first, second = fit.model.dyads(torch.arange(fit.model.num_dyads()))
+    assert values.dims == ("chain", "draw", "dyad") and values.shape[2] == int(dense.mask[first, second].sum())
+    assert np.isfinite(values.values).all() and " node " in str(values.coords["dyad"].values[0])
+
+
+@pytest.mark.parametrize(("model", "method"), CLIMBING)
+def test_nodes_in_another_order_give_the_same_fit(model, method):
+    """Searches draw other numbers then: the optimum, not the way to it, is the same."""
+    problem = problem_of(model)
+    order = torch.randperm(problem.model.num_nodes)
+    settings = replace(small_method(model, method), search=ci.Search(), max_iterations=400, tolerance=1e-9)
+    one = settings.fit(problem.model, problem.data, seed=0, progress=False)
+    data = reordered_data(problem.model, problem.data, order)
+    other = settings.fit(reordered_model(problem.model, order), data, seed=0, progress=False)
+    assert np.isclose(float(one.elbo[-1]), float(other.elbo[-1]), atol=1e-5)
+    together = [fit.posterior.mean @ fit.posterior.mean.T for fit in (one, other)]
+    assert torch.allclose(together[0][order][:, order], together[1], atol=1e-2)

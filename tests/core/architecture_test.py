@@ -1,0 +1,70 @@
+"""The rooms of the two packages: no import cycle, nothing of inference in the models, a short list at the top.
+
+Imports inside functions and under ``TYPE_CHECKING`` count; that a package's ``__init__`` re-exports its own modules
+does not. ``python tests/architecture_test.py`` lists what it finds.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("ppl_models", "custom_inference")
+#: Names at the top of ``custom_inference``: what a newcomer chooses from.
+MOST = 12
+
+
+def modules() -> dict[str, Path]:
+    paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    return {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in paths}
+
+
+def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[tuple[str, list[str]]]:
+    """Each module of the packages that this one imports, and the names on the way that are private."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        found: list[tuple[str, str]] = []
+        if isinstance(node, ast.Import):
+            found = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name}: relative import in line {node.lineno}"
+            found = [(node.module or "", alias.name) for alias in node.names]
+        for base, attribute in found:
+            target = f"{base}.{attribute}" if f"{base}.{attribute}" in known else base
+            if target in known and target != name:
+                yield target, [part for part in (*base.split("."), attribute) if part.startswith("_")]
+
+
+def problems() -> list[str]:
+    known, graph, found = modules(), nx.DiGraph(), []
+    for name, path in known.items():
+        for target, private in imported(name, path, known):
+            if not (path.name == "__init__.py" and target.startswith(f"{name}.")):
+                graph.add_edge(name, target)
+            here, there = name.split(".")[0], target.split(".")[0]
+            if (here, there) == PACKAGES:
+                found.append(f"{name} imports {target}: models know nothing of inference")
+            if here != there and private:
+                found.append(f"{name} imports {', '.join(private)} of {target}, private to the other package")
+    for members in nx.strongly_connected_components(graph):
+        if len(members) > 1:
+            cycle = [one for one, _ in nx.find_cycle(graph.subgraph(members))]
+            found.append(f"import cycle among {len(members)} modules: {' -> '.join([*cycle, cycle[0]])}")
+    top = {name.split(".")[1] for name in known if name.startswith(f"{PACKAGES[1]}.")}
+    if len(top) > MOST:
+        found.append(f"{len(top)} names at the top of {PACKAGES[1]}, at most {MOST}: {', '.join(sorted(top))}")
+    return found
+
+
+def test_the_rooms_hold():
+    found = problems()
+    assert not found, "\n".join(["", *found])
+
+
+if __name__ == "__main__":
+    found = problems()
+    print("\n".join(found) or "the rooms hold")
+    raise SystemExit(bool(found))

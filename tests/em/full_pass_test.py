@@ -1,0 +1,116 @@
+"""EM over rows that are read block by block, every iteration all of them: it is EM in memory, to rounding."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import pytest
+import torch
+
+from custom_inference import EM, VariationalEM
+from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.em.loop import run_em
+from ppl_models import MODELS, RowBlocks
+
+#: Compiled passes over documents take the documents before them into account within a pass, which are other ones where
+#: the documents are read in blocks: same fixed points, another way there.
+_SEQUENTIAL = {"cvb0"}
+
+
+def cases():
+    for name, kind in MODELS.items():
+        model = kind.example().model
+        if model.is_graph:
+            continue
+        for bound in engines_of(model):
+            if bound not in _SEQUENTIAL:
+                yield pytest.param(name, bound, id=f"{name}-{bound}")
+
+
+def method_for(bound, **settings):
+    return VariationalEM(guide=bound, search=None, accelerate=None, max_iterations=6, tolerance=1e-12, **settings)
+
+
+@pytest.mark.quick
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+@pytest.mark.parametrize(("name", "bound"), list(cases()))
+def test_all_blocks_are_the_rows_in_memory(name, bound):
+    model, data, truth = (getattr(MODELS[name].example(), part) for part in ("model", "data", "truth"))
+    start = {site: truth[site] for site in model.global_sites}
+    method = method_for(bound)
+    memory = method.fit(model, data, init=start, progress=False)
+    streamed = method.fit(model, RowBlocks.of(data, max(1, len(data) // 3)), init=start, progress=False)
+    # Truncated families propose codes at random, other ones in blocks.
+    exact = bound != "truncated"
+    torch.testing.assert_close(streamed.elbo, memory.elbo, rtol=1e-9 if exact else 1e-2, atol=1e-9)
+    if exact:
+        for site, value in streamed.globals.items():
+            torch.testing.assert_close(value, memory.globals[site], rtol=1e-7, atol=1e-9)
+        first = streamed.posterior.mean
+        torch.testing.assert_close(first, memory.posterior.mean[: len(first)], rtol=1e-6, atol=1e-7)
+    assert "first block" in streamed.status
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+@pytest.mark.parametrize(("name", "bound"), list(cases()))
+def test_blocks_are_freed_at_once(name, bound):
+    """No tensor is left in a cycle of references, where it would stay until the garbage collector looks."""
+    example, method = MODELS[name].example(), replace(method_for(bound), max_iterations=2)
+    source = RowBlocks.of(example.data, max(1, len(example.data) // 3))
+    start = {site: example.truth[site] for site in example.model.global_sites}
+    gc.disable()
+    gc.freeze()  # what was there before is not looked at, which would take most of the time
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        method.fit(example.model, source, init=start, progress=False)
+        gc.collect()
+        left = [one for one in gc.garbage if isinstance(one, torch.Tensor)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.unfreeze()
+        gc.enable()
+    assert not left
+
+
+def test_leaps_and_their_refusals_read_the_right_locals():
+    """An accelerated run that leaps, and takes leaps back, is the one in memory too."""
+    example = MODELS["lda"].example()
+    settings = {"max_iterations": 40, "tolerance": 1e-12, "accelerate": "squarem", "search": None}
+    method = VariationalEM(guide="vb", **settings)
+    start = {site: example.truth[site] for site in example.model.global_sites}
+    memory = method.fit(example.model, example.data, init=start, progress=False)
+    streamed = method.fit(example.model, RowBlocks.of(example.data, 7), init=start, progress=False)
+    torch.testing.assert_close(streamed.elbo, memory.elbo, rtol=1e-9, atol=1e-9)
+
+
+def test_the_search_is_made_on_some_rows():
+    example = MODELS["mixture_of_bernoullis"].example()
+    fit = EM(max_iterations=20).fit(example.model, RowBlocks.of(example.data, 50), progress=False)
+    assert "starts found" in fit.status
+    assert fit.details["rows"] == len(example.data)
+    assert bool((fit.elbo.diff() > -1e-8).all())
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+def test_sequential_passes_have_the_same_fixed_points():
+    """CVB0's shares in memory, once they stand still, stand still in blocks too; and blocks get as far."""
+    example = MODELS["lda"].example()
+    start = {site: example.truth[site] for site in example.model.global_sites}
+    method = VariationalEM(guide="cvb0", search=None, max_iterations=2000, tolerance=1e-13)
+    streamed = method.fit(example.model, RowBlocks.of(example.data, 7), init=start, progress=False)
+    steps = engine_for(example.model, "cvb0")
+    rows = steps.rows(example.data)
+    params = steps.starting(example.model, start, rows)
+    memory = run_em(steps, example.model, rows, params, max_iterations=2000, tolerance=1e-13)
+    topic, share, first = memory.params["topic"], memory.step.locals["share"], 0
+    total = torch.zeros_like(topic)
+    for data in RowBlocks.of(example.data, 7):
+        rows = steps.rows(data)
+        last = first + rows.counts.values().numel()
+        step = steps.e_step({"topic": topic}, rows, {"share": share[first:last]})
+        torch.testing.assert_close(step.locals["share"], share[first:last], rtol=0, atol=1e-4)
+        total, first = total + step.statistics["topic"], last
+    torch.testing.assert_close(total, topic, rtol=1e-4, atol=1e-3)
+    assert abs(float(streamed.elbo[-1]) - memory.objective) < 2e-3 * abs(memory.objective)

@@ -1,0 +1,107 @@
+"""Every model through the command line, from a file with labels."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from typer.testing import CliRunner
+
+from custom_inference.core.fit import Fit
+from custom_inference.faces.command_line.app import app
+from ppl_models import MODELS as ALL_MODELS
+from ppl_models import DocumentModel, GraphModel
+from ppl_models.datasets import nine_nodes
+
+MODELS = {name: kind for name, kind in ALL_MODELS.items() if not issubclass(kind, GraphModel)}
+GRAPHS = [name for name, kind in ALL_MODELS.items() if issubclass(kind, GraphModel) and name != "covariate_sbm"]
+
+
+@pytest.fixture
+def file(request, tmp_path):
+    x = MODELS[request.param].example().data.x.numpy()
+    frame = pd.DataFrame(x, columns=[f"feature {j}" for j in range(x.shape[1])])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    return request.param, tmp_path / "rows.csv"
+
+
+def run(*arguments) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("file", MODELS, indirect=True)
+def test_fit_writes_and_prints_every_model(file, tmp_path):
+    name, path = file
+    out, report = tmp_path / "out", tmp_path / "fit.json"
+    printed = run("fit", name, path, "-k", 2, "--out", out, "--json", report, "--no-progress")
+    assert "feature 1" in printed and "log-likelihood per row" in printed
+    written = json.loads(report.read_text())
+    assert written["num_components"] == 2 and written["bic"] > 0 and len(written["components"]) == 2
+    fit = Fit.load(out / "fit.safetensors")
+    assert fit.transform().shape == (len(fit.data), 2)
+    summary = pd.read_csv(out / "summary.csv", index_col=0)
+    assert len(summary) == sum(value.numel() for value in fit.globals.values())
+    of_documents = isinstance(fit.model, DocumentModel)
+    for kind in ("topics", "documents", "elbo") if of_documents else ("components", "loading", "source", "elbo"):
+        assert (out / f"{kind}.png").stat().st_size > 1000
+    # A component of a model of categories is a table: its loadings are those of every feature and category.
+    loadings = fit.params[fit.model.component_site][0].numel()
+    for table, shape in (("loading", loadings), ("membership", 2)):
+        assert pd.read_csv(out / f"{table}.csv", index_col=0).shape[1] == shape
+
+
+@pytest.mark.parametrize("name", ["aspect_bernoulli", "noca"])
+def test_sparse_files_stay_sparse_where_the_model_reads_them_so(name, tmp_path):
+    x = MODELS[name].example().data.x.numpy()
+    scipy.sparse.save_npz(tmp_path / "rows.npz", scipy.sparse.csr_matrix(x))
+    run("fit", name, tmp_path / "rows.npz", "-k", 2, "--out", tmp_path / "out", "--no-progress")
+    fit = Fit.load(tmp_path / "out" / "fit.safetensors")
+    assert fit.data.is_sparse == (name == "aspect_bernoulli") and np.array_equal(fit.data.dense().x, x)
+    assert fit.predictive(2).shape == (2, *x.shape) and np.isfinite(fit.aic())
+
+
+@pytest.mark.parametrize("file", MODELS, indirect=True)
+def test_compare_takes_the_families_that_the_model_has(file, tmp_path):
+    name, path = file
+    run("compare", name, path, "-k", 2, "--json", tmp_path / "compare.json", "--no-progress")
+    written = json.loads((tmp_path / "compare.json").read_text())
+    assert written["methods"][0] == "exact" and written["table"][0]["gap_per_row"] == 0
+    assert all(line["gap_per_row"] is None or line["gap_per_row"] >= -1e-8 for line in written["table"])
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_fit_reads_edges_and_writes_figures_of_graphs(name, tmp_path):
+    example = ALL_MODELS[name].example()
+    (row, column), value = example.data.edges().numpy(), example.data.edge_values().int().numpy()
+    frame = pd.DataFrame({"source": [f"n{i}" for i in row], "target": [f"n{j}" for j in column], "weight": value})
+    frame.to_csv(tmp_path / "edges.csv", index=False)
+    way = "--directed" if example.model.directed else "--undirected"
+    out, report = tmp_path / "out", tmp_path / "fit.json"
+    printed = run("fit", name, tmp_path / "edges.csv", way, "-k", 2, "--out", out, "--json", report, "--no-progress")
+    assert "to block 1" in printed
+    fit = Fit.load(out / "fit.safetensors")
+    assert fit.data.names[0].startswith("n") and fit.data.directed == example.model.directed
+    assert fit.data.num_edges == example.data.num_edges and fit.transform().shape == (len(fit.data), 2)
+    for kind in ("adjacency", "memberships", "blocks", "elbo"):
+        assert (out / f"{kind}.png").stat().st_size > 1000
+    assert list(pd.read_csv(out / "membership.csv", index_col=0).index) == fit.data.names
+
+
+def test_compare_of_a_small_graph(tmp_path):
+    edges = nine_nodes().data.edges().T.numpy()
+    np.savetxt(tmp_path / "edges.txt", edges, fmt="%d")
+    run("compare", "sbm", tmp_path / "edges.txt", "-k", 3, "--json", tmp_path / "compare.json", "--no-progress")
+    written = json.loads((tmp_path / "compare.json").read_text())
+    assert written["methods"][0] == "exact" and written["table"][0]["gap_per_row"] == 0
+    assert all(line["gap_per_row"] >= -1e-8 for line in written["table"])
+
+
+def test_covariates_are_for_python(tmp_path):
+    np.savetxt(tmp_path / "edges.txt", nine_nodes().data.edges().T.numpy(), fmt="%d")
+    result = CliRunner().invoke(app, ["fit", "covariate_sbm", str(tmp_path / "edges.txt"), "-k", "2"])
+    assert result.exit_code == 1 and "covariates" in result.output and "Traceback" not in result.output

@@ -1,0 +1,227 @@
+"""Figures: what they show, that nothing in them overlaps, and what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import matplotlib.pyplot
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import BernoulliPosterior
+from custom_inference.faces import plots
+from ppl_models import NOCA, Data, MethodError
+
+
+def make_fit(
+    num_components: int = 3,
+    num_features: int = 6,
+    num_rows: int = 40,
+    *,
+    coords: dict[str, list[Any]] | None = None,
+    trace: Any = None,
+) -> Fit:
+    """A fit with invented parameters; its last source is shut off."""
+    generator = torch.Generator().manual_seed(0)
+    prior = 0.05 + 0.4 * torch.rand(num_components, generator=generator)
+    prior[-1] = 0.001
+    loading = torch.rand(num_components, num_features, generator=generator) ** 4
+    probs = torch.rand(num_rows, num_components, generator=generator) ** 3
+    elbo = torch.linspace(-30.0, -10.0, 25) if trace is None else torch.as_tensor(trace)
+    return Fit(
+        model=NOCA(num_components=num_components, num_features=num_features),
+        params={"source_prior": prior, "loading": loading, "leak": torch.full((num_features,), 0.05)},
+        elbo=elbo * num_rows,
+        bound_name="mean_field",
+        status="converged",
+        method="VariationalEM(mean_field)",
+        data=Data(x=torch.bernoulli(torch.full((num_rows, num_features), 0.3)), coords=coords or {}),
+        seed=0,
+        local=Local(BernoulliPosterior(probs), torch.zeros(num_rows)),
+    )
+
+
+def pixels(height: int, width: int) -> list[str]:
+    return [f"r{i}c{j}" for i in range(height) for j in range(width)]
+
+
+def comparison() -> pd.DataFrame:
+    methods = ["Exact", "VariationalEM(truncated)", "VariationalEM(factorized)", "SVI(amortized)"]
+    table = {"gap_per_row": [-1e-14, 0.03, 2.5, np.nan], "worst_marginal_error": [0.0, 0.02, 0.9, 0.4]}
+    return pd.DataFrame(table, index=methods)
+
+
+def overlapping(figure: Figure) -> list[tuple[str, str]]:
+    """Pairs of texts of the drawn figure that lie on each other, and texts that are cut off."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    undrawn = set().union(*(undrawn_labels(axes) for axes in figure.axes))
+    texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in undrawn]
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
+    clashes = []
+    for (first, a), (second, b) in itertools.combinations(boxes, 2):
+        width, height = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+        if width > 1 and height > 1:
+            clashes.append((first, second))
+    edge = figure.bbox
+    outside = [t for t, b in boxes if b.x0 < -1 or b.y0 < -1 or b.x1 > edge.x1 + 1 or b.y1 > edge.y1 + 1]
+    return clashes + [(text, "the edge") for text in outside]
+
+
+def undrawn_labels(axes: Axes) -> set[Text]:
+    """Labels of ticks that matplotlib keeps but does not draw: beyond the limits, minor, or of hidden axes."""
+    labels = set()
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        for tick in axis.get_minor_ticks() + axis.get_major_ticks():
+            drawn = axes.axison and low - 1e-9 <= tick.get_loc() <= high + 1e-9
+            labels |= set() if drawn else {tick.label1, tick.label2}
+    return labels
+
+
+@pytest.mark.parametrize("num_components", [1, 3, 10, 40])
+@pytest.mark.parametrize("kind", ["components", "loading", "source", "elbo"])
+def test_nothing_overlaps_from_1_to_40_components(kind, num_components):
+    num_features = max(8, 5 * num_components)
+    names = [f"a longer feature name {j}" for j in range(num_features)]
+    figure = plots.plot(make_fit(num_components, num_features, coords={"feature": names}), kind)
+    assert overlapping(figure) == []
+
+
+@pytest.mark.parametrize("num_components", [1, 8, 40])
+def test_pictures_have_a_panel_for_every_component_and_the_leak_last(num_components):
+    fit = make_fit(num_components, 64, coords={"feature": pixels(8, 8)})
+    figure = plots.plot(fit, "components")
+    panels = [axes for axes in figure.axes if axes.images and axes.axison]
+    assert len(panels) == num_components + 1
+    assert panels[-1].get_title() == "leak"
+    assert "shut off" in panels[num_components - 1].get_title()
+    assert f"π = {float(fit.params['source_prior'][0]):.3f}" in panels[0].get_title()
+    np.testing.assert_allclose(panels[0].images[0].get_array(), fit.params["loading"][0].reshape(8, 8))
+    assert overlapping(figure) == []
+
+
+def test_pixels_are_put_where_their_labels_say():
+    fit = make_fit(2, 6, coords={"feature": ["r1c2", "r0c0", "r0c1", "r0c2", "r1c0", "r1c1"]})
+    picture = plots.plot(fit, "components").axes[0].images[0].get_array()
+    assert picture.shape == (2, 3)
+    assert picture[1, 2] == pytest.approx(float(fit.params["loading"][0, 0]))
+    assert picture[0, 0] == pytest.approx(float(fit.params["loading"][0, 1]))
+
+
+def test_an_image_shape_makes_pictures_of_unlabelled_features():
+    figure = plots.plot(make_fit(3, 6), "components", image_shape=(3, 2))
+    assert figure.axes[0].images[0].get_array().shape == (3, 2)
+    with pytest.raises(MethodError, match="does not hold 6 features"):
+        plots.plot(make_fit(3, 6), "components", image_shape=(4, 2))
+
+
+@pytest.mark.quick
+def test_the_heat_map_of_components_names_the_strongest_features():
+    names = [f"word{j}" for j in range(50)]
+    fit = make_fit(3, 50, coords={"feature": names})
+    axes = plots.plot(fit, "components", top=2).axes[1]
+    shown = {label.get_text() for label in axes.get_yticklabels()}
+    for row in fit.params["loading"]:
+        assert names[int(row.argmax())] in shown
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["s0", "s1", "s2 (off)", "leak"]
+
+
+def test_the_loading_keeps_only_the_strongest_of_many_features():
+    fit = make_fit(3, 200, coords={"feature": [f"word{j}" for j in range(200)]})
+    axes = plots.plot(fit, "loading", max_features=20).axes[0]
+    assert axes.images[0].get_array().shape == (4, 20)
+    assert axes.get_xlabel() == "feature (strongest 20 of 200)"
+    shown = {label.get_text() for label in axes.get_xticklabels()}
+    assert f"word{int(fit.params['loading'].max(0).values.argmax())}" in shown
+
+
+def test_long_names_are_shortened():
+    axes = plots.plot(make_fit(2, 3, coords={"feature": ["x" * 100, "b", "c"]}), "loading").axes[0]
+    assert axes.get_xticklabels()[0].get_text() == "x" * 23 + "…"
+
+
+def test_the_objective_names_its_bound_and_shows_the_later_half_where_the_start_hides_it():
+    plain = plots.plot(make_fit(), "elbo")
+    assert [axes.get_ylabel() for axes in plain.axes] == ["objective per row, nats (mean_field)"]
+    steep = [-1000.0, *np.linspace(-10.1, -10.0, 40).tolist()]
+    figure = plots.plot(make_fit(trace=steep), "elbo")
+    assert [axes.get_title() for axes in figure.axes] == ["all iterations", "later half"]
+    assert overlapping(figure) == []
+
+
+def test_a_noisy_objective_gets_its_running_median():
+    noisy = -10 + np.random.default_rng(0).normal(0, 1, 300)
+    axes = plots.plot(make_fit(trace=noisy), "elbo").axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["running median"]
+
+
+def test_a_fit_without_a_trace_has_no_objective_to_plot():
+    with pytest.raises(MethodError, match="no objective trace"):
+        plots.plot(make_fit(trace=[]), "elbo")
+
+
+def test_rows_with_the_same_code_lie_together():
+    fit = make_fit(3, 6, 40, coords={"row": [f"site {n}" for n in range(40)]})
+    axes = plots.plot(fit, "source").axes[0]
+    bits = np.asarray(axes.images[0].get_array()) > 0.5
+    codes = [tuple(row) for row in bits.tolist()]
+    assert len(list(itertools.groupby(codes))) == len(set(codes))
+    assert len(axes.get_yticklabels()) == 40
+    shown = axes.get_yticklabels()[0].get_text()
+    order = [int(label.get_text()[1:]) for label in axes.get_xticklabels()]
+    mean = fit.posterior.mean[int(shown.split()[1]), order]
+    np.testing.assert_allclose(axes.images[0].get_array()[0], mean)
+
+
+def test_many_rows_are_counted_rather_than_labelled():
+    axes = plots.plot(make_fit(num_rows=500), "source").axes[0]
+    assert axes.get_ylabel() == "500 rows, ordered by their sources"
+    assert plots.plot(make_fit(num_rows=500), "source", max_rows=30).axes[0].images[0].get_array().shape == (30, 3)
+
+
+def test_a_comparison_shows_every_method_and_says_what_is_missing():
+    figure = plots.plot_comparison(comparison())
+    gap, error = figure.axes
+    assert [bar.get_width() for bar in gap.patches] == pytest.approx([0, 0.03, 2.5, 0])
+    assert [bar.get_width() for bar in error.patches] == pytest.approx([0, 0.02, 0.9, 0.4])
+    assert [text.get_text() for text in gap.texts] == ["0", "0.03", "2.5", "not available"]
+    assert overlapping(figure) == []
+    with pytest.raises(MethodError, match="worst_marginal_error"):
+        plots.plot_comparison(comparison().drop(columns="worst_marginal_error"))
+
+
+def test_unknown_kinds_are_refused_with_the_valid_ones():
+    with pytest.raises(MethodError, match="valid: adjacency, blocks, components, .*, pies, source, topics"):
+        plots.plot(make_fit(), "pie")
+
+
+def test_pictures_must_fit_their_captions():
+    with pytest.raises(MethodError, match="expected"):
+        plots.plot_pictures(np.zeros((2, 6)), (2, 3), ["only one"], title="pictures")
+
+
+def test_pictures_in_the_columns_asked_for():
+    figure = plots.plot_pictures(np.zeros((6, 6)), (2, 3), list("abcdef"), title="pictures", columns=2)
+    assert {axes.get_subplotspec().get_gridspec().ncols for axes in figure.axes if axes.get_title()} == {2}
+
+
+def test_figures_stay_outside_pyplot():
+    before = matplotlib.pyplot.get_fignums()
+    for kind in plots.KINDS:
+        plots.plot(make_fit(), kind)
+    assert matplotlib.pyplot.get_fignums() == before
+
+
+def test_a_notebook_shows_the_figure_that_a_cell_returns():
+    assert plots.plot(make_fit(), "elbo")._repr_png_().startswith(b"\x89PNG")

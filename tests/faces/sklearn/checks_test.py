@@ -1,0 +1,55 @@
+"""scikit-learn's own checks of an estimator, on every estimator that takes what they feed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from custom_inference.faces.sklearn import ESTIMATORS, GraphEstimator, MMSBEstimator, SBMEstimator
+from custom_inference.faces.sklearn.base import thresholded
+
+#: The data of the checks are real: what turns them into what the model reads.
+READING = {"binarize": 0.0, "round_counts": True}
+#: The checks are of the interface: a few iterations from one start.
+QUICK = {"max_iter": 3, "tol": 1e-3, "random_state": 0, "settings": {"search": None}}
+
+
+class MedianSBM(SBMEstimator):
+    """Edges where the entries exceed their median: no threshold suits the kernels of all the checks."""
+
+    def _entries(self, x):
+        return thresholded(x, np.nanmedian(x.toarray() if scipy.sparse.issparse(x) else x))
+
+
+class MedianMMSB(MMSBEstimator):
+    _entries = MedianSBM._entries
+
+
+#: CovariateSBM needs the nodes' features, which no check gives.
+KINDS = {**ESTIMATORS, "sbm": MedianSBM, "mmsb": MedianMMSB, "covariate_sbm": None}
+
+
+def quick(kind):
+    given = {key: value for key, value in READING.items() if key in kind().get_params()}
+    return kind(n_components=2, **QUICK, **given)
+
+
+def expected_to_fail(estimator):
+    if isinstance(estimator, GraphEstimator):
+        return {"check_clustering": "feeds the coordinates of points, not the adjacency matrix of a graph"}
+    if hasattr(estimator, "predict_proba") and estimator.takes_sparse:
+        reason = "takes whatever has predict_proba for a classifier, whose tags density estimators do not have"
+        return {"check_estimator_sparse_array": reason, "check_estimator_sparse_matrix": reason}
+    return {}
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning", "ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [quick(kind) for kind in KINDS.values() if kind is not None],
+    expected_failed_checks=expected_to_fail,
+    xfail_strict=True,
+)
+def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)

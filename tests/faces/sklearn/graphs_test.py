@@ -1,0 +1,66 @@
+"""The scikit-learn estimators of graphs."""
+
+from __future__ import annotations
+
+import pickle
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone
+
+import custom_inference as ci
+from custom_inference.core.registry import presentation_of
+from custom_inference.faces.sklearn import (
+    ESTIMATORS,
+    CovariateSBMEstimator,
+    DegreeCorrectedSBMEstimator,
+    MMSBEstimator,
+    SBMEstimator,
+)
+from ppl_models import DataError, DataWarning, ModelError
+from tests.faces.sklearn.estimators_test import GRAPHS, QUICK, example_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*stopped at the limit:sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graph_estimators_say_what_the_fit_says(name):
+    example, x = example_of(name)
+    size = example.model.num_blocks
+    given = {"covariates": example.model.covariates} if name == "covariate_sbm" else {}
+    estimator = ESTIMATORS[name](size, max_iter=3, **QUICK).fit(x, **given)
+    fit = ci.fit(example.model, x, seed=3, progress=False, max_iterations=3, search=ci.Search(restarts=1))
+    assert estimator.fit_.model.directed == example.model.directed
+    assert torch.equal(fit.params[fit.model.component_site], estimator.fit_.params[fit.model.component_site])
+    assert np.array_equal(estimator.membership_, fit.posterior.mean.numpy())
+    assert np.array_equal(estimator.labels_, estimator.membership_.argmax(1))
+    assert np.array_equal(estimator.components_, presentation_of(fit.model).matrix(fit.model, fit.params).numpy())
+    sparse = clone(estimator).fit(scipy.sparse.csr_array(x), **given)
+    assert np.array_equal(sparse.labels_, estimator.labels_)
+    assert np.array_equal(pickle.loads(pickle.dumps(estimator)).labels_, estimator.labels_)
+    assert not hasattr(estimator, "score") and not hasattr(estimator, "transform")
+
+
+def test_factions_of_the_karate_club():
+    club = nx.karate_club_graph()
+    frame = nx.to_pandas_adjacency(club, weight=None).rename(index="n{}".format, columns="n{}".format)
+    estimator = DegreeCorrectedSBMEstimator(2, random_state=0)
+    labels = estimator.fit_predict(frame)
+    truth = np.array([club.nodes[node]["club"] == "Officer" for node in club])
+    assert max((labels == truth).mean(), (labels != truth).mean()) > 0.9
+    assert estimator.fit_.coords["node"][:2] == ["n0", "n1"] and not estimator.fit_.model.directed
+
+
+def test_matrices_that_are_no_graphs_of_the_model():
+    x = np.array([[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 1], [1, 0, 1, 0]], dtype=float)
+    with pytest.raises(DataError, match=r"shape \(4, 3\); expected a square adjacency matrix"):
+        SBMEstimator(2).fit(x[:, :3])
+    with pytest.raises(DataError):
+        SBMEstimator(2).fit(x * 0.5)
+    with pytest.raises(ModelError, match="no covariates"):
+        CovariateSBMEstimator(2).fit(x)
+    with pytest.warns(DataWarning, match="self loop"):
+        MMSBEstimator(2, random_state=0, max_iter=2, settings={"search": None}).fit(x + np.eye(4))

@@ -1,0 +1,271 @@
+"""CVB0 for LDA: one token at a time by the reference, its fixed points, and the corpora it must cope with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from custom_inference import Fit, VariationalEM, compare
+from custom_inference.core.registry import engine_for
+from custom_inference.families.topics import cvb0_kernel as _cvb0_kernel
+from custom_inference.families.topics import cvb0_sweeps as _cvb0_sweeps
+from custom_inference.families.topics.cvb0 import LdaCvb0
+from custom_inference.families.topics.dirichlet import LdaDirichlet
+from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA
+from tests.references import _collapsed, _topics
+
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
+
+
+def corpus(seed, num_documents=8, vocabulary_size=7, num_topics=3, longest=12, counts=True):
+    """The first document is empty; without ``counts`` every word occurs at most once in a document."""
+    rng = np.random.default_rng(seed)
+    topic = rng.dirichlet(np.full(vocabulary_size, 0.4), num_topics)
+    words = rng.dirichlet(np.full(num_topics, 0.4), num_documents) @ topic
+    lengths = [0, *rng.integers(1, longest + 1, num_documents - 1)]
+    x = np.array([rng.multinomial(n, p / p.sum()) for n, p in zip(lengths, words, strict=True)], dtype=float)
+    return x if counts else np.minimum(x, 1)
+
+
+def prepared(x, num_topics=3, alpha=0.3, gamma=0.2, mask=None, kind=LDA):
+    model = kind(num_topics=num_topics, vocabulary_size=x.shape[1]).with_concentration(alpha=alpha, gamma=gamma)
+    data = Data(x=torch.tensor(x), mask=None if mask is None else torch.tensor(mask))
+    steps = engine_for(model, "cvb0")
+    rows = steps.rows(data)
+    steps.check(model, rows)
+    return model, steps, rows
+
+
+def at_random(rows, num_topics, seed=0):
+    """Shares of every stored cell, and their counts as params."""
+    rng = np.random.default_rng(seed)
+    share = torch.tensor(rng.dirichlet(np.ones(num_topics), rows.counts.values().numel()))
+    return {"topic": _cvb0_sweeps.counted(rows, share).T}, {"share": share}
+
+
+ALPHAS = pytest.mark.parametrize(("alpha", "gamma"), [(0.3, 0.2), ([0.1, 0.5, 2.0], 0.05), (1.0, 1.0)])
+
+
+@ALPHAS
+def test_a_pass_is_the_references_token_by_token(alpha, gamma):
+    """Documents in which no word repeats: a word is a token, and the order is that of the documents."""
+    x = corpus(0, counts=False)
+    _, steps, rows = prepared(x, alpha=torch.tensor(alpha), gamma=gamma)
+    params, locals_ = at_random(rows, 3)
+    before = locals_["share"].clone()
+    words = _topics.tokens_of(x)
+    shares = np.split(locals_["share"].numpy(), np.cumsum([len(w) for w in words])[:-1])
+    for _ in range(3):
+        step = steps.e_step(params, rows, locals_)
+        shares = _collapsed.cvb0_sweep(words, shares, x.shape[1], alpha, gamma)
+        assert np.allclose(step.locals["share"].numpy(), np.concatenate(shares), atol=1e-12)
+        document, word = _collapsed.tables(words, shares, x.shape[1])
+        assert np.allclose(step.statistics["topic"].numpy(), word, atol=1e-12)
+        posterior = steps.posterior(params, rows, step)
+        assert np.allclose(posterior.concentration.numpy(), document + np.asarray(alpha), atol=1e-12)
+        params, locals_ = {"topic": step.statistics["topic"]}, step.locals
+    assert torch.equal(at_random(rows, 3)[1]["share"], before)  # what a pass is given stays as it is
+
+
+@ALPHAS
+def test_a_fixed_point_satisfies_the_equations_with_counts(alpha, gamma):
+    """Of words that occur several times in a document, one token's share is left out; everything from scratch."""
+    x = corpus(1, num_documents=12, longest=30)
+    model, steps, rows = prepared(x, alpha=torch.tensor(alpha), gamma=gamma)
+    params, locals_ = at_random(rows, 3)
+    for _ in range(3000):
+        step = steps.e_step(params, rows, locals_)
+        params, locals_ = steps.m_step(model, params, step, rows), step.locals
+    share = np.zeros((*x.shape, 3))
+    share[x > 0] = step.locals["share"].numpy()
+    document, word = np.einsum("dv,dvk->dk", x, share), np.einsum("dv,dvk->vk", x, share)
+    total = word.sum(0)
+    new = (document[:, None] - share + np.asarray(alpha)) * (word[None] - share + gamma)
+    new = new / (total - share + gamma * x.shape[1])
+    mass = new.sum(-1)
+    assert np.allclose((new / mass[..., None])[x > 0], share[x > 0], atol=1e-7)
+    # The objective: the predictive probability of every token given all others, at their expected counts.
+    others = x.sum(1) - 1 + np.broadcast_to(alpha, 3).sum()
+    expected = np.where(x > 0, x * np.log(np.where(x > 0, mass / others[:, None], 1.0)), 0.0).sum(1)
+    assert np.allclose(step.bound.numpy(), expected, atol=1e-6)
+    assert steps.objective(model, params, step.bound) == pytest.approx(expected.sum(), abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_blocks_have_the_fixed_points_of_the_compiled_loops(temperature, monkeypatch):
+    """What other devices run: not the same path, but nothing moves where the other stands still."""
+    x = corpus(2, num_documents=15, longest=25)
+    model, steps, rows = prepared(x)
+    params, locals_ = at_random(rows, 3)
+    for _ in range(2000):
+        step = steps.e_step(params, rows, locals_, temperature=temperature)
+        params, locals_ = steps.m_step(model, params, step, rows), step.locals
+    monkeypatch.setattr(_cvb0_kernel, "refresh_documents", _cvb0_sweeps.refresh_blocks)
+    in_blocks = steps.e_step(params, rows, locals_, temperature=temperature)
+    assert torch.allclose(in_blocks.locals["share"], locals_["share"], atol=1e-6)
+    assert torch.allclose(in_blocks.bound, step.bound, atol=1e-5)
+    assert torch.allclose(in_blocks.statistics["topic"], params["topic"], atol=1e-5)
+
+
+def test_one_document_in_blocks_is_a_jacobi_pass(monkeypatch):
+    x = corpus(3, num_documents=2)[1:]
+    _, steps, rows = prepared(x)
+    params, locals_ = at_random(rows, 3)
+    monkeypatch.setattr(_cvb0_kernel, "refresh_documents", _cvb0_sweeps.refresh_blocks)
+    found = steps.e_step(params, rows, locals_).locals["share"].numpy()
+    share, count = locals_["share"].numpy(), x[0][x[0] > 0]
+    document, word = count @ share, count[:, None] * share
+    new = (document - share + 0.3) * (word - share + 0.2) / (word.sum(0) - share + 0.2 * x.shape[1])
+    assert np.allclose(found, new / new.sum(1, keepdims=True), atol=1e-12)
+
+
+def test_starts_from_topics_in_both_ways():
+    x = corpus(4)
+    rows = prepared(x)[2]
+    topic = torch.tensor(np.random.default_rng(0).dirichlet(np.ones(x.shape[1]), 3))
+    alpha = torch.full((3,), 0.3)
+    starts = [
+        run(rows, topic.T.contiguous(), alpha, 400) for run in (_cvb0_kernel.start_documents, _cvb0_sweeps.start_blocks)
+    ]
+    assert torch.allclose(*starts, atol=1e-8)
+    share = starts[0].numpy()
+    row, column = np.nonzero(x)
+    document = np.zeros((len(x), 3))
+    np.add.at(document, row, x[row, column][:, None] * share)
+    new = (document[row] - share + 0.3) * topic.numpy().T[column]
+    assert np.allclose(new / new.sum(1, keepdims=True), share, atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    num_documents=st.integers(2, 9),
+    vocabulary_size=st.integers(1, 8),
+    num_topics=st.integers(1, 5),
+    alpha=st.sampled_from([1e-6, 0.3, 50.0]),
+    gamma=st.sampled_from([1e-6, 0.05, 3.0]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_shares_and_counts_stay_proper_on_any_corpus(
+    seed, num_documents, vocabulary_size, num_topics, alpha, gamma, dtype
+):
+    x = corpus(seed, num_documents, vocabulary_size, num_topics)
+    model, steps, rows = prepared(x, num_topics, alpha, gamma)
+    rows = rows.to(dtype)
+    params, locals_ = steps.initial(model, rows, torch.Generator().manual_seed(seed)), None
+    for _ in range(8):
+        step = steps.e_step(params, rows, locals_)
+        share, loose = step.locals["share"], 1e-4 if dtype == torch.float32 else 1e-9
+        assert torch.allclose(share.sum(1), torch.ones(len(share), dtype=dtype), atol=loose)
+        assert (share >= 0).all()
+        assert torch.isfinite(step.bound).all()
+        counted = _cvb0_sweeps.counted(rows, share).T
+        assert torch.allclose(step.statistics["topic"], counted, atol=loose * (1 + x.sum()))
+        params, locals_ = steps.m_step(model, params, step, rows), step.locals
+    values, posterior = steps.reported(model, params)
+    assert torch.allclose(values["topic"].sum(1), torch.ones(num_topics, dtype=dtype), atol=1e-5)
+    assert torch.equal(posterior["topic"].mean, values["topic"])
+
+
+def test_statistics_are_additive():
+    x = corpus(5, num_documents=20)
+    _, steps, rows = prepared(x)
+    params, locals_ = at_random(rows, 3)
+    whole = steps.e_step(params, rows, locals_)
+    cells = rows.counts.crow_indices()[9]
+    share = whole.locals["share"]
+    parts = [
+        _cvb0_sweeps.counted(rows.select(at), share[cell])
+        for at, cell in ((slice(0, 9), slice(0, cells)), (slice(9, 20), slice(cells, None)))
+    ]
+    assert torch.allclose(whole.statistics["topic"].T, parts[0] + parts[1], atol=1e-12)
+    assert float(whole.statistics["topic"].sum()) == pytest.approx(x.sum())
+
+
+def test_masked_entries_and_the_coefficient():
+    x = corpus(6)
+    mask = np.random.default_rng(0).random(x.shape) > 0.3
+    _, steps, rows = prepared(np.where(mask, x, 99.0), mask=mask)
+    _, plain, without = prepared(np.where(mask, x, 0.0))
+    params, locals_ = at_random(rows, 3)
+    step, other = steps.e_step(params, rows, locals_), plain.e_step(params, without, locals_)
+    assert torch.equal(step.bound, other.bound)
+    _, counts, as_counts = prepared(np.where(mask, x, 0.0), kind=MultinomialPCA)
+    added = counts.e_step(params, as_counts, locals_).bound - step.bound
+    assert np.allclose(added.numpy(), _topics.log_coefficient(x, mask), atol=1e-10)
+
+
+def test_fits_find_the_topics_of_a_generated_corpus(tmp_path):
+    rng = np.random.default_rng(8)
+    topic = rng.dirichlet(np.full(60, 0.05), 6)
+    words = rng.dirichlet(np.full(6, 0.2), 200) @ topic
+    x = np.array([rng.multinomial(60, p) for p in words], dtype=float)
+    model = LDA(num_topics=6, vocabulary_size=60).with_concentration(alpha=0.2, gamma=0.05)
+    fits = [VariationalEM(guide="cvb0").fit(model, x, seed=seed, progress=False) for seed in range(3)]
+    unit = topic / np.linalg.norm(topic, axis=1, keepdims=True)
+    for fit in fits:
+        found = fit.params["topic"].numpy()
+        cosine = (found / np.linalg.norm(found, axis=1, keepdims=True)) @ unit.T
+        assert (cosine.max(0) > 0.97).all()
+        assert fit.bound_name == "cvb0"
+        assert "converged" in fit.status
+        # The trace is not monotone by theory; a fit must end near its best all the same.
+        assert fit.elbo[-1] > fit.elbo.max() - 1e-3 * len(x)
+    assert float(fits[0].elbo[-1]) == pytest.approx(float(fits[1].elbo[-1]), abs=0.01 * len(x))
+    again = VariationalEM(guide="cvb0").fit(model, x, seed=0, progress=False)
+    assert torch.equal(again.params["topic"], fits[0].params["topic"])
+    loaded = Fit.load(fits[0].save(tmp_path / "fit"))
+    assert torch.allclose(loaded.transform(x[:5]), fits[0].transform(x[:5]))
+    assert torch.equal(loaded.global_posterior["topic"].concentration, fits[0].global_posterior["topic"].concentration)
+
+
+def test_its_topics_are_near_the_exact_posterior_means_of_a_toy_corpus():
+    """Up to the labels, which the exact posterior leaves open: by which words share a topic with which."""
+    x = np.array([[3.0, 0, 0], [0, 2, 1], [2, 1, 0]])
+    model = LDA(num_topics=2, vocabulary_size=3).with_concentration(alpha=0.3, gamma=0.4)
+    fit = VariationalEM(guide="cvb0").fit(model, x, progress=False)
+    words = _topics.tokens_of(x)
+    q, table = _collapsed.table(words, 2, 3, 0.3, 0.4)
+    together = _collapsed.same_topic(q, np.exp(table - table.max()) / np.exp(table - table.max()).sum())
+    steps = engine_for(model, "cvb0")
+    rows = steps.rows(fit.data)
+    params = {"topic": fit.global_posterior["topic"].concentration - 0.4}
+    locals_ = steps.e_step(params, rows).locals
+    share = np.repeat(locals_["share"].numpy(), x[x > 0].astype(int), axis=0)
+    apart = np.abs(share @ share.T - together)
+    np.fill_diagonal(apart, 0)
+    assert apart.max() < 0.25
+    assert apart.mean() < 0.12
+
+
+def test_at_given_topics_it_is_the_dirichlet_family():
+    x = corpus(9)
+    model, steps, _ = prepared(x)
+    assert type(steps.local()) is LdaDirichlet
+    fit = VariationalEM(guide="cvb0").fit(model, x, progress=False)
+    assert torch.allclose(fit.transform(x), fit.transform(x, bound="dirichlet"))
+    table = compare([VariationalEM(guide="cvb0"), VariationalEM(guide="dirichlet")], model, x, at=fit).table
+    assert np.allclose(table["bound"].iloc[0], table["bound"].iloc[1], atol=1e-6)
+
+
+def test_minibatches():
+    x = corpus(10, num_documents=60, longest=40)
+    model, steps, rows = prepared(x)
+    fit = VariationalEM(guide="cvb0", batch_size=10, max_iterations=40).fit(model, x, progress=False)
+    whole = VariationalEM(guide="cvb0").fit(model, x, progress=False)
+    assert float(fit.elbo[-1]) > float(whole.elbo[-1]) - 0.05 * abs(float(whole.elbo[-1]))
+    params, locals_ = at_random(rows, 3)
+    assert torch.allclose(steps.responsibilities(params, rows, locals_), locals_["share"])
+
+
+def test_what_does_not_fit_or_apply_is_refused():
+    x = corpus(11)
+    model, _, rows = prepared(x)
+    with pytest.raises(CapacityError, match='shares.*GiB.*guide="vb"'):
+        LdaCvb0(max_bytes=10).for_model(model).check(model, rows)
+    with pytest.raises(MethodError, match="cvb0"):
+        engine_for(PLSA(num_topics=2, vocabulary_size=7), "cvb0")
+    assert "cvb0" not in VariationalEM(guide="cvb0").fit(model, x, progress=False).bounds

@@ -1,0 +1,249 @@
+"""Collapsed Gibbs sampling of LDA: the kernel's conditional, the exact posterior, and what a fit promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import custom_inference as ci
+from custom_inference import CollapsedGibbs
+from custom_inference.core.diagnostics import effective_size
+from custom_inference.core.posteriors import DirichletDraws
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.chain import LdaChain, TokenList, fixed_point, sweep_topics
+from custom_inference.families.topics.integrated import collapsed_posterior
+from ppl_models import LDA, Data, LDAIndicator
+from tests.references import _collapsed as reference
+from tests.references._topics import log_dirichlet_moment, tokens_of
+
+X = np.array([[2.0, 1, 0, 1], [0, 1, 3, 0], [0, 0, 0, 0], [1, 0, 1, 2]])
+ALPHA, GAMMA = np.array([0.5, 1.2, 0.8]), np.array([0.3, 0.4, 0.7, 0.2])
+
+
+def rows_of(x) -> DocumentRows:
+    return DocumentRows.of(Data(x=torch.as_tensor(x)))
+
+
+def chain_of(x=X, num_topics=3, alpha=ALPHA, gamma=GAMMA, seed=0, **settings) -> LdaChain:
+    tokens = TokenList.of(rows_of(x))
+    return LdaChain(tokens, num_topics, torch.as_tensor(alpha), torch.as_tensor(gamma), seed, **settings)
+
+
+def model_of(num_topics=3, alpha=ALPHA, gamma=GAMMA, kind=LDA) -> LDA:
+    model = kind(num_topics=num_topics, vocabulary_size=len(gamma))
+    return model.with_concentration(alpha=torch.as_tensor(alpha), gamma=torch.as_tensor(gamma))
+
+
+def split(topic, x=X):
+    return reference.split(topic, tokens_of(x))
+
+
+# ----- the kernel -----------------------------------------------------------------------------------------------------
+
+
+def first_topics(chain: LdaChain, q: np.ndarray, draws: int) -> np.ndarray:
+    """The topics that a sweep gives its first token when the others have topics q."""
+    found = np.empty(draws, dtype=int)
+    for i in range(draws):
+        chain.assign(q.astype(np.int32))
+        chain.sweep()
+        found[i] = chain.topic[0]
+    return found
+
+
+@pytest.mark.parametrize("num_topics", [2, 3, 17, 40])
+def test_conditional_is_the_ratio_of_the_collapsed_law(num_topics):
+    """The first token that a sweep visits is drawn from p(q_1 | the rest) ~ p(y, q), eqs. 27.34 and 27.36, brute force.
+
+    More than 16 topics take more than one block of the kernel. Bins of at least 5 expected draws, chi squared within
+    5 sigma of its degrees of freedom.
+    """
+    rng, draws = np.random.default_rng(num_topics), 20000
+    alpha, gamma = rng.uniform(0.1, 2, num_topics), rng.uniform(0.1, 1, 4)
+    chain = chain_of(num_topics=num_topics, alpha=alpha, gamma=gamma, seed=5)
+    q = rng.integers(0, num_topics, len(chain.tokens))
+    log_joint = np.empty(num_topics)
+    for k in range(num_topics):
+        other = q.copy()
+        other[0] = k
+        log_joint[k] = reference.log_joint(tokens_of(X), split(other), num_topics, 4, alpha, gamma)
+    expected = np.exp(log_joint - log_joint.max())
+    expected *= draws / expected.sum()
+    printed = reference.gibbs_conditional(tokens_of(X), split(q), 0, 0, num_topics, 4, alpha, gamma)
+    assert np.allclose(expected / draws, printed)
+    observed = np.bincount(first_topics(chain, q, draws), minlength=num_topics)
+    large = expected >= 5
+    statistic = ((observed - expected)[large] ** 2 / expected[large]).sum()
+    freedom = large.sum() - 1
+    assert large.sum() >= 2 and statistic < freedom + 5 * np.sqrt(2 * freedom)
+
+
+def test_counts_stay_consistent_with_the_topics():
+    chain = chain_of(np.random.default_rng(0).poisson(1.5, (30, 7)).astype(float), gamma=np.full(7, 0.1), seed=3)
+    for _ in range(20):
+        chain.sweep()
+    counts = np.zeros((7, 3), dtype=int)
+    np.add.at(counts, (chain.tokens.word, chain.topic), 1)
+    assert (counts == chain.word_topic).all() and (chain.topic >= 0).all() and (chain.topic < 3).all()
+    assert (chain.document_topic.sum(1) == np.diff(chain.tokens.start)).all()
+
+
+def test_log_joint_is_the_references_and_its_increments_the_conditional():
+    chain = chain_of(seed=2)
+    for _ in range(3):
+        chain.sweep()
+        expected = reference.log_joint(tokens_of(X), split(chain.topic), 3, 4, ALPHA, GAMMA)
+        assert chain.log_joint() == pytest.approx(expected, abs=1e-12)
+    values, q = [], chain.topic.copy()
+    for k in range(3):
+        q[4] = k  # the first token of the second document
+        chain.assign(q.copy())
+        values.append(chain.log_joint())
+    conditional = reference.gibbs_conditional(tokens_of(X), split(q), 1, 0, 3, 4, ALPHA, GAMMA)
+    assert np.allclose(np.diff(values), np.diff(np.log(conditional)), atol=1e-12)
+
+
+def test_sequential_start_draws_from_the_predictive():
+    """Before the first sweep nothing is assigned: the very first token's topic comes from the prior alpha."""
+    first = np.bincount([_started(seed) for seed in range(4000)], minlength=3) / 4000
+    prior = ALPHA / ALPHA.sum()
+    assert (np.abs(first - prior) < 4 * np.sqrt(prior * (1 - prior) / 4000)).all()
+
+
+def _started(seed: int) -> int:
+    chain = chain_of(seed=seed * 7919 + 13)
+    chain.sweep()
+    return int(chain.topic[0])
+
+
+def test_minkas_step_climbs_to_where_the_gradient_vanishes():
+    rng = np.random.default_rng(1)
+    counts = np.stack([rng.multinomial(n, rng.dirichlet([0.4, 1.5, 0.8])) for n in rng.integers(5, 40, 60)])
+    alpha, before = np.ones(3), -np.inf
+    for _ in range(400):
+        value = log_dirichlet_moment(counts, alpha).sum()
+        assert value >= before - 1e-9
+        before, alpha = value, fixed_point(counts, alpha)
+    assert np.abs(reference.moment_gradient(counts, alpha)).max() < 1e-4
+    same = np.ones(3)
+    for _ in range(400):
+        same = fixed_point(counts, same, symmetric=True)
+    assert np.ptp(same) == 0 and abs(reference.moment_gradient(counts, same).sum()) < 1e-4
+
+
+# ----- the exact posterior --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_co_assignments_and_means_are_exact_within_monte_carlo_error(seed):
+    """Every pair of tokens, and every mean, within 4.5 standard errors by its effective sample size; R-hat near 1."""
+    model, x = model_of(), X[[0, 1, 3]]
+    exact = collapsed_posterior(model, x)
+    gibbs = CollapsedGibbs(num_samples=1500, thin=2, warmup=50, chains=2, align=False, indicators=True)
+    fit = gibbs.fit(model, x, seed=seed, progress=False)
+    assert fit.draws is not None
+    q = fit.draws["indicator"]
+    same = (q[..., :, None] == q[..., None, :]).double()
+    _within(same.numpy(), exact.co_assignment.numpy())
+    _within(fit.draws["topic"].numpy(), exact.topic.numpy())
+    _within(fit.draws["topic_proportion"].numpy(), exact.topic_proportion.numpy())
+    assert torch.allclose(fit.params["topic"], exact.topic, atol=0.05)
+    assert torch.allclose(fit.posterior.mean, exact.topic_proportion, atol=0.05)
+    assert fit.details["lp_r_hat"] < 1.02 and fit.details["topic_r_hat"] < 1.02
+
+
+def _within(draws: np.ndarray, mean: np.ndarray, sigmas: float = 4.5) -> None:
+    size = np.nan_to_num(effective_size(draws), nan=1.0)
+    assert np.min(size[draws.std((0, 1)) > 0]) > 200
+    error = draws.std((0, 1)) / np.sqrt(size)
+    assert (np.abs(draws.mean((0, 1)) - mean) <= sigmas * error + 1e-12).all()
+
+
+def geweke_errors(draws: int, scale_alpha: float = 1.0, scale_gamma: float = 1.0) -> np.ndarray:
+    """Differences, in standard errors, between moments of (topics, words) drawn from the joint law and those of a chain
+    that alternates a sweep of the kernel, its concentrations scaled, with new words given the topics."""
+    length, vocabulary = 4, 3
+    alpha, gamma = np.array([0.7, 1.5]), np.array([0.5, 0.8, 1.1])
+    rng, start = np.random.default_rng(4), np.arange(4) * length
+    document = np.repeat(np.arange(3), length)
+
+    def words_given(topic):
+        """The topics' distributions integrated out: a Polya urn for each topic."""
+        urns, word, uniform = np.tile(gamma, (2, 1)), np.empty(len(topic), dtype=np.int32), rng.random(len(topic))
+        for t, k in enumerate(topic):
+            cumulative = urns[k].cumsum()
+            word[t] = (cumulative < uniform[t] * cumulative[-1]).sum()
+            urns[k, word[t]] += 1
+        return word
+
+    def moments(topic, word):
+        of_documents = np.bincount(document * 2 + topic, minlength=6)
+        of_words = np.bincount(word * 2 + topic, minlength=6)
+        in_all = np.bincount(word, minlength=3)
+        together = (of_words**2).sum() / (in_all**2).sum()  # how far tokens of one word share a topic
+        return [topic.sum(), (of_documents**2).sum(), together, (in_all**2).sum(), of_words[4], in_all[0]]
+
+    def drawn_topics():
+        return (rng.random(len(document)) >= rng.dirichlet(alpha, 3)[document, 0]).astype(np.int64)
+
+    forward, backward = [], []
+    for _ in range(draws):
+        topic = drawn_topics()
+        forward.append(moments(topic, words_given(topic)))
+    chain = LdaChain(
+        TokenList(words_given(topic), start, vocabulary), 2, torch.as_tensor(alpha * scale_alpha),
+        torch.as_tensor(gamma * scale_gamma), 9,
+    )
+    for _ in range(draws):
+        word = words_given(topic)
+        chain.tokens = TokenList(word, start, vocabulary)
+        chain.assign(topic.astype(np.int32))
+        chain.sweep()
+        topic = chain.topic.astype(np.int64)
+        backward.append(moments(topic, word))
+    first, second = np.array(forward, dtype=float), np.array(backward, dtype=float)
+    size = effective_size(second[None])
+    assert size.min() > 500
+    return np.abs(first.mean(0) - second.mean(0)) / np.sqrt(first.var(0) / draws + second.var(0) / size)
+
+
+def test_geweke_joint_distribution():
+    """Geweke, *Getting it right*, JASA 2004: within 4 standard errors. Concentrations that are off by a factor of 1.6
+    would not pass."""
+    assert geweke_errors(15000).max() < 4
+    assert geweke_errors(5000, scale_alpha=1.6).max() > 4
+    assert geweke_errors(5000, scale_gamma=1.6).max() > 4
+
+
+def test_uncollapsed_gibbs_of_the_program_has_the_same_law():
+    """Eqs. 27.30-27.32, one variable at a time on the tokens of ``LDAIndicator``: the same co-assignments."""
+    rng, draws = np.random.default_rng(3), 4000
+    words, document = np.concatenate(tokens_of(X)), np.repeat(np.arange(4), X.sum(1).astype(int))
+    q, same = rng.integers(0, 3, len(words)), np.zeros((draws, len(words), len(words)))
+    for i in range(draws):
+        proportion = np.stack([rng.dirichlet(ALPHA + np.bincount(q[document == n], minlength=3)) for n in range(4)])
+        topic = np.stack([rng.dirichlet(GAMMA + np.bincount(words[q == k], minlength=4)) for k in range(3)])
+        weight = proportion[document] * topic[:, words].T
+        q = (rng.random((len(words), 1)) * weight.sum(1, keepdims=True) > weight.cumsum(1)).sum(1)
+        same[i] = q[:, None] == q
+    _within(same[None], collapsed_posterior(model_of(kind=LDAIndicator), X).co_assignment.numpy())
+
+
+def test_local_posterior_at_given_topics_is_exact_within_monte_carlo_error():
+    """Against the exact posterior means at the same globals."""
+    x, topic = X[:, :3].copy(), torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
+    model = model_of(2, np.array([0.5, 1.2]), np.full(3, 0.5))
+    data = model.prepare(x, dtype=torch.float64)
+    local = CollapsedGibbs().local_posterior(model, {"topic": topic}, data, seed=1)
+    exact = ci.Exact().local_posterior(model, {"topic": topic}, data)
+    assert isinstance(local.posterior, DirichletDraws) and local.bound.isnan().all()
+    assert (local.posterior.mean - exact.posterior.mean).abs().max() < 0.08
+    assert torch.allclose(local.posterior.mean[2], torch.tensor([0.5, 1.2]) / 1.7)  # the empty document
+    tokens = TokenList.of(rows_of(x))
+    topics, rng = np.zeros(len(tokens), dtype=np.int32), np.array([3], dtype=np.uint64)
+    first = np.zeros((4000, 1))
+    for i in range(4000):
+        sweep_topics(tokens, topics, np.array([0.5, 1.2]), topic, rng)
+        first[i] = (0.5 + (topics[: int(x[0].sum())] == 0).sum()) / (1.7 + x[0].sum())
+    _within(first[None], exact.posterior.mean[0, :1].numpy())

@@ -1,0 +1,111 @@
+"""Figures and the command line's output of graph models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from custom_inference.faces.command_line import output as _cli_output
+from custom_inference.faces.command_line.run import _read
+from custom_inference.faces.command_line.source import Source
+from ppl_models import MMSB, NOCA, SBM, CovariateSBM, DataError, GraphData, MethodError, datasets
+from tests.support.graph_fits import fit_of, one_hot
+
+
+@pytest.fixture
+def ring():
+    drawn = datasets.ring_graph(40, 4)
+    mean = 0.9 * one_hot(drawn.truth["block"], 4) + 0.025
+    model = SBM(num_blocks=4, num_nodes=40)
+    return fit_of(model, drawn.graph, mean, {"edge_probability": drawn.truth["edge_probability"]})
+
+
+@pytest.fixture
+def mixed():
+    drawn = datasets.sample_mmsb(0.6 * np.eye(3) + 0.05, 18, directed=False, seed=2)
+    hidden = drawn.graph.without(torch.tensor([[0, 3], [1, 5]]))
+    eta = drawn.truth["edge_probability"]
+    model = MMSB(num_blocks=3, num_nodes=18, directed=False)
+    return fit_of(model, hidden, drawn.truth["membership"], {"edge_probability": eta})
+
+
+@pytest.mark.parametrize("kind", ["adjacency", "memberships", "pies", "blocks"])
+def test_every_figure(ring, mixed, kind, tmp_path):
+    for number, fit in enumerate((ring, mixed)):
+        figure = fit.plot(kind, title="a title")
+        figure.savefig(tmp_path / f"{number}.png")
+        assert (tmp_path / f"{number}.png").stat().st_size > 5000
+        assert figure.get_suptitle() == "a title"
+
+
+def test_adjacency_is_ordered(ring):
+    axes = ring.plot("adjacency").axes[0]
+    at = axes.collections[0].get_offsets()  # (x, y): to, from
+    assert len(at) == ring.data.num_edges
+    place = {int(text.get_text()): n for n, text in enumerate(axes.get_yticklabels())}
+    wanted = {(place[j], place[i]) for i, j in ring.data.edges().T.tolist()}
+    assert {(int(x), int(y)) for x, y in at} == wanted
+    block = ring.posterior.mean.argmax(1)[[int(t.get_text()) for t in axes.get_yticklabels()]]
+    assert len(torch.unique_consecutive(block)) == 4 and len(axes.lines) == 2 * 3
+    plain = ring.plot("adjacency", order="data").axes[0]
+    assert [t.get_text() for t in plain.get_yticklabels()] == [str(n) for n in range(40)] and not plain.lines
+
+
+def test_large_graphs_cost_their_edges(tmp_path):
+    drawn = datasets.sample_sbm(np.full((2, 2), 1e-7) + 1e-6 * np.eye(2), 50_000, directed=False)
+    mean, eta = one_hot(drawn.truth["block"], 2), drawn.truth["edge_probability"]
+    fit = fit_of(SBM(num_blocks=2, num_nodes=50_000, directed=False), drawn.graph, mean, {"edge_probability": eta})
+    for kind in ("adjacency", "memberships", "blocks"):
+        fit.plot(kind).savefig(tmp_path / "a.png")
+    with pytest.raises(MethodError, match="50000 pies would hide each other"):
+        fit.plot("pies")
+
+
+def test_arrows_of_the_ring(ring):
+    axes = ring.plot("blocks").axes[0]
+    numbers = [text.get_text() for text in axes.texts]
+    assert numbers.count("0.8") == 4 and sum("nodes" in text for text in numbers) == 4
+
+
+def test_refused_figures(ring):
+    with pytest.raises(MethodError, match="unknown kind of plot"):
+        ring.plot("dendrogram")
+    with pytest.raises(MethodError, match="'block' or 'data'"):
+        ring.plot("adjacency", order="degree")
+    other = NOCA.example()
+    with pytest.raises(MethodError, match="no model of graphs"):
+        fit_of(other.model, other.data, torch.zeros(2, 2), other.truth).plot("adjacency")
+    model = CovariateSBM(num_blocks=4, num_nodes=40, covariates=torch.ones(40, 1))
+    weights = fit_of(model, ring.data, ring.posterior.mean, {"weight": torch.zeros(model.shapes["weight"])})
+    with pytest.raises(MethodError, match="weights of covariates"):
+        weights.plot("blocks")
+
+
+# ----- command line ---------------------------------------------------------------------------------------
+
+
+def test_files_of_a_fit(ring, tmp_path):
+    files = _cli_output.write_fit(ring, tmp_path, image_shape=None, top=3)
+    assert {"adjacency_figure", "memberships_figure", "blocks_figure", "elbo_figure"} <= set(files)
+    membership = pd.read_csv(files["membership"], index_col=0)
+    assert membership.shape == (40, 4)
+
+
+def test_graphs_from_files(tmp_path):
+    (tmp_path / "edges.txt").write_text("a b\nb c\nc a\n")
+    kind, data = _read("sbm", Source(tmp_path / "edges.txt"))
+    assert kind is SBM and isinstance(data, GraphData) and data.directed and data.names == ["a", "b", "c"]
+    assert kind.for_data(data, 2).num_nodes == 3
+    assert not _read("mmsb", Source(tmp_path / "edges.txt", directed=False))[1].directed
+    (tmp_path / "weights.csv").write_text("source,target,weight\na,b,3\nb,c,1\n")
+    with pytest.raises(DataError, match="'a' -> 'b' has 3"):
+        _read("sbm", Source(tmp_path / "weights.csv"))
+    assert _read("poisson_sbm", Source(tmp_path / "weights.csv"))[1].edge_values().tolist() == [3, 1]
+    strong = _read("sbm", Source(tmp_path / "weights.csv", threshold=2, drop_empty_rows=True))[1]
+    assert strong.names == ["a", "b"] and strong.edge_values().tolist() == [1]
+    with pytest.raises(DataError, match="--transpose for a graph"):
+        _read("sbm", Source(tmp_path / "edges.txt", transpose=True))
+    with pytest.raises(DataError, match="--directed"):
+        _read("noca", Source(tmp_path / "weights.csv", directed=True))

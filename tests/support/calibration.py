@@ -1,0 +1,26 @@
+"""Small models of every kind, for tests of calibration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ppl_models import MODELS, GraphModel, Model
+from ppl_models.distributions import Flat
+from tests.support.graphs import small_model
+
+
+def proper_priors(model: Model) -> Model:
+    """The model with priors that can be drawn from: the proposals of improper ones, which give them their draws."""
+    proper = {site: prior.proposal for site, prior in model.priors.items() if isinstance(prior, Flat)}
+    return model.with_priors(**proper) if proper else model
+
+
+def tiny(name: str) -> Model:
+    """A small model of every kind; graphs are of few nodes."""
+    kind: Any = MODELS[name]
+    if issubclass(kind, GraphModel):
+        return small_model(name, directed=False, num_nodes=6)
+    if "num_topics" in kind.__dataclass_fields__:
+        return kind(num_topics=2, vocabulary_size=4, document_length=6)
+    settings = {"num_categories": 3} if "num_categories" in kind.__dataclass_fields__ else {}
+    return kind(num_components=2, num_features=3, **settings)

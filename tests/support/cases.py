@@ -1,0 +1,130 @@
+"""The table that drives conformance: a small problem of every model, every method that it has, and their fits.
+
+Rows are each model's own ``example()``; graphs have some nodes, every labeling of which can be listed. Which methods a
+model has is the registry's word. Fits are made once in a test run, and only read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from torch.distributions import constraints
+
+import custom_inference as ci
+from custom_inference.methods import methods_of
+from ppl_models import MODELS, Example, Model
+from ppl_models.distributions import InverseWishart
+from tests.support.graphs import GRAPHS, small_problem
+
+ROWS = [name for name in MODELS if name not in GRAPHS]
+#: Fewer of whatever costs time, by the name of the setting.
+SMALL = {"max_iterations": 15, "steps": 20, "num_samples": 6, "warmup": 6, "chains": 2, "max_tree_depth": 2}
+#: Methods of rows with other settings: name -> the registry's name, settings.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "em_stepwise": ("em", {"batch_size": 20, "max_iterations": 6}),
+    "vb_stepwise": ("vb", {"batch_size": 20, "max_iterations": 6}),
+    "svi_batch": ("svi", {"batch_size": 20}),
+}
+#: Those that are others by another name, with all of their settings.
+WHOLE = ("default", "exact")
+#: Methods that draw globals and solve for the locals of each draw. They are fitted again, to see whether the same comes
+#: out, on one model of either kind; graphs, all labelings of which are summed over, have them on one model alone.
+DRAWN, SAMPLED = {"nuts", "svi_normal"}, ("noca", "sbm")
+
+
+@cache
+def problem_of(name: str) -> Example:
+    """The model, its data and the truth. A graph is directed where the model's example is; some dyads are hidden."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # tables of cases are made before any test begins
+    try:
+        example = MODELS[name].example()
+        return example if name not in GRAPHS else _small_graph(name, example)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _small_graph(name: str, example: Example) -> Example:
+    return small_problem(name, directed=example.model.directed, hidden=0.15, num_nodes=4 if name == "mmsb" else 7)
+
+
+def globals_of(example: Example) -> dict[str, torch.Tensor]:
+    """The true globals, those of the caller."""
+    return {site: example.truth[site] for site in example.model.global_sites}
+
+
+def small_method(model: str, name: str) -> Any:
+    """A method with settings that cost little."""
+    registered, more = VARIANTS.get(name, (name, {}))
+    method = methods_of(problem_of(model).model)[registered]()
+    if name in WHOLE:
+        return method
+    known = {field.name for field in fields(method)}
+    if isinstance(getattr(method, "search", None), ci.Search):
+        more = {"search": ci.Search(restarts=2), **more}
+    return replace(method, **{setting: value for setting, value in {**SMALL, **more}.items() if setting in known})
+
+
+@cache
+def methods_at(name: str) -> list[str]:
+    """The methods of a model, and their variants; minibatches of SVI are for rows with codes."""
+    model = problem_of(name).model
+    found = [one for one in methods_of(model) if one not in WHOLE]
+    if name in GRAPHS:
+        return [one for one in found if name in SAMPLED or one not in DRAWN]
+    minibatches = [one for one, (registered, _) in VARIANTS.items() if registered in found]
+    return found + [one for one in minibatches if one != "svi_batch" or not model.has_continuous_locals]
+
+
+@cache
+def fitted(model: str, method: str) -> ci.Fit:
+    """The fit that all tests of a run share."""
+    problem = problem_of(model)
+    return small_method(model, method).fit(problem.model, problem.data, seed=3, progress=False)
+
+
+PAIRS = [(model, method) for model in MODELS for method in methods_at(model)]
+#: Those that are fitted more than once.
+AGAIN = [(model, method) for model, method in PAIRS if model in SAMPLED or method not in DRAWN]
+DEFAULTS = [(model, "default") for model in MODELS]
+EXACT = [(model, "exact") for model in ROWS if "exact" in methods_of(problem_of(model).model)]
+
+
+def swapped_priors(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Informative priors by the support of each site: for the model, and as the NumPy references spell them."""
+    priors, spelled = {}, {}
+    for site in model.priors:
+        support: Any = model.prior(site).support
+        support = getattr(support, "base_constraint", support)
+        if support is constraints.simplex:
+            size = model.priors[site].event_shape[-1]
+            priors[site], spelled[site] = dist.Dirichlet(torch.full((size,), 2.5)), ("dirichlet", 2.5)
+        elif support is constraints.positive_definite:
+            size = model.priors[site].event_shape[-1]
+            priors[site] = InverseWishart(size + 3.0, 1.5 * torch.eye(size))
+            spelled[site] = ("inverse_wishart", size + 3.0, 1.5)
+        elif support is constraints.real:
+            priors[site], spelled[site] = dist.Normal(0.3, 1.5), ("normal", 0.3, 1.5)
+        elif getattr(support, "upper_bound", None) == 1:
+            priors[site], spelled[site] = dist.Beta(2.0, 3.0), (2.0, 3.0)
+        else:
+            priors[site], spelled[site] = dist.LogNormal(-0.5, 0.7), ("lognormal", -0.5, 0.7)
+    return priors, spelled
+
+
+def at_subsample(program: Any, index: torch.Tensor) -> Any:
+    """The program with the subsample of its plate "data" fixed."""
+    trace = poutine.Trace()
+    trace.add_node("data", name="data", type="sample", value=index, is_observed=False, fn=None, args=(), kwargs={},
+                   infer={}, scale=1.0, cond_indep_stack=(), done=True, stop=False, continuation=None, mask=None)
+
+    def fixed(*arguments: Any, **keywords: Any) -> Any:
+        with poutine.replay(trace=trace):
+            return program(*arguments, **keywords)
+
+    return fixed
