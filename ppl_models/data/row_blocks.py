@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ class RowBlocks(NotInMemory):
         if isinstance(self.read, FileBlocks):
             chosen = self.read.part(rank, size)
             return replace(self, read=chosen, num_rows=chosen.num_rows)
-        every = _Every(self.read, rank, size)
+        every = partial(_every, self.read, rank, size)
         rows = sum(_length(block) for block in every())
         if not rows:
             found = f"no block for process {rank} of {size}"
@@ -79,29 +80,17 @@ class RowBlocks(NotInMemory):
 
     def map(self, change: Callable[[Any], Any]) -> RowBlocks:
         """The same source with every block changed as it is read, to one of as many rows (``lambda x: x > 0.5``)."""
-        read = self.read.map(change) if isinstance(self.read, FileBlocks) else _Changed(self.read, change)
+        read = self.read.map(change) if isinstance(self.read, FileBlocks) else partial(_changed, self.read, change)
         return replace(self, read=read)
 
 
-@dataclass(frozen=True)
-class _Every:
+def _every(read: Callable[[], Iterable[Any]], rank: int, size: int) -> Iterator[Any]:
     """Every size-th block of what can only be read in order."""
-
-    read: Callable[[], Iterable[Any]]
-    rank: int
-    size: int
-
-    def __call__(self) -> Iterator[Any]:
-        return itertools.islice(self.read(), self.rank, None, self.size)
+    return itertools.islice(read(), rank, None, size)
 
 
-@dataclass(frozen=True)
-class _Changed:
-    read: Callable[[], Iterable[Any]]
-    change: Callable[[Any], Any]
-
-    def __call__(self) -> Iterator[Any]:
-        return (self.change(block) for block in self.read())
+def _changed(read: Callable[[], Iterable[Any]], change: Callable[[Any], Any]) -> Iterator[Any]:
+    return map(change, read())
 
 
 def _alone(block: Any) -> list[Any]:

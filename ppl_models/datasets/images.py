@@ -25,7 +25,6 @@ _PATTERNS = {
 }
 _LEAK = "#......# ........ ........ ........ ........ ........ ........ #......#"
 
-
 Labels = dict[str, list[Any]]
 
 
@@ -56,10 +55,8 @@ def pixels(height: int, width: int) -> list[str]:
 
 def patterns() -> tuple[Tensor, Labels]:
     """The drawn patterns (8, 64) of 0 and 1, and what they and their pixels are called."""
-    return torch.stack([_picture(text) for text in _PATTERNS.values()]), {
-        "component": list(_PATTERNS),
-        "feature": pixels(8, 8),
-    }
+    coords = {"component": list(_PATTERNS), "feature": pixels(8, 8)}
+    return torch.stack([_picture(text) for text in _PATTERNS.values()]), coords
 
 
 def _picture(text: str) -> Tensor:

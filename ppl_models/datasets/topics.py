@@ -43,10 +43,10 @@ def sample_lda(
     proportion = rng.dirichlet(concentration, num_documents)
     tokens = rng.poisson(size) if lengths == "poisson" else size.astype(np.int64)
     # How many tokens of each document come from each topic; then the words of a topic's tokens, all at once.
-    share = rng.multinomial(np.maximum(tokens, min_length), proportion)
+    each = rng.multinomial(np.maximum(tokens, min_length), proportion)
     place = np.arange(num_documents)
-    row = np.concatenate([place.repeat(column) for column in share.T])
-    column = np.concatenate([rng.choice(words.shape[1], int(n), p=p) for n, p in zip(share.sum(0), words, strict=True)])
+    row = np.concatenate([place.repeat(column) for column in each.T])
+    column = np.concatenate([rng.choice(words.shape[1], int(n), p=p) for n, p in zip(each.sum(0), words, strict=True)])
     counts = scipy.sparse.csr_matrix((np.ones(len(row)), (row, column)), shape=(num_documents, words.shape[1]))
     dtype = torch.get_default_dtype()
     truth = {"topic": torch.as_tensor(words).to(dtype), "topic_proportion": torch.as_tensor(proportion).to(dtype)}

@@ -35,7 +35,7 @@ def test_broken_arrays_are_named(counts, tmp_path, monkeypatch):
     with pytest.raises(FileFormatError, match=r"an array of <i8 of shape \(3,\); expected a matrix"):
         row_blocks(path)
     np.save(path, np.array([[None, {}]]), allow_pickle=True)
-    with pytest.raises(FileFormatError, match="an array of object"):
+    with pytest.raises(FileFormatError, match="holds Python objects"):
         row_blocks(path)
     packed = tmp_path / "x.npz"
     scipy.sparse.save_npz(packed, scipy.sparse.csc_matrix(counts))

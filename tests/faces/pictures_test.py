@@ -19,7 +19,7 @@ from custom_inference import render
 from custom_inference.faces.pictures import Structure, structure_of
 from custom_inference.faces.pictures.drawing import HEIGHT, Box, draw, plate_boxes
 from custom_inference.faces.pictures.layout import SITE, _ordered, columns, crossings, layout
-from custom_inference.faces.pictures.structure import Plate, Site, prior_text
+from custom_inference.faces.pictures.structure import Node, Plate, prior_text
 from ppl_models import (
     LDA,
     MODELS,
@@ -202,7 +202,7 @@ def _overlap(a, b):
 
 def test_columns_keep_what_is_outside_a_plate_left_of_it():
     """A root in a plate is drawn in it, not beside the globals; what depends on the plate comes after all of it."""
-    sites = {name: Site(name, "") for name in ("a", "b", "root", "end", "after")}
+    sites = {name: Node(name, "") for name in ("a", "b", "root", "end", "after")}
     edges = [("a", "b"), ("b", "end"), ("root", "end"), ("root", "after")]
     structure = Structure("", sites, edges, {"p": Plate("p", "p", ("root", "end"))})
     assert columns(structure) == {"a": 0, "b": 1, "root": 2, "end": 3, "after": 4}
@@ -212,7 +212,7 @@ def test_crossings_are_avoided():
     layers = [["a", "b", "c"], ["x", "y", "z"]]
     links = [("a", "z"), ("b", "y"), ("c", "x")]
     assert crossings(layers, links) == 3 and crossings(_ordered(layers, links), links) == 0
-    sites = {name: Site(name, "") for name in "abcxyz"}
+    sites = {name: Node(name, "") for name in "abcxyz"}
     places = layout(Structure("", sites, links), dict.fromkeys(sites, 1.0)).place
     assert all(abs(places[a][1] - places[b][1]) < 1e-9 for a, b in links), "level where nothing is in the way"
     assert abs(abs(places["a"][1] - places["b"][1]) - SITE) < 1e-9

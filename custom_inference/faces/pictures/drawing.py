@@ -13,7 +13,7 @@ from matplotlib.path import Path
 
 from custom_inference.faces.drawing import INK, MUTED, new_figure
 from custom_inference.faces.pictures.layout import Layout, layout
-from custom_inference.faces.pictures.structure import Site, Structure
+from custom_inference.faces.pictures.structure import Node, Structure
 
 #: Sizes in inches.
 HEIGHT, MARGIN, LINE, INSET, PASSING = 0.44, 0.18, 0.155, 0.13, 0.02
@@ -57,7 +57,7 @@ def draw(structure: Structure, *, distributions: bool = True) -> Figure:
     return figure
 
 
-def _notes(site: Site, distributions: bool) -> list[str]:
+def _notes(site: Node, distributions: bool) -> list[str]:
     lines = [site.distribution] if distributions else []
     return [*lines, " × ".join(site.axes)] if site.axes else lines
 
@@ -101,7 +101,7 @@ def _draw_plates(axes: Axes, structure: Structure, boxes: dict[str, Box]) -> Non
         axes.text(*where, structure.plates[name].label, fontsize=_NOTE[1], ha="right", va="bottom", color=_NOTES)
 
 
-def _draw_site(axes: Axes, site: Site, centre: tuple[float, float], width: float, notes: list[str]) -> None:
+def _draw_site(axes: Axes, site: Node, centre: tuple[float, float], width: float, notes: list[str]) -> None:
     face = _SHADE if site.observed else "white"
     axes.add_patch(Ellipse(centre, width, HEIGHT, facecolor=face, edgecolor=INK, linewidth=1.3, zorder=3))
     axes.text(*centre, site.name, fontsize=_NAME[1], ha="center", va="center", zorder=4)

@@ -25,7 +25,7 @@ _ROWS = 2
 
 
 @dataclass(frozen=True)
-class Site:
+class Node:
     """One node: what it is drawn from, with the prior's parameters, and its axes other than those of its plates."""
 
     name: str
@@ -49,7 +49,7 @@ class Structure:
     """sites and plates by name; edges: (site, site that depends on it)."""
 
     title: str
-    sites: dict[str, Site]
+    sites: dict[str, Node]
     edges: list[tuple[str, str]]
     plates: dict[str, Plate] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ def structure_of(model: Model) -> Structure:
     edges = [(str(source), str(target)) for source, target in graph["edge_list"]]
     bare = Structure(type(model).__name__, {}, edges, plates)
     sites = {
-        name: Site(
+        name: Node(
             name,
             _distribution(model, name, data["distribution"]),
             _free_axes(model, name, bare.plates_of(name)),

@@ -21,7 +21,7 @@ import scipy.sparse
 from ppl_models.core.errors import CapacityError, FileFormatError
 from ppl_models.data.blocks.files import RowFile, Rows
 from ppl_models.data.files.matrices import npz_labels, npz_parts
-from ppl_models.data.files.reading import reading
+from ppl_models.data.files.reading import npy_header, reading
 
 #: Bytes of a compressed matrix that are unpacked into memory, at most.
 UNPACKED = 2**28
@@ -84,19 +84,12 @@ class Stored:
     def _scalar(self) -> np.ndarray:
         return np.fromfile(self.path, self.dtype, 1, offset=self.offset).reshape(())
 
-    def unpacked(self) -> Any:
-        """What can be sliced: itself read at its place, or all of it in memory."""
+    def reader(self) -> Rows:
+        """Reads rows at their place, or copies them from memory, to which a compressed member is unpacked."""
         if self.member is None:
-            return self
-        return _InMemory(self.whole())
-
-
-@dataclass(frozen=True)
-class _InMemory:
-    array: np.ndarray
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        return self.array[start:stop].copy()
+            return self.rows
+        array = self.whole()
+        return lambda start, stop: array[start:stop].copy()
 
 
 # ----- what rows are made of ------------------------------------------------------------------------------------------
@@ -123,10 +116,10 @@ class DenseRows(RowFile):
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Rows]:
-        matrix = self.matrix.unpacked()
+        read = self.matrix.reader()
 
         def rows(start: int, stop: int) -> np.ndarray:
-            found = matrix.rows(start, stop)
+            found = read(start, stop)
             return found if self.bits is None else np.unpackbits(found, axis=1)[:, : self.bits]
 
         yield rows
@@ -151,18 +144,18 @@ class CsrRows(RowFile):
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Rows]:
-        starts, columns, values = (part.unpacked() for part in (self.starts, self.columns, self.values))
+        starts, columns, values = (part.reader() for part in (self.starts, self.columns, self.values))
 
         def rows(start: int, stop: int) -> scipy.sparse.csr_matrix:
-            begin = starts.rows(start, stop + 1)
+            begin = starts(start, stop + 1)
             first, last = int(begin[0]), int(begin[-1])
             if (np.diff(begin) < 0).any() or not 0 <= first <= last <= len(self.values):
                 raise FileFormatError(f"{self.starts.path}: damaged after row {start}; rows end before they begin")
-            column = columns.rows(first, last)
+            column = columns(first, last)
             if ((column < 0) | (column >= self.num_columns)).any():
                 found = f"damaged after row {start}; columns beyond {self.num_columns}"
                 raise FileFormatError(f"{self.columns.path}: {found}")
-            parts = (values.rows(first, last), column, begin - first)
+            parts = (values(first, last), column, begin - first)
             return scipy.sparse.csr_matrix(parts, shape=(stop - start, self.num_columns))
 
         yield rows
@@ -243,12 +236,8 @@ def _members(path: Path) -> dict[str, Stored]:
 
 
 def _header(file: BinaryIO, path: Path, member: str | None = None) -> Stored:
-    version = np.lib.format.read_magic(file)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise FileFormatError(f"{path}: version {version} of the npy format; expected numbers, no records")
-    shape, fortran, dtype = readers[version](file)
-    if dtype.hasobject or dtype.names is not None or any(size < 0 for size in shape):
+    shape, fortran, dtype = npy_header(file, f"{path}{'' if member is None else f': {member}'}")
+    if dtype.names is not None:
         raise FileFormatError(f"{path}: an array of {dtype} of shape {shape}; expected numbers")
     offset = file.tell() if member is None else -1
-    return Stored(path, offset, dtype.str, tuple(shape), fortran and len(shape) > 1, member)
+    return Stored(path, offset, dtype.str, shape, fortran and len(shape) > 1, member)

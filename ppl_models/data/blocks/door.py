@@ -22,7 +22,7 @@ from ppl_models.data.row_blocks import RowBlocks
 #: Endings of the files that a folder is searched for.
 _ENDINGS = (".npy", ".npz", ".parquet", ".csv", ".csv.gz")
 #: Bytes that the format of a text file is told by.
-_LOOKED_AT = 2**16
+_SNIFFED = 2**16
 
 
 def row_blocks(
@@ -182,7 +182,7 @@ def _same(columns: Sequence[str] | None, labels: list[Any] | None) -> list[str] 
 
 def _corpus(path: Path, block_rows: int, words: list[Any] | None, form: str | None) -> tuple[RowFile, list[Any] | None]:
     with opened(path) as file:
-        first = file.read(_LOOKED_AT).decode("utf-8-sig", "replace")
+        first = file.read(_SNIFFED).decode("utf-8-sig", "replace")
     if not first.strip():
         raise FileFormatError(f"{path}: nothing in it")
     kind = form or claimed_format(path) or looks_like(first.split("\n")[:4])

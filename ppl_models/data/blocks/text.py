@@ -7,13 +7,11 @@ where whole numbers are followed by 1.5. scikit-learn's ``load_svmlight_file`` r
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import scipy.sparse
 
 from ppl_models.core.errors import DataError, FileFormatError
@@ -65,12 +63,8 @@ class LdaCRows(TextRows):
     """lda-c: each line the number of distinct words, then ``word:count`` pairs."""
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        raw = self.index.read(file, start, stop)
-        found = _pairs(raw, stop - start, self.num_columns)
-        if found is not None:
-            return found
-        # Something is wrong, or unusual: line by line, so that the line can be named.
-        return lda_c(self.path, _decoded(self.path, raw), self.num_columns, self.index.line(start))
+        lines = _decoded(self.path, self.index.read(file, start, stop))
+        return lda_c(self.path, lines, self.num_columns, self.index.line(start))
 
 
 def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
@@ -85,49 +79,6 @@ def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
             raise FileFormatError(f"{path}: no words in any document")
         file = LdaCRows(path, index, last + 1, file.in_order)
     return file
-
-
-def _pairs(raw: bytes, rows: int, size: int) -> scipy.sparse.csr_matrix | None:
-    """Counts of lines of lda-c, all at once; None where they are not plainly that."""
-    letters = np.frombuffer(raw, np.uint8)
-    ends = np.flatnonzero(letters == ord("\n"))
-    ends = ends if raw.endswith(b"\n") else np.append(ends, len(letters))
-    if len(ends) != rows or ((letters > ord(":")) | ((letters > 32) & (letters < ord("0")))).any():
-        return None
-    colons, tokens = np.flatnonzero(letters == ord(":")), tokens_in(letters)
-    distinct = np.diff(np.searchsorted(colons, ends), prepend=0)
-    owner, last = np.searchsorted(tokens, colons, side="right"), np.searchsorted(tokens, ends)
-    # A colon in every token but the first of the line.
-    first = np.concatenate([[0], last[:-1]]) + 1
-    if (np.diff(last, prepend=0) != 1 + distinct).any() or (np.diff(owner) < 1).any() or np.isin(first, owner).any():
-        return None
-    numbers = numbers_in(raw.replace(b":", b" "))
-    begins = np.concatenate([[0], np.cumsum(1 + 2 * distinct)])
-    if numbers is None or len(numbers) != begins[-1] or (numbers[begins[:-1]] != distinct).any():
-        return None
-    pairs = np.delete(numbers, begins[:-1]).reshape(-1, 2)
-    if pairs[:, 0].max(initial=-1) >= size:
-        return None
-    starts = np.concatenate([[0], distinct.cumsum()])
-    counts = scipy.sparse.csr_matrix((pairs[:, 1], pairs[:, 0], starts), shape=(rows, size))
-    counts.sum_duplicates()
-    return counts
-
-
-def tokens_in(letters: np.ndarray) -> np.ndarray:
-    """Where what stands between blanks begins."""
-    dark = letters > ord(" ")
-    return np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
-
-
-def numbers_in(raw: bytes) -> np.ndarray | None:
-    """Whole numbers between blanks; None where there is anything else."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # what NumPy says of text that is no number
-        try:
-            return np.fromstring(raw.decode("ascii"), dtype=np.int64, sep=" ")
-        except (DeprecationWarning, UnicodeDecodeError, ValueError):
-            return None
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import scipy.sparse
 
 from ppl_models.core.errors import FileFormatError
 from ppl_models.data.blocks.lines import Index, chunks, is_compressed, opened
-from ppl_models.data.blocks.text import TextRows, numbers_in, step_of, tokens_in
-from ppl_models.data.files.corpora import ENTRY
+from ppl_models.data.blocks.text import TextRows, step_of
+from ppl_models.data.files.corpora import ENTRY, check_uci, numbers_in, uci_header
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,8 @@ class UciRows(TextRows):
 def uci_file(path: Path, block_rows: int) -> UciRows:
     """Reads the file once. Raises FileFormatError, naming the line, for what is no such file, or not sorted."""
     with opened(path) as file:
-        head = [file.readline().strip() for _ in range(3)]
-        if not all(line.isdigit() for line in head):
-            found = [line.decode("utf-8", "replace")[:40] for line in head]
-            raise FileFormatError(f"{path}: begins with {found}; UCI's bag of words has N, V and the number of entries")
-        documents, size, entries = map(int, head)
+        head = [file.readline().decode("utf-8", "replace") for _ in range(3)]
+        documents, size, entries = uci_header(path, head)
         offsets, before, seen, step = [file.tell()], 1, 0, step_of(block_rows)
         for lines in _whole_lines(file):
             triples, begins = _triples(path, lines, seen, (documents, size), before)
@@ -70,21 +67,23 @@ def _triples(
     ends = np.flatnonzero(letters == ord("\n")) + 1
     begins = np.concatenate([[0], ends[:-1]])
     numbers = numbers_in(lines[1])
-    tokens = np.diff(np.searchsorted(tokens_in(letters), ends), prepend=0)
+    tokens = np.diff(np.searchsorted(_begins_of_tokens(letters), ends), prepend=0)
     if numbers is None or (tokens != 3).any():
         _name_the_line(path, lines[1], seen)
         raise FileFormatError(f"{path}: not readable as UCI's bag of words; expected lines 'document word count'")
     triples = numbers.reshape(-1, 3)
-    for values, limit, what in ((triples[:, 0], limits[0], "document"), (triples[:, 1], limits[1], "word")):
-        outside = np.flatnonzero((values < 1) | (values > limit))
-        if len(outside):
-            found = f"{what} {values[outside[0]]} in entry {seen + int(outside[0]) + 1}"
-            raise FileFormatError(f"{path}: {found}; expected 1 to {limit}, as the header says")
+    check_uci(path, triples, limits, seen)
     back = np.flatnonzero(np.diff(triples[:, 0], prepend=before) < 0)
     if len(back):
         found = f"entry {seen + int(back[0]) + 1} goes back to document {triples[back[0], 0]}"
         raise FileFormatError(f"{path}: {found}; blocks can be read where the lines are sorted by document")
     return triples, begins
+
+
+def _begins_of_tokens(letters: np.ndarray) -> np.ndarray:
+    """Where what stands between blanks begins."""
+    dark = letters > ord(" ")
+    return np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
 
 
 def _name_the_line(path: Path, raw: bytes, seen: int) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, DataWarning
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, refuse_blocks
-from ppl_models.data.documents.words import Counted, Vocabulary, count_texts, count_tokens, say_unknown
+from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.likelihoods import Poisson
@@ -59,7 +59,7 @@ def counted_documents(
     site: str = "x",
     **settings: Any,
 ) -> Data:
-    """What :func:`as_documents` and :func:`documents` do alike. settings: of :func:`as_event_counts`.
+    """What :func:`as_documents` and :func:`documents` do alike. settings: of :func:`as_matrix`.
 
     are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up.
     """
@@ -83,7 +83,7 @@ def counted_documents(
     return checked
 
 
-def as_data(counted: Counted, labels: list[Any] | None = None, *, site: str = "x", **settings: Any) -> Data:
+def as_data(counted: WordCounts, labels: list[Any] | None = None, *, site: str = "x", **settings: Any) -> Data:
     """Counts with the words of their columns and the labels of their documents; says what was left out."""
     shape: Any = counted.counts.shape
     if 0 in shape:
@@ -131,21 +131,23 @@ def listed_documents(data: Any, *, site: str = "x") -> tuple[list[Any], list[Any
 
 def _is_numbers(lists: list[Any] | tuple[Any, ...]) -> bool:
     """Whether lists hold what can only be the entries of a matrix: numbers that are not whole, equally many a row."""
-    rows = [_row(row) for row in lists]
-    if any(row is None for row in rows):
+    kinds, rectangular = _kinds(lists)
+    if kinds is None:
         return all(np.isscalar(row) and not isinstance(row, str | bytes) for row in lists)
-    kinds = {type(value) for row in rows if row is not None for value in row}
-    numeric = (int, float, np.integer, np.floating, type(None))
-    if not kinds or not all(issubclass(kind, numeric) for kind in kinds):
-        return False
-    fractional = any(not issubclass(kind, int | np.integer) or kind is bool for kind in kinds)
-    return fractional and len({len(row) for row in rows if row is not None}) == 1
+    numeric = all(issubclass(kind, int | float | np.integer | np.floating | type(None)) for kind in kinds)
+    return bool(kinds) and numeric and rectangular and not _are_whole(kinds)
 
 
-def _row(row: Any) -> list[Any] | None:
-    if isinstance(row, np.ndarray | Tensor):
-        return row.tolist() if row.ndim == 1 else None
-    return list(row) if isinstance(row, list | tuple) else None
+def _kinds(lists: list[Any] | tuple[Any, ...]) -> tuple[set[type] | None, bool]:
+    """The types of the entries of lists and whether these are equally long; None where some are no lists."""
+    rows = [row.tolist() if isinstance(row, np.ndarray | Tensor) and row.ndim == 1 else row for row in lists]
+    if not all(isinstance(row, list | tuple) for row in rows):
+        return None, False
+    return {type(value) for row in rows for value in row}, len({len(row) for row in rows}) == 1
+
+
+def _are_whole(kinds: set[type]) -> bool:
+    return all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
 
 
 def count_listed(
@@ -156,7 +158,7 @@ def count_listed(
     are_tokens: bool = False,
     site: str = "x",
     **settings: Any,
-) -> Counted:
+) -> WordCounts:
     """Counts of texts or of token lists, whichever the first document is.
 
     are_tokens: lists of whole numbers are known to be tokens. Otherwise equally long ones could be a matrix of counts
@@ -177,11 +179,8 @@ def count_listed(
 
 
 def _could_be_counts(listed: list[Any]) -> bool:
-    rows = [_row(row) for row in listed]
-    if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) != 1:
-        return False
-    kinds = {type(value) for row in rows if row is not None for value in row}
-    return bool(kinds) and all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
+    kinds, rectangular = _kinds(listed)
+    return bool(kinds) and rectangular and _are_whole(kinds)
 
 
 # ----- vocabulary -----------------------------------------------------------------------------------------
@@ -220,10 +219,9 @@ def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabul
     unknown = {words[j]: float(totals[j]) for j in np.flatnonzero(column < 0) if totals[j]}
     size, mask = (len(data), len(vocabulary)), data.mask
     if data.is_sparse:
-        row, place, value = (part.cpu().numpy() for part in sparse.triplets(data.x))
-        kept = column[place] >= 0
-        counts = scipy.sparse.csr_matrix((value[kept], (row[kept], column[place[kept]])), shape=size)
-        moved = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
+        known = np.flatnonzero(column >= 0)
+        to = scipy.sparse.csr_matrix((np.ones(len(known)), (known, column[known])), shape=(len(words), size[1]))
+        moved = sparse.from_scipy(sparse.to_scipy(data.x) @ to, dtype=data.x.dtype, device=data.x.device)
     else:
         source = torch.as_tensor(np.flatnonzero(column >= 0), device=data.x.device)
         target = torch.as_tensor(column[column >= 0], device=data.x.device)

@@ -14,7 +14,7 @@ from ppl_models.core.errors import DataError, FileFormatError, unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.containers import plausible_size
 from ppl_models.data.documents.counts import as_data, counted_documents
-from ppl_models.data.documents.words import Counted, Vocabulary
+from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import FORMATS, read_corpus, read_words
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import naming
@@ -138,7 +138,7 @@ def _read(
     if corpus.texts is not None:
         return corpus.texts
     assert corpus.counts is not None
-    return as_data(Counted(corpus.counts, corpus.words, {}), dtype=dtype)
+    return as_data(WordCounts(corpus.counts, corpus.words, {}), dtype=dtype)
 
 
 def _labelled(data: Data, labels: Sequence[Any] | None) -> Data:

@@ -89,7 +89,7 @@ def _in_order(columns: Mapping[Any, Any], site: str) -> list[Any]:
     return sorted(columns, key=lambda word: columns[word])
 
 
-class Counted(NamedTuple):
+class WordCounts(NamedTuple):
     """counts (N, V), the words of the columns (None where they are known by number), and how often which tokens were
     left out because the vocabulary has them not."""
 
@@ -103,7 +103,7 @@ class Counted(NamedTuple):
 
 def count_tokens(
     documents: Sequence[Any], *, vocabulary: Vocabulary | None = None, size: int | None = None, site: str = "x"
-) -> Counted:
+) -> WordCounts:
     """Counts of the words in lists of tokens: strings, or whole numbers, which are columns of the vocabulary.
 
     A document may also be a mapping of words to their counts. Without a vocabulary the words are sorted.
@@ -135,7 +135,7 @@ def count_tokens(
     unknown: dict[Any, float] = {}
     for place in np.flatnonzero(~known).tolist():
         unknown[tokens[place]] = unknown.get(tokens[place], 0.0) + float(times[place])
-    return Counted(counts, words, unknown)
+    return WordCounts(counts, words, unknown)
 
 
 def _flattened(documents: Sequence[Any], site: str) -> tuple[list[Any], np.ndarray, np.ndarray]:
@@ -203,7 +203,7 @@ def _shown(value: Any) -> str:
 
 def count_texts(
     texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, site: str = "x", **settings: Any
-) -> Counted:
+) -> WordCounts:
     """Counts of the words in raw texts, cut up by scikit-learn's ``CountVectorizer`` with these settings.
 
     With a vocabulary its words are counted, and the others are left out.
@@ -223,7 +223,7 @@ def count_texts(
     try:
         if vocabulary is None:
             counts = maker.fit_transform(texts)
-            return Counted(scipy.sparse.csr_matrix(counts), [str(w) for w in maker.get_feature_names_out()], {})
+            return WordCounts(scipy.sparse.csr_matrix(counts), [str(w) for w in maker.get_feature_names_out()], {})
         analyzer = maker.build_analyzer()
         counted = count_tokens([analyzer(text) for text in texts], vocabulary=vocabulary, site=site)
     except ValueError as error:

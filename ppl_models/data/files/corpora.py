@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ from ppl_models.data.files.reading import file_bytes, reading
 
 FORMATS = ("text", "lda-c", "uci")
 
-_LDA_C = re.compile(r"\d+(?:\s+\d+:\d+)*")
-ENTRY = re.compile(r"\d+\s+\d+\s+\d+")
+_LDA_C = re.compile(r"\d+(?:\s+\d+:\d+)*", re.ASCII)
+ENTRY = re.compile(r"\d+\s+\d+\s+\d+", re.ASCII)
 
 
 class Corpus(NamedTuple):
@@ -101,16 +102,19 @@ def words_beside(path: Path) -> list[str] | None:
 
 def lda_c(path: Path, lines: list[str], size: int | None, first_line: int = 1) -> scipy.sparse.csr_matrix:
     """Counts of lines of lda-c; ``size`` columns, or as many as occur. first_line: where in the file they are."""
+    lines = [line.strip() for line in lines]
     for number, line in enumerate(lines, first_line):
-        text = line.strip()
-        if not _LDA_C.fullmatch(text):
-            raise FileFormatError(f"{path}: line {number} is {text[:40]!r}; lda-c has 'distinct word:count ...'")
-        if int(text.split(None, 1)[0]) != text.count(":"):
-            found = f"line {number} announces {text.split(None, 1)[0]} words and has {text.count(':')}"
-            raise FileFormatError(f"{path}: {found}")
+        if not _LDA_C.fullmatch(line):
+            raise FileFormatError(f"{path}: line {number} is {line[:40]!r}; lda-c has 'distinct word:count ...'")
     distinct = np.array([line.count(":") for line in lines])
-    pairs = " ".join(line.partition(" ")[2] for line in (text.strip() for text in lines) if ":" in line)
-    numbers = np.array(pairs.replace(":", " ").split(), dtype=np.int64).reshape(-1, 2)
+    begins = np.concatenate([[0], np.cumsum(1 + 2 * distinct)[:-1]])
+    numbers = numbers_in(" ".join(lines).replace(":", " ").encode())
+    assert numbers is not None  # as every line has been found to be
+    wrong = np.flatnonzero(numbers[begins] != distinct)
+    if len(wrong):
+        found = f"line {first_line + wrong[0]} announces {numbers[begins][wrong[0]]} words and has {distinct[wrong[0]]}"
+        raise FileFormatError(f"{path}: {found}")
+    numbers = np.delete(numbers, begins).reshape(-1, 2)
     columns = plausible_size(int(numbers[:, 0].max(initial=-1)) + 1, len(numbers), "word")
     if size is not None and columns > size:
         raise FileFormatError(f"{path}: word {columns - 1}, where the vocabulary has {size} words, from 0")
@@ -120,11 +124,18 @@ def lda_c(path: Path, lines: list[str], size: int | None, first_line: int = 1) -
     return matrix
 
 
+def numbers_in(raw: bytes) -> np.ndarray | None:
+    """Whole numbers between blanks, of 64 bits at most; None where there is anything else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # what NumPy says of text that is no number
+        try:
+            return np.fromstring(raw.decode("ascii"), dtype=np.int64, sep=" ")
+        except (DeprecationWarning, UnicodeDecodeError, ValueError):
+            return None
+
+
 def _uci(path: Path, lines: list[str]) -> scipy.sparse.csr_matrix:
-    header = [line.strip() for line in lines[:3]]
-    if len(header) < 3 or not all(line.isdecimal() for line in header):
-        raise FileFormatError(f"{path}: begins with {header}; UCI's bag of words has N, V and the number of entries")
-    documents, size, entries = map(int, header)
+    documents, size, entries = uci_header(path, lines[:3])
     for axis, announced in {"document": documents, "word": size}.items():
         plausible_size(announced, len(lines), axis)
     body = [line for line in lines[3:] if line.strip()]
@@ -133,10 +144,27 @@ def _uci(path: Path, lines: list[str]) -> scipy.sparse.csr_matrix:
         raise FileFormatError(f"{path}: line {wrong} is {lines[wrong - 1][:40]!r}; expected 'document word count'")
     if len(body) != entries:
         raise FileFormatError(f"{path}: {len(body)} entries, where the third line announces {entries}")
-    document, word, count = np.array(" ".join(body).split(), dtype=np.int64).reshape(-1, 3).T
-    for values, limit, what in ((document, documents, "document"), (word, size, "word")):
-        outside = (values < 1) | (values > limit)
-        if outside.any():
-            found = f"{what} {values[outside.argmax()]} in entry {int(outside.argmax()) + 1}"
-            raise FileFormatError(f"{path}: {found}; expected 1 to {limit}, as the header says")
+    numbers = numbers_in(" ".join(body).encode())
+    assert numbers is not None  # as every line has been found to be
+    triples = numbers.reshape(-1, 3)
+    check_uci(path, triples, (documents, size))
+    document, word, count = triples.T
     return scipy.sparse.csr_matrix((count, (document - 1, word - 1)), shape=(documents, size))
+
+
+def uci_header(path: Path, lines: list[str]) -> tuple[int, int, int]:
+    """N, V and the number of entries, from the first three lines."""
+    header = [line.strip()[:40] for line in lines]
+    if len(header) < 3 or not all(line.isdecimal() for line in header):
+        raise FileFormatError(f"{path}: begins with {header}; UCI's bag of words has N, V and the number of entries")
+    documents, size, entries = map(int, header)
+    return documents, size, entries
+
+
+def check_uci(path: Path, triples: np.ndarray, limits: tuple[int, int], before: int = 0) -> None:
+    """Refuses documents and words beyond the header's. before: entries of the file that come before these."""
+    for values, limit, what in zip(triples.T, limits, ("document", "word"), strict=False):
+        outside = np.flatnonzero((values < 1) | (values > limit))
+        if len(outside):
+            found = f"{what} {values[outside[0]]} in entry {before + int(outside[0]) + 1}"
+            raise FileFormatError(f"{path}: {found}; expected 1 to {limit}, as the header says")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppl_models.core.errors import FileFormatError
 from ppl_models.data.files.matrices import read_matrix
-from ppl_models.data.files.reading import csv_frame, file_bytes, npz_arrays, reading, third_party
+from ppl_models.data.files.reading import file_bytes, npz_arrays, reading, table, third_party
 from ppl_models.data.lazy import pandas as pd
 
 _COMMENTS = re.compile(r"^[#%].*$", re.MULTILINE)
@@ -51,9 +51,7 @@ def read_graph_file(
         if suffix in (".gml", ".graphml"):
             return GraphFile(source=_by_networkx(path, suffix))
         if suffix in (".csv", ".parquet"):
-            with third_party():
-                frame = csv_frame(path) if suffix == ".csv" else pd.read_parquet(path)
-            return _frame(path, frame, columns, weight)
+            return _frame(path, table(path, suffix), columns, weight)
     readable = ", ".join([*_TEXTS, ".csv", ".parquet", ".npz", ".gml", ".graphml"])
     raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}")
 

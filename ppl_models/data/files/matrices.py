@@ -11,12 +11,13 @@ import scipy.sparse
 import torch
 
 from ppl_models.core.errors import DataError, FileFormatError
-from ppl_models.data.files.reading import csv_frame, naming, npz_arrays, reading, third_party
+from ppl_models.data.files.reading import naming, npz_arrays, reading, table
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_matrix
 
 _SPARSE_PARTS = ("indices", "indptr", "data", "shape")
 _AXES = ("row", "feature")
+_ENDINGS = (".csv", ".parquet", ".npz")
 
 
 class _Names(NamedTuple):
@@ -48,34 +49,25 @@ def read_matrix(
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
     suffix = path.suffix.lower()
-    readers = {".csv": _from_csv, ".parquet": _from_parquet, ".npz": _from_npz}
-    if suffix not in readers:
-        raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {', '.join(readers)}")
+    if suffix not in _ENDINGS:
+        raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {', '.join(_ENDINGS)}")
     if suffix != ".npz" and (matrix, rows) != (None, None):
         raise FileFormatError(f"{path}: {suffix[1:]} has no arrays to pick {matrix or rows!r} from; expected NPZ")
     with reading(path, suffix[1:]):
-        values, coords = readers[suffix](path, _Names(matrix=matrix, feature=columns, row=rows))
+        names = _Names(matrix=matrix, feature=columns, row=rows)
+        values, coords = _from_npz(path, names) if suffix == ".npz" else (_from_table(path, suffix), {})
     with naming(path):
         checked = as_matrix(values, dtype=dtype, keep_sparse=keep_sparse)
     return Data(x=checked.x, mask=checked.mask, coords={**checked.coords, **coords})
 
 
-def _frame(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+def _from_table(path: Path, suffix: str) -> pd.DataFrame:
+    frame = table(path, suffix)
     if not len(frame):
         raise DataError("no rows below the header", axis="row", expected="N >= 1")
     if frame.shape[1] and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]):
         frame = frame.set_index(frame.columns[0])
-    return frame, {}
-
-
-def _from_csv(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    return _frame(csv_frame(path))
-
-
-def _from_parquet(path: Path, names: _Names) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    with third_party():
-        frame = pd.read_parquet(path)
-    return _frame(frame)
+    return frame
 
 
 def _from_npz(path: Path, names: _Names) -> tuple[Any, dict[str, list[Any]]]:

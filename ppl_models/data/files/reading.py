@@ -68,6 +68,12 @@ def file_bytes(path: Path) -> bytes:
     return found
 
 
+def table(path: Path, suffix: str) -> pd.DataFrame:
+    """The table of a ``.csv`` or a ``.parquet`` file."""
+    with third_party():
+        return csv_frame(path) if suffix == ".csv" else pd.read_parquet(path)
+
+
 def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
     """A table with a header, as pandas reads it. raw: the header and some of the file's lines; None: the whole file.
 
@@ -109,11 +115,19 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
 def _announced(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> int:
     """The bytes that the header of an array announces."""
     with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(member)
-    if dtype.hasobject:
-        raise FileFormatError(f"{path}: {info.filename} holds Python objects, which are not read; expected numbers")
-    if any(size < 0 for size in shape):
-        raise FileFormatError(f"{path}: {info.filename} announces the shape {shape}")
+        shape, _, dtype = npy_header(member, f"{path}: {info.filename}")
     return math.prod(shape) * dtype.itemsize
+
+
+def npy_header(file: Any, what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order (True: Fortran's) and type of an array of numbers. Raises FileFormatError for any other."""
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise FileFormatError(f"{what}: version {version} of the npy format; expected numbers, no records")
+    read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise FileFormatError(f"{what} holds Python objects, which are not read; expected numbers")
+    if any(size < 0 for size in shape):
+        raise FileFormatError(f"{what} announces the shape {shape}")
+    return tuple(shape), fortran, dtype

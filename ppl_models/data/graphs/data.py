@@ -192,12 +192,9 @@ class GraphData(Data):
         if hidden is None:
             return self
         both = together if self.directed else np.concatenate([together, together[::-1]], axis=1)
-        row, column, value = sparse.triplets(self.x)
         gone = np.isin(self._key.cpu().numpy(), dyad_key(both[0], both[1], len(self)))
-        kept = torch.as_tensor(~gone, device=self.x.device)
-        crow = torch.zeros(len(self) + 1, dtype=torch.long, device=self.x.device)
-        crow[1:] = torch.bincount(row[kept], minlength=len(self)).cumsum(0)
-        x = sparse.tensor(crow, column[kept], value[kept], size=(len(self), len(self)))
+        kept = sparse.with_values(self.x, self.x.values() * torch.as_tensor(~gone).to(self.x))
+        x = sparse.from_scipy(sparse.to_scipy(kept), dtype=self.x.dtype, device=self.x.device)  # without the zeros
         return replace(self, x=x, hidden=hidden)
 
     def to_networkx(self) -> Any:

@@ -18,7 +18,7 @@ KINDS = ("binary", "counts", None)
 
 
 @dataclass(frozen=True)
-class Edges:
+class EdgeList:
     """Edges by the numbers of their nodes.
 
     row, column, value: (E,) where each edge goes from and to, and its value. names: of the nodes, or None.
@@ -44,7 +44,7 @@ class Edges:
         """One number a dyad, in row order, (E,)."""
         return dyad_key(self.row, self.column, self.num_nodes)
 
-    def only(self, kept: Array) -> Edges:
+    def only(self, kept: Array) -> EdgeList:
         return replace(self, row=self.row[kept], column=self.column[kept], value=self.value[kept])
 
     def name(self, node: Any) -> Any:
@@ -64,8 +64,8 @@ def dyad_key(row: Array, column: Array, num_nodes: int) -> Array:
 
 
 def settled(
-    edges: Edges, *, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
-) -> Edges:
+    edges: EdgeList, *, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
+) -> EdgeList:
     """The edges of a graph of known direction: each once, from the smaller number if undirected, none at hidden dyads.
 
     presence: every edge counts once, whatever its value. warn_symmetric: say so where directed data are symmetric.
@@ -80,7 +80,7 @@ def settled(
     return edges if edges.directed else _one_triangle(edges, kind, presence)
 
 
-def _checked_values(edges: Edges, kind: str | None, presence: bool) -> Edges:
+def _checked_values(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
     value, expected = edges.value, "finite numbers of at least 0"
     wrong = ~np.isfinite(value) | (value < 0)
     if wrong.any():
@@ -96,7 +96,7 @@ def _checked_values(edges: Edges, kind: str | None, presence: bool) -> Edges:
     return edges
 
 
-def _not_of_kind(edges: Edges, wrong: Array, kind: str) -> DataError:
+def _not_of_kind(edges: EdgeList, wrong: Array, kind: str) -> DataError:
     what = "weights that are neither 0 nor 1" if kind == "binary" else "weights that are no whole numbers"
     found = f"{wrong.sum()} of {len(wrong)} edges have {what} {edges.first(wrong)}"
     counts = ", or a model of counts such as PoissonSBM" if kind == "binary" else ""
@@ -104,7 +104,7 @@ def _not_of_kind(edges: Edges, wrong: Array, kind: str) -> DataError:
     return DataError(found, site=edges.site, axis="edge", expected=expected)
 
 
-def _without_loops(edges: Edges, self_loops: bool) -> Edges:
+def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
     if self_loops:
         return edges
     # The diagonal says nothing, whatever stands there to say so.
@@ -125,7 +125,7 @@ def _off_diagonal(dyads: Array | None) -> Array | None:
     return None if dyads is None else dyads[:, dyads[0] != dyads[1]]
 
 
-def _direction(edges: Edges, directed: bool | None, warn_symmetric: bool) -> bool:
+def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> bool:
     """What was asked for where the edges allow it; otherwise what the source says or looks like."""
     if directed is None:
         if edges.directed is not None:
@@ -150,7 +150,7 @@ def _direction(edges: Edges, directed: bool | None, warn_symmetric: bool) -> boo
     return directed
 
 
-def _asymmetry(edges: Edges) -> str | None:
+def _asymmetry(edges: EdgeList) -> str | None:
     """The first dyad that differs from its reverse, in words; None where there is none."""
     order = np.argsort(edges.key, kind="stable")
     key, value, size = edges.key[order], edges.value[order], edges.num_nodes
@@ -171,7 +171,7 @@ def _asymmetry(edges: Edges) -> str | None:
     return f"of {edges.name(single[0] // size)!r} and {edges.name(single[0] % size)!r} one direction alone is hidden"
 
 
-def _without_hidden(edges: Edges) -> Edges:
+def _without_hidden(edges: EdgeList) -> EdgeList:
     """Edges at observed dyads alone; ``hidden`` becomes the sorted dyads, i < j if undirected."""
     parts = [part for part in (edges.hidden, edges.hidden_pairs) if part is not None and part.size]
     if not parts:
@@ -187,7 +187,7 @@ def _without_hidden(edges: Edges) -> Edges:
     return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
 
 
-def _merged(edges: Edges, kind: str | None, presence: bool) -> Edges:
+def _merged(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
     """Each edge once, in order of its dyad; parallel edges are added up, or kept once where they are 0/1."""
     if not edges.directed and edges.multiple:
         edges = _from_smaller(edges)
@@ -200,7 +200,7 @@ def _merged(edges: Edges, kind: str | None, presence: bool) -> Edges:
     return replace(edges, row=key // edges.num_nodes, column=key % edges.num_nodes, value=total)
 
 
-def _say_duplicates(edges: Edges, repeated: Array, extra: int, kind: str | None, presence: bool) -> None:
+def _say_duplicates(edges: EdgeList, repeated: Array, extra: int, kind: str | None, presence: bool) -> None:
     first = edges.edge(int(np.flatnonzero(repeated)[0]), "->" if edges.directed else "--")
     if presence or kind == "counts" or (kind is None and edges.multiple):
         return
@@ -213,12 +213,12 @@ def _say_duplicates(edges: Edges, repeated: Array, extra: int, kind: str | None,
     warnings.warn(message, DataWarning, stacklevel=6)
 
 
-def _from_smaller(edges: Edges) -> Edges:
+def _from_smaller(edges: EdgeList) -> EdgeList:
     low, high = np.minimum(edges.row, edges.column), np.maximum(edges.row, edges.column)
     return replace(edges, row=low, column=high)
 
 
-def _one_triangle(edges: Edges, kind: str | None, presence: bool) -> Edges:
+def _one_triangle(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
     """Undirected edges from the smaller number to the larger.
 
     A matrix, and a list that has every edge in both directions, hold each twice. In a list that has some edges in

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data.containers import labels_of
-from ppl_models.data.graphs.edges import Array, Edges
+from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.lazy import pandas as pd
 
 
@@ -34,7 +34,7 @@ class Reading:
     site: str = "x"
 
 
-def read_edges(source: Any, how: Reading) -> Edges:
+def read_edges(source: Any, how: Reading) -> EdgeList:
     """A list of pairs (from, to) or triples (from, to, weight), or an array (E, 2) of whole numbers."""
     if isinstance(source, Tensor):
         source = source.detach().cpu().numpy()
@@ -60,7 +60,7 @@ def read_edges(source: Any, how: Reading) -> Edges:
     return from_ends([objects(ends[0]), objects(ends[1])], value, how)
 
 
-def frame_edges(frame: pd.DataFrame, how: Reading) -> Edges:
+def frame_edges(frame: pd.DataFrame, how: Reading) -> EdgeList:
     """The edges of a frame, by its two columns."""
     missing = [name for name in (*how.columns, *([how.weight] if how.weight else [])) if name not in frame.columns]
     if missing:
@@ -87,7 +87,7 @@ def objects(values: Sequence[Any]) -> Array:
     return array
 
 
-def from_ends(ends: list[Array], value: Array | None, how: Reading) -> Edges:
+def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     """Edges whose ends are names or numbers of nodes."""
     names, places = _numbered(np.stack(ends, axis=1).ravel(), how)
     row, column = places[::2], places[1::2]
@@ -97,7 +97,7 @@ def from_ends(ends: list[Array], value: Array | None, how: Reading) -> Edges:
         raise DataError("no edges and no nodes", site=how.site, axis="node", expected=expected)
     value = np.ones(len(row)) if value is None else value
     labels = None if isinstance(names, int) else labels_of(names)
-    return Edges(row, column, value, size, names=labels, listed=True, site=how.site)
+    return EdgeList(row, column, value, size, names=labels, listed=True, site=how.site)
 
 
 def _numbered(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
@@ -174,7 +174,7 @@ def resolver(nodes: Sequence[Hashable] | int, how: Reading) -> tuple[list[Any] |
     return size, place
 
 
-def named(edges: Edges, names: list[Any] | None, how: Reading, *, have_identity: bool = False) -> Edges:
+def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identity: bool = False) -> EdgeList:
     """Edges of a source that has all its nodes, in the order that was asked for.
 
     have_identity: the nodes are known by their numbers where they have no names (networkx's); those of a matrix are

@@ -13,12 +13,12 @@ from torch import Tensor
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import mask_values
-from ppl_models.data.graphs.edges import Array, Edges
+from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.graphs.lists import Reading, index_of, objects, resolver
 from ppl_models.data.lazy import pandas as pd
 
 
-def masked(edges: Edges, mask: Any) -> Edges:
+def masked(edges: EdgeList, mask: Any) -> EdgeList:
     """The edges with the dyads hidden that the mask hides; see :func:`ppl_models.graph`."""
     if mask is None:
         return edges
@@ -32,7 +32,7 @@ def masked(edges: Edges, mask: Any) -> Edges:
     return replace(edges, hidden_pairs=_pairs(mask, edges))
 
 
-def _dense(mask: Any, edges: Edges) -> Array | None:
+def _dense(mask: Any, edges: EdgeList) -> Array | None:
     """(N, N) bool, True = observed; None where the mask is a list of pairs."""
     size, how = edges.num_nodes, Reading(site=edges.site)
     if isinstance(mask, pd.DataFrame):
@@ -61,7 +61,7 @@ def _dense(mask: Any, edges: Edges) -> Array | None:
     return mask_values(mask, mask.shape, {}, edges.site).numpy()
 
 
-def _pairs(mask: Any, edges: Edges) -> Array:
+def _pairs(mask: Any, edges: EdgeList) -> Array:
     """(2, M) places of the hidden pairs."""
     if isinstance(mask, str | bytes) or not isinstance(mask, Iterable) or getattr(mask, "ndim", 1) == 0:
         raise DataError(f"a {type(mask).__name__} as mask", site=edges.site, expected="(N, N), or the hidden pairs")

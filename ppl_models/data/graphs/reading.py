@@ -14,7 +14,7 @@ from ppl_models.core.errors import DataError, DataWarning, unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.containers import is_name, plausible_size, refuse_blocks
 from ppl_models.data.graphs.data import GraphData, name_coords
-from ppl_models.data.graphs.edges import KINDS, Edges, settled
+from ppl_models.data.graphs.edges import KINDS, EdgeList, settled
 from ppl_models.data.graphs.lists import Reading, read_edges
 from ppl_models.data.graphs.mask import masked
 from ppl_models.data.graphs.sources import read_source
@@ -22,12 +22,12 @@ from ppl_models.data.graphs.sources import read_source
 __all__ = ["GraphData", "as_graph", "check_graph_for_fitting", "largest_component", "read_graph_data"]
 
 
-def _settle(edges: Edges, directed: bool | None, self_loops: bool, **settings: Any) -> Edges:
+def _settle(edges: EdgeList, directed: bool | None, self_loops: bool, **settings: Any) -> EdgeList:
     defaults: dict[str, Any] = {"kind": None, "presence": False, "warn_symmetric": False}
     return settled(edges, directed=directed, self_loops=self_loops, **{**defaults, **settings})
 
 
-def _as_graph_data(edges: Edges, self_loops: bool, dtype: torch.dtype | None) -> GraphData:
+def _as_graph_data(edges: EdgeList, self_loops: bool, dtype: torch.dtype | None) -> GraphData:
     """The data of edges that are settled."""
     row, column, value = edges.row, edges.column, edges.value
     size = plausible_size(edges.num_nodes, len(value), "node", site=edges.site)
@@ -142,7 +142,7 @@ def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str
     row, column, value = (part.cpu().numpy() for part in sparse.triplets(data.x))
     hidden = None if data.hidden is None else data.hidden.cpu().numpy()
     settings: dict[str, Any] = {"names": data.coords.get("row"), "directed": data.directed, "hidden_pairs": hidden}
-    edges = Edges(row, column, value, len(data), site=site, **settings)
+    edges = EdgeList(row, column, value, len(data), site=site, **settings)
     settled_edges = _settle(edges, data.directed, self_loops, kind=kind)
     if data.self_loops == self_loops:
         return data

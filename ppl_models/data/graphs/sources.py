@@ -14,14 +14,14 @@ from torch import Tensor
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, frame_values, labels_of, refuse_transposed, sparse_matrix
-from ppl_models.data.graphs.edges import Array, Edges
+from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, index_of, named, objects, read_edges
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
 from ppl_models.data.matrix import Data, as_matrix
 
 
-def read_source(source: Any, how: Reading) -> Edges:
+def read_source(source: Any, how: Reading) -> EdgeList:
     """Edges from a matrix, a networkx graph, an edge frame or a list of pairs."""
     networkx: Any = sys.modules.get("networkx")  # whoever holds such a graph has imported it
     if networkx is not None and isinstance(source, networkx.Graph):
@@ -44,7 +44,7 @@ def read_source(source: Any, how: Reading) -> Edges:
 # ----- matrices -------------------------------------------------------------------------------------------
 
 
-def _from_values(source: Any, how: Reading) -> Edges:
+def _from_values(source: Any, how: Reading) -> EdgeList:
     """An array or a list: an adjacency matrix, unless it can only be pairs."""
     if isinstance(source, Tensor):
         source = _numbers(source, how)
@@ -78,7 +78,7 @@ def _is_pairs(source: list[Any]) -> bool:
     return isinstance(first, list) and len(first) in (2, 3) and any(isinstance(end, str) for end in first)
 
 
-def _from_dense(values: Array, names: list[Any] | None, how: Reading) -> Edges:
+def _from_dense(values: Array, names: list[Any] | None, how: Reading) -> EdgeList:
     values = _numbers(values, how)
     _check_square(values.shape, how)
     return named(_nonzero(values, how), names, how)
@@ -93,16 +93,16 @@ def _check_square(shape: tuple[int, ...], how: Reading) -> None:
         raise DataError("no nodes", site=how.site, axis="node", expected="N >= 1")
 
 
-def _nonzero(values: Array, how: Reading) -> Edges:
+def _nonzero(values: Array, how: Reading) -> EdgeList:
     """The entries other than 0 of a square matrix; NaN hides a dyad."""
     missing = np.isnan(values) if values.dtype.kind == "f" else None
     row, column = np.nonzero(values) if missing is None else np.nonzero((values != 0) & ~missing)
     hidden = None if missing is None or not missing.any() else np.stack(np.nonzero(missing))
     value = values[row, column].astype(np.float64)
-    return Edges(row, column, value, len(values), hidden=hidden, site=how.site)
+    return EdgeList(row, column, value, len(values), hidden=hidden, site=how.site)
 
 
-def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> Edges:
+def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> EdgeList:
     _check_square(tuple(matrix.shape), how)
     matrix = scipy.sparse.csr_matrix(sparse_matrix(matrix, how.site), copy=True)
     matrix.sum_duplicates()  # in place
@@ -111,11 +111,11 @@ def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> Edges:
     value = entries.data.astype(np.float64)
     missing = np.isnan(value)
     hidden = np.stack([row[missing], column[missing]]) if missing.any() else None
-    edges = Edges(row, column, value, matrix.shape[0], hidden=hidden, site=how.site)
+    edges = EdgeList(row, column, value, matrix.shape[0], hidden=hidden, site=how.site)
     return named(edges.only(~missing & (value != 0)), names, how)
 
 
-def _from_data(data: Data, how: Reading) -> Edges:
+def _from_data(data: Data, how: Reading) -> EdgeList:
     data = as_matrix(data, keep_sparse=True, site=how.site)
     rows, columns = data.coords.get("row"), data.coords.get("feature")
     if data.is_sparse:
@@ -126,7 +126,7 @@ def _from_data(data: Data, how: Reading) -> Edges:
     return _from_labelled(values, [rows, columns], how)
 
 
-def _from_labelled(values: Array, labels: list[Any], how: Reading) -> Edges:
+def _from_labelled(values: Array, labels: list[Any], how: Reading) -> EdgeList:
     """A matrix whose axes may have labels: the same nodes on both, the columns in any order."""
     _check_square(values.shape, how)
     rows, columns = labels
@@ -144,7 +144,7 @@ def _from_labelled(values: Array, labels: list[Any], how: Reading) -> Edges:
 # ----- networkx and frames --------------------------------------------------------------------------------
 
 
-def _from_networkx(source: Any, how: Reading) -> Edges:
+def _from_networkx(source: Any, how: Reading) -> EdgeList:
     nodes = list(source.nodes)
     if how.nodes is None and set(nodes) == set(range(len(nodes))):
         nodes = list(range(len(nodes)))  # numbers are positions, in whatever order they were added
@@ -155,14 +155,14 @@ def _from_networkx(source: Any, how: Reading) -> Edges:
     row, column = (np.fromiter((number[e[k]] for e in found), np.int64, len(found)) for k in (0, 1))
     value = as_values([e[2] for e in found], how)
     undirected = not source.is_directed()
-    edges = Edges(
+    edges = EdgeList(
         row, column, value, len(nodes), listed=undirected, directed=not undirected,
         multiple=source.is_multigraph(), site=how.site,
     )  # fmt: skip
     return named(edges, labels_of(nodes), how, have_identity=True)
 
 
-def _from_frame(frame: pd.DataFrame, how: Reading) -> Edges:
+def _from_frame(frame: pd.DataFrame, how: Reading) -> EdgeList:
     """An edge frame where the two columns are there, else an adjacency matrix with labels."""
     source, target = how.columns
     if source in frame.columns and target in frame.columns and list(frame.index) != list(frame.columns):
