@@ -24,7 +24,7 @@ _SHORT = ("arviz", "distributed", "plots", "sklearn")
 class _ShortPaths(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds ``custom_inference.sklearn...`` where it is: the same modules under a second name."""
 
-    def find_spec(self, fullname, path=None, target=None):  # noqa: ANN
+    def find_spec(self, fullname, path=None, target=None):
         package, _, rest = fullname.partition(".")
         if package != __name__ or rest.partition(".")[0] not in _SHORT:
             return None

@@ -61,6 +61,8 @@ MODELS: dict[str, type[Model]] = dict(
     )
 )
 
-__all__ = ["datasets", "distributions"] + sorted(
-    name for name, value in vars().items() if not (name.startswith("_") or inspect.ismodule(value))
-)
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    "datasets",
+    "distributions",
+    *sorted(name for name, value in vars().items() if not (name.startswith("_") or inspect.ismodule(value))),
+]

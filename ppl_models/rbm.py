@@ -46,7 +46,7 @@ class RBM(Model):
 
     Raises
     ------
-    ModelError: K or D below 1, an unknown prior name. CapacityError (where log Z is needed): both layers above 22 units.
+    ModelError: K or D below 1, an unknown prior name. CapacityError (where log Z is needed): both layers above 22.
     """
 
     num_hidden: int

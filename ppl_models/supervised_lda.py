@@ -7,7 +7,7 @@ Source 002, section 27.4.4.1 (Blei & McAuliffe, *Supervised topic models*, NIPS 
 
 The response depends on the topics that the tokens took, not on the proportions that they were drawn from. Given the
 proportions and the words the tokens' topics are independent; the program sums them out exactly:
-p(c | words, pi) = E[sigmoid(w' qbar)] is a one-dimensional integral (:class:`ppl_models.distributions.TopicMeanBernoulli`).
+p(c | words, pi) = E[sigmoid(w' qbar)] is a one-dimensional integral, that of ``distributions.TopicMeanBernoulli``.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class SupervisedLDA(TopicAdmixture):
             return replace(checked, others={})
         given = as_tensor(unpacked(known, "response")[0], checked.x.dtype, "response").to(checked.x.device)
         if given.shape != (len(checked),):
-            raise DataError(f"shape {tuple(given.shape)}", site="response", expected=f"({len(checked)},), one a document")
+            expected = f"({len(checked)},), one a document"
+            raise DataError(f"shape {tuple(given.shape)}", site="response", expected=expected)
         wrong = ((given != 0) & (given != 1) & ~torch.isnan(given)).nonzero().flatten()
         if len(wrong):
             first = int(wrong[0])

@@ -28,8 +28,9 @@ def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: s
 def information_criterion(fit: Result, kind: str, *, bound: str | None = None) -> float:
     """AIC or BIC of a fit.
 
-    L is the exact log-likelihood (or the named bound; of models without an exact engine their first bound); for fits that estimate the locals as points it is the
-    likelihood at these, and their coordinates count as parameters, as in 001, eq. 27: psi = TK + (K - 1) N.
+    L is the exact log-likelihood (or the named bound; of models without an exact engine their first bound); for fits
+    that estimate the locals as points it is the likelihood at these, and their coordinates count as parameters, as in
+    001, eq. 27: psi = TK + (K - 1) N.
     """
     if fit.bound_name == POINT and bound is None:
         total = float(plugin_log_likelihood(fit).sum())

@@ -26,7 +26,7 @@ from custom_inference.core.posteriors import (
     PointPosterior,
 )
 from custom_inference.core.registry import engine_for, engines_of
-from ppl_models import CapacityError, Data, GraphModel, MethodError, Model
+from ppl_models import CapacityError, Data, MethodError, Model
 
 #: Draws that the ELBO of a continuous posterior is estimated by: of sparse data so many that they take at most about
 #: _ELBO_PRODUCTS products of entries and components, but no fewer than the second number.
@@ -204,7 +204,7 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
         return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
 
 
-def _graph_bound(model: GraphModel, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
+def _graph_bound(model: Any, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
     """(1,). Of large graphs an estimate too: by ``_GRAPH_TERMS`` terms of dyads, edges and others drawn apart."""
     blocks = model.num_blocks
     if not isinstance(posterior, ContinuousPosterior):

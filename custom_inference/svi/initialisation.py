@@ -33,7 +33,7 @@ def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> 
     return inside
 
 
-def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
+def initial_values(model: Any, data: Data, seed: int) -> dict[str, Tensor]:
     """A random start for the globals: the engine's own where the model has one, else a draw from the prior.
 
     Of graphs the densities between the parts of a good partition.

@@ -33,8 +33,11 @@ Judge = Callable[[Any], list[float]]
 class Settings(Protocol):
     """What is asked of an ``SVI`` here."""
 
-    guide: Any
-    batch_size: int | str | None
+    @property
+    def guide(self) -> Any: ...
+
+    @property
+    def batch_size(self) -> int | str | None: ...
 
     @property
     def sums_codes(self) -> bool:

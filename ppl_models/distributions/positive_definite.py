@@ -1,4 +1,4 @@
-"""Positive definite matrices: the inverse Wishart distribution, and unconstrained coordinates for any prior over them."""
+"""Positive definite matrices: the inverse Wishart distribution, and coordinates for any prior over them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _log_cholesky(constraint: Any) -> Transform:
 class InverseWishart(TorchDistribution):
     """Over positive definite matrices S (K, K): density proportional to |S|^-(df + K + 1)/2 exp(-tr(scale S^-1) / 2).
 
-    The conjugate prior of a Gaussian's covariance. Mode scale / (df + K + 1); mean scale / (df - K - 1) where df > K + 1.
+    The conjugate prior of a Gaussian's covariance. Mode scale / (df + K + 1); mean scale / (df - K - 1), df > K + 1.
 
     Parameters
     ----------
@@ -115,7 +115,8 @@ class InverseWishart(TorchDistribution):
         shape = self._extended_shape(sample_shape)
         degrees = self.df[..., None] - torch.arange(shape[-1] - 1, -1, -1).to(self.scale)
         diagonal = torch.distributions.Chi2(degrees.expand(shape[:-1])).rsample().sqrt()
-        upper = torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device).triu(1) + torch.diag_embed(diagonal)
+        noise = torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device)
+        upper = noise.triu(1) + torch.diag_embed(diagonal)
         own = torch.linalg.cholesky(self.scale).expand(shape)
         factor = torch.linalg.solve_triangular(upper.mT, own, upper=False, left=False)
         return factor @ factor.mT

@@ -1,6 +1,6 @@
 """Binary responses to the mean of a document's topic indicators, the indicators summed out exactly.
 
-With tokens l = 1..L, q_l ~ Cat(phi_l) independent given proportions and words, and qbar = (1/L) sum_l q_l (002, eq. 27.65):
+With tokens l = 1..L, q_l ~ Cat(phi_l) independent given proportions and words, qbar = (1/L) sum_l q_l (002, eq. 27.65):
 
     p(y = 1 | words) = E[sigmoid(S)],   S = w'qbar = sum_l w_{q_l} / L
     sigmoid(s) = 1/2 int sech(pi t) exp((1/2 + i t) s) dt

@@ -79,7 +79,8 @@ def test_subsampling_is_unbiased(name):
     example = problem_of(name)
     program = pyro.condition(example.model, data=globals_of(example))
     total = len(example.data)
-    full = poutine.trace(pyro.condition(program, data=example.truth)).get_trace(example.data.x, **example.data.others).log_prob_sum()
+    whole = poutine.trace(pyro.condition(program, data=example.truth))
+    full = whole.get_trace(example.data.x, **example.data.others).log_prob_sum()
     local = example.model.local_site
     parts = []
     for index in torch.arange(total).split(total // 4):
@@ -102,8 +103,8 @@ def test_components_are_exchangeable(name):
     moved = ci.Alignment(order=order, similarity=torch.ones(size)).apply(example.truth, example.model.dims)
     before, after = ({**p} for p in (example.truth, moved))
     joint = [
-        float(poutine.trace(pyro.condition(example.model, data=p)).get_trace(example.data.x, **example.data.others).log_prob_sum())
-        for p in (before, after)
+        float(one.get_trace(example.data.x, **example.data.others).log_prob_sum())
+        for one in (poutine.trace(pyro.condition(example.model, data=p)) for p in (before, after))
     ]
     assert np.isclose(*joint, rtol=1e-12)
     for p in (before, after):

@@ -6,7 +6,7 @@
     slope of sum_n log p(x_n): E[h x' | data] - N E[h x' | model], likewise for the biases    (eqs. 27.112 and 27.123)
 
 As EM: the E step's statistics are S = sum_n E[(h x', x, h) | x_n]; the M step maximises <theta, S> - N log Z(theta) +
-log p(theta), which is concave where the log prior is: a run of L-BFGS from where it is, taken back if it should lower it.
+log p(theta), which is concave where the log prior is: a run of L-BFGS from where it is, taken back if it lowers it.
 EM alone is slow here; the start that :func:`ascend` gives is a maximum of log p(x) + log p(theta) already.
 """
 
@@ -204,7 +204,7 @@ def polished(objective: Objective, start: Params, iterations: int, scale: float)
             at = {site: value.requires_grad_() for site, value in unpacked(flat).items()}
             value = -objective(at) / scale
             value.backward()
-        return float(value), torch.cat([at[site].grad.flatten() for site in SITES]).numpy()
+        return float(value), torch.cat([torch.as_tensor(at[site].grad).flatten() for site in SITES]).numpy()
 
     first = np.concatenate([start[site].detach().cpu().double().numpy().ravel() for site in SITES])
     found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})

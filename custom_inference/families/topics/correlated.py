@@ -1,20 +1,21 @@
-"""The correlated topic model by variational EM: a full Gaussian for the logits of every document (002, eqs. 27.50-27.56).
+"""The correlated topic model by variational EM: a Gaussian for every document (002, eqs. 27.50-27.56).
 
-q(z_n) = N(m_n, V_n), the tokens' topics summed out; globals as points. Of one document, for ANY m and any t on the simplex,
+q(z_n) = N(m_n, V_n), V_n full, the tokens' topics summed out; globals as points. Of one document, for ANY m and any t
+on the simplex,
 
     P = Sigma^-1 + L (diag t - t t'),  V = P^-1
     f(m, t) = sum_v n_v log sum_k exp(m_k) b_kv - L [lse_k(m_k + V_kk / 2 - (V t)_k) + t'V t / 2]
-              - 1/2 [tr(Sigma^-1 V) - K + log|Sigma| + log|P| + (m - mu)' Sigma^-1 (m - mu)]       <= log p(w | b, mu, Sigma)
+              - 1/2 [tr(Sigma^-1 V) - K + log|Sigma| + log|P| + (m - mu)' Sigma^-1 (m - mu)]    <= log p(w | b, mu, Sigma)
 
-The bracket bounds E[log sum_k exp z_k] by Jensen's inequality on sum_k exp(z_k - t'z), the tilted bound (Knowles & Minka,
-*Non-conjugate variational message passing for multinomial and binary regression*, NIPS 2011); t = 0 would be that of Blei
-and Lafferty (27.53 by 21.8.1.1), which also pays for variance that the softmax does not see. It is stationary in t at
+The bracket bounds E[log sum_k exp z_k] by Jensen's inequality on sum_k exp(z_k - t'z), the tilted bound (Knowles &
+Minka, *Non-conjugate variational message passing for multinomial and binary regression*, NIPS 2011); t = 0 would be that
+of Blei and Lafferty (27.53 by 21.8.1.1), which also pays for variance that the softmax does not see. It is stationary in t at
 t = softmax(m + diag V / 2 - V t), and there in V too, so that one vector serves both. Newton's matrix for m, at given
 responsibilities of the tokens (a minoriser), is P as well: one Cholesky factor a step, halved where the bound falls.
 
 M step: topics as LDA's (27.42); mu and Sigma by turns, each the exact conditional maximum under mu ~ N(m0, s0^2) and
-Sigma ~ InverseWishart(df, Psi). What the data cannot see, equal changes of all logits, goes to its mode under the priors
-where these are the same for all topics.
+Sigma ~ InverseWishart(df, Psi). What the data cannot see, equal changes of all logits, goes to its mode under the
+priors where these are the same for all topics.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ class CorrelatedGaussian(TopicSteps):
 
 
 def _exchangeable(center: Tensor, weight: Tensor, psi: Tensor) -> bool:
-    """Whether the priors of mean and covariance are the same for all topics, and the latter's scale is a multiple of I."""
+    """Whether the priors of mean and covariance are the same for all topics, the latter's scale a multiple of I."""
     diagonal = psi.diagonal()
     same = all(bool((value == value[0]).all()) for value in (center, weight, diagonal))
     return same and bool((psi - torch.diag(diagonal)).abs().max() == 0)

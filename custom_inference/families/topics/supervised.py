@@ -11,7 +11,7 @@ alone: its maximum is
 
     phi_vk  proportional to  b_kv exp(Psi(g_k) + l w_k / (2 L) - lambda w_k^2 / L^2 - 2 lambda (1 - 1/L) u w_k / L)
 
-at the u that gives itself, one decreasing equation a document (Newton's method in a bracket); then g = alpha + sum n phi
+at the u that gives itself, one decreasing equation a document (Newton's method, bracketed); then g = alpha + sum n phi
 (27.41), xi^2 = M. M step: topics as LDA's (27.42); in w the bound is a quadratic, maximised with its Normal prior.
 """
 

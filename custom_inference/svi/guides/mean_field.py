@@ -36,7 +36,8 @@ class MeanField(Guide):
     ) -> LocalGuide:
         if not model.rows_are_independent:
             kind = MembershipGuide if model.has_continuous_locals else LabellingGuide
-            return kind(model, data, globals_, init)
+            graph: Any = model
+            return kind(graph, data, globals_, init)
         if model.has_continuous_locals:
             return ContinuousMeanFieldGuide(model, data, globals_, init, continuous_family(model, data))
         return MeanFieldGuide(model, data, globals_, init)

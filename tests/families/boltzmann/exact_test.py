@@ -71,4 +71,5 @@ def test_bars_reach_their_maximum_likelihood(seed):
 
 def test_sums_that_are_too_large_are_refused():
     with pytest.raises(CapacityError, match=r"2\^25 states"):
-        ci.EM().fit(RBM(num_hidden=25, num_features=30), (torch.arange(5)[:, None] + torch.arange(30)) % 2.0, progress=False)
+        model = RBM(num_hidden=25, num_features=30)
+        ci.EM().fit(model, (torch.arange(5)[:, None] + torch.arange(30)) % 2.0, progress=False)

@@ -52,7 +52,8 @@ def test_em_climbs_to_where_nothing_has_a_slope():
     assert float(fit.elbo.diff().min()) > -1e-6
 
     def objective(params):
-        rest = sum(float(model.prior(site, like=params[site]).log_prob(params[site])) for site in ("mean", "covariance"))
+        sites = ("mean", "covariance")
+        rest = sum(float(model.prior(site, like=params[site]).log_prob(params[site])) for site in sites)
         return float(solve_local(model, params, data, bound="gaussian").bound.sum()) + rest
 
     generator = torch.Generator().manual_seed(0)
