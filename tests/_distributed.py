@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from custom_inference import EM, Checkpoint, Fit, VariationalEM
+from custom_inference.core.capabilities import OneProcess, Sequential
 from custom_inference.core.engine import Engine
 from custom_inference.core.processes import Surroundings, begun
 from custom_inference.core.registry import engines_of
@@ -80,7 +81,7 @@ def _families() -> dict[str, Case]:
         if not model.is_graph:
             data = data.rows(slice(0, len(data) - 1))  # a number that does not divide evenly
         for bound, engine in engines_of(model).items():
-            if engine().shares is not None and not engine().sequential:
+            if not isinstance(engine(), OneProcess | Sequential):
                 guide = "exact" if bound == "exact" else bound
                 found[f"{name} {bound}"] = Case(model, data, short(guide))
                 if name in ("noca", "cvq", "aspect_bernoulli", "logistic_pca", "mixture_of_bernoullis"):
@@ -211,7 +212,7 @@ def identical(first: dict[str, Any], second: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FaultySteps(NocaExact):
+class FaultyEngine(NocaExact):
     """Of one process the ``at``-th M step goes wrong, where ``once`` exists, which then goes."""
 
     fault: str = ""
@@ -222,7 +223,8 @@ class FaultySteps(NocaExact):
 
     def m_step(self, model: Model, params: Any, step: Any, rows: Any) -> Any:
         self.counted[0] += 1
-        if self.pool.rank == self.rank and self.counted[0] == self.at and self.once and Path(self.once).exists():
+        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        if rank == self.rank and self.counted[0] == self.at and self.once and Path(self.once).exists():
             Path(self.once).rename(f"{self.once}.{os.getpid()}")
             fail(self.fault)
         return super().m_step(model, params, step, rows)
@@ -248,10 +250,10 @@ class Faulty(EM):
     max_iterations: int = 14
     tolerance: float = 1e-12
 
-    def steps(self, model: Model) -> Engine:
-        plain = super().steps(model)
+    def engine(self, model: Model) -> Engine:
+        plain = super().engine(model)
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}  # pyright: ignore[reportArgumentType]
-        return FaultySteps(**given, fault=self.fault, at=self.at, once=self.once, rank=self.rank)
+        return FaultyEngine(**given, fault=self.fault, at=self.at, once=self.once, rank=self.rank)
 
 
 # ----- two networks -----------------------------------------------------------------------------------------------

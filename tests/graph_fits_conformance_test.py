@@ -274,7 +274,7 @@ def test_every_family_at_the_truth_against_the_exact_posterior(model):
     if not problem.model.has_continuous_locals:
         exact, found = exact_graph(problem.model, params, problem.data), "VariationalEM(mean_field)"
         if found in table.index:
-            marginal = _graphs.marginals(*exact.posterior(), 2)
+            marginal = _graphs.marginals(*exact.posterior(model), 2)
             assert table.loc[found, "worst_marginal_error"] <= np.abs(1 - marginal).max() + 1e-8
 
 

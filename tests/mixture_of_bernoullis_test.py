@@ -11,6 +11,7 @@ from scipy.stats import beta as beta_density
 from scipy.stats import dirichlet as dirichlet_density
 
 from custom_inference import EM, Search
+from custom_inference.core.capabilities import objective_at
 from custom_inference.families.mixtures.bernoullis import FLOOR, MixtureOfBernoullisExact
 from ppl_models import Data, DataError, MethodError, MixtureOfBernoullis, ModelError
 
@@ -27,6 +28,11 @@ def problem(seed: int, num_components: int = 3, num_features: int = 5, num_rows:
     mask = rng.random(x.shape) > missing if missing else np.ones_like(x, dtype=bool)
     tensors = {site: torch.tensor(value) for site, value in params.items()}
     return params, tensors, x, mask, Data(x=torch.tensor(x), mask=torch.tensor(mask) if missing else None)
+
+
+def model_of(tensors) -> MixtureOfBernoullis:
+    num_components, num_features = tensors["probability"].shape
+    return MixtureOfBernoullis(num_components=num_components, num_features=num_features)
 
 
 def log_joint(params, x, mask):
@@ -49,29 +55,32 @@ def planted(num_rows: int = 600, num_components: int = 6, num_features: int = 30
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_evidence_and_posterior_are_sums_over_the_classes(missing):
     params, tensors, x, mask, data = problem(0, missing=missing)
-    rows = STEPS.rows(data)
+    model = model_of(tensors)
+    rows = STEPS.rows(model, data)
     table = log_joint(params, x, mask)
-    assert np.allclose(STEPS.log_evidence(tensors, rows), logsumexp(table, 1), atol=1e-12)
-    step = STEPS.e_step(tensors, rows)
+    assert np.allclose(STEPS.log_evidence(model, tensors, rows), logsumexp(table, 1), atol=1e-12)
+    step = STEPS.e_step(model, tensors, rows)
     assert np.allclose(step.bound, logsumexp(table, 1), atol=1e-12)
     share = np.exp(table - logsumexp(table, 1)[:, None])
-    assert np.allclose(STEPS.posterior(tensors, rows).mean, share, atol=1e-12)
+    assert np.allclose(STEPS.posterior(model, tensors, rows).mean, share, atol=1e-12)
     assert np.allclose(step.statistics["ones"], share.T @ (x * mask), atol=1e-12)
 
 
 def test_an_all_missing_row_has_the_prior_as_posterior_and_evidence_one():
     _, tensors, x, _, _ = problem(1)
+    model = model_of(tensors)
     mask = torch.ones(x.shape, dtype=torch.bool)
     mask[2] = False
-    rows = STEPS.rows(Data(x=torch.tensor(x), mask=mask))
-    assert torch.allclose(STEPS.posterior(tensors, rows).mean[2], tensors["mixing_proportion"])
-    assert abs(float(STEPS.log_evidence(tensors, rows)[2])) < 1e-12
+    rows = STEPS.rows(model, Data(x=torch.tensor(x), mask=mask))
+    assert torch.allclose(STEPS.posterior(model, tensors, rows).mean[2], tensors["mixing_proportion"])
+    assert abs(float(STEPS.log_evidence(model, tensors, rows)[2])) < 1e-12
 
 
 def test_statistics_are_additive_over_rows():
     _, tensors, _, _, data = problem(2, num_rows=11, missing=0.3)
-    whole = STEPS.e_step(tensors, STEPS.rows(data))
-    parts = [STEPS.e_step(tensors, STEPS.rows(data.rows(part))) for part in (slice(0, 4), slice(4, 11))]
+    model = model_of(tensors)
+    whole = STEPS.e_step(model, tensors, STEPS.rows(model, data))
+    parts = [STEPS.e_step(model, tensors, STEPS.rows(model, data.rows(part))) for part in (slice(0, 4), slice(4, 11))]
     for name, value in whole.statistics.items():
         assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], atol=1e-12), name
 
@@ -86,11 +95,11 @@ def test_em_never_lowers_its_objective(priors, missing):
         model = model.with_priors(probability=beta, mixing_proportion=dirichlet)
     mask = torch.rand(example.data.x.shape, generator=torch.Generator().manual_seed(1)) > missing if missing else None
     data = model.prepare(example.data.x, mask=mask, dtype=torch.float64)
-    rows = STEPS.rows(data)
+    rows = STEPS.rows(model, data)
     params, trace = STEPS.initial(model, rows, torch.Generator().manual_seed(0)), []
     for _ in range(80):
-        step = STEPS.e_step(params, rows)
-        trace.append(STEPS.objective(model, params, step.bound))
+        step = STEPS.e_step(model, params, rows)
+        trace.append(objective_at(STEPS, model, params, step.bound))
         params = STEPS.m_step(model, params, step, rows)
     # The floor on the probabilities may cost FLOOR an entry, and no more.
     assert np.diff(trace).min() > -data.x.numel() * FLOOR
@@ -105,9 +114,9 @@ def test_em_ends_at_a_stationary_point_of_the_log_posterior(missing):
     model = MixtureOfBernoullis(num_components=2, num_features=4).with_priors(
         mixing_proportion=dist.Dirichlet(torch.tensor(alpha)), probability=dist.Beta(a, b)
     )
-    rows, params = STEPS.rows(data), tensors
+    rows, params = STEPS.rows(model, data), tensors
     for _ in range(4000):
-        params = STEPS.m_step(model, params, STEPS.e_step(params, rows), rows)
+        params = STEPS.m_step(model, params, STEPS.e_step(model, params, rows), rows)
     found = {site: value.numpy() for site, value in params.items()}
 
     def objective(share, probability):
@@ -131,7 +140,7 @@ def test_nothing_depends_on_what_fills_a_missing_entry():
     steps = []
     for fill in (0.0, 1.0):
         data = model.prepare(np.where(mask, x, fill), mask=mask, dtype=torch.float64)
-        steps.append(STEPS.e_step(tensors, STEPS.rows(data)))
+        steps.append(STEPS.e_step(model, tensors, STEPS.rows(model, data)))
     assert torch.equal(steps[0].bound, steps[1].bound)
     assert all(torch.equal(steps[0].statistics[k], steps[1].statistics[k]) for k in steps[0].statistics)
 
@@ -148,7 +157,7 @@ def test_planted_classes_are_found_and_starts_agree(dtype):
     assert table.max(1).sum() > 0.97 * len(x), "each planted class is one found class"
     assert len(set(table.argmax(1))) == 6
     truth = {"mixing_proportion": torch.full((6,), 1 / 6), "probability": torch.tensor(probability)}
-    assert STEPS.same_solution({k: v.double() for k, v in fit.params.items()}, truth)
+    assert STEPS.same_solution(model, {k: v.double() for k, v in fit.params.items()}, truth)
 
 
 def test_informed_starts_beat_random_ones():
@@ -166,12 +175,13 @@ def test_informed_starts_beat_random_ones():
 
 def test_same_solution_tells_solutions_apart():
     _, tensors, _, _, _ = problem(6)
+    model = model_of(tensors)
     other = {**tensors, "probability": tensors["probability"].flip(0), "mixing_proportion": tensors[
         "mixing_proportion"].flip(0)}
-    assert STEPS.same_solution(tensors, other), "the order of the classes means nothing"
+    assert STEPS.same_solution(model, tensors, other), "the order of the classes means nothing"
     changed = tensors["probability"].clone()
     changed[0] = changed[1]
-    assert not STEPS.same_solution(tensors, {**tensors, "probability": changed})
+    assert not STEPS.same_solution(model, tensors, {**tensors, "probability": changed})
 
 
 def test_one_class_is_the_column_means():
@@ -199,7 +209,7 @@ def test_bad_input_is_refused():
         model.with_priors(mixing_proportion=dist.Beta(torch.ones(2), torch.ones(2)).to_event(1))
     with pytest.raises(DataError, match="neither 0 nor 1"):
         EM().fit(model, np.array([[0.5, 1.0, 0.0], [1.0, 0.0, 1.0]]), progress=False)
-    rows = STEPS.rows(model.prepare(np.eye(3)))
+    rows = STEPS.rows(model, model.prepare(np.eye(3)))
     for prior, match in (
         ({"probability": dist.Uniform(0.1, 0.9)}, "need a Beta prior"),
         ({"probability": dist.Beta(0.5, 1.0)}, "concentration below 1"),

@@ -16,20 +16,20 @@ from custom_inference.core.engine import Params
 from custom_inference.families.common.beta import beta_mode, beta_parameters, interior
 from custom_inference.families.common.dirichlet import dirichlet_concentration
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.mixtures.common import FLOOR, OWN, MixtureSteps, distant_rows, equal_shares
+from custom_inference.families.mixtures.common import FLOOR, OWN, MixtureEngine, distant_rows, equal_shares
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureOfBernoullisExact(MixtureSteps):
+class MixtureOfBernoullisExact(MixtureEngine):
     """The exact E step over the classes, closed-form M step."""
 
     @property
     def site(self) -> str:
         return "probability"
 
-    def rows(self, data: Data) -> BinaryRows:
+    def rows(self, model: Model, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
 
     def check(self, model: Model, rows: BinaryRows) -> None:
@@ -52,7 +52,7 @@ class MixtureOfBernoullisExact(MixtureSteps):
         own = torch.where(chosen.ones + chosen.zeros > 0, chosen.ones, mean)
         return equal_shares("probability", (OWN * own + (1 - OWN) * mean).clamp(0.02, 0.98))
 
-    def table(self, params: Params, rows: BinaryRows) -> Tensor:
+    def table(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
         probability = interior(params["probability"])
         off = torch.log1p(-probability)
         lift = torch.log(probability) - off

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.capabilities import Accelerated, Checked, Exact, PriorTerm
+from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.proposals import Proposals
+from custom_inference.core.states import values_of
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from ppl_models import Model
 
@@ -31,15 +33,13 @@ OWN = 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureSteps(Proposals, Engine):
+class MixtureEngine(Proposals, Accelerated, PriorTerm, Checked, Exact):
     """The E step over the classes, and the M step of their proportions; subclasses give the densities."""
 
-    name = "exact"
-    additive = True
     accelerate = "squarem"
 
     @property
-    def engine(self) -> MixtureSteps:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def engine(self) -> MixtureEngine:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Itself: its proposals are its own."""
         return self
 
@@ -49,7 +49,7 @@ class MixtureSteps(Proposals, Engine):
         """The component site."""
 
     @abc.abstractmethod
-    def table(self, params: Params, rows: Any) -> Tensor:
+    def table(self, model: Any, params: Params, rows: Any) -> Tensor:
         """log p(x_n | z_n = k), (N, K)."""
 
     @abc.abstractmethod
@@ -76,21 +76,22 @@ class MixtureSteps(Proposals, Engine):
         """Ten starts, on rows enough for each class to be seen a hundred times."""
         return 10, max(2000, 100 * model.shapes["mixing_proportion"][0])
 
-    def log_joint(self, params: Params, rows: Any, temperature: float = 1.0) -> Tensor:
+    def log_joint(self, model: Any, params: Params, rows: Any, temperature: float = 1.0) -> Tensor:
         """log p(z_n = k) + temperature log p(x_n | z_n = k), (N, K)."""
-        table = self.table(params, rows)
+        table = self.table(model, params, rows)
         return torch.log(params["mixing_proportion"]) + (table if temperature == 1.0 else temperature * table)
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: Any,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        joint = self.log_joint(params, rows, temperature)
+        joint = self.log_joint(model, params, rows, temperature)
         bound = joint.logsumexp(-1)
         share = (joint - bound.unsqueeze(-1)).exp_()
         return EStep({"rows": share.sum(0), **self.collect(share, rows)}, {}, bound)
@@ -103,23 +104,24 @@ class MixtureSteps(Proposals, Engine):
             self.site: self.components(model, params, counts, rows),
         }
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+    def prior_term(self, model: Model, params: Params) -> Tensor | float:
         proportion = params["mixing_proportion"]
         prior = log_prior_density(proportion, dirichlet_prior(model, "mixing_proportion", proportion))
-        return float(bound.double().sum() + prior + self.component_log_prior(model, params))
+        return prior + self.component_log_prior(model, params)
 
-    def posterior(self, params: Params, rows: Any, step: EStep | None = None) -> CodePosterior:
+    def posterior(self, model: Model, params: Params, rows: Any, step: EStep | None = None) -> CodePosterior:
         """The K one-hot codes and the probability of each in every row."""
-        joint = self.log_joint(params, rows)
+        joint = self.log_joint(model, params, rows)
         return CodePosterior(torch.eye(joint.shape[1]).to(joint), torch.log_softmax(joint, -1))
 
-    def log_evidence(self, params: Params, rows: Any) -> Tensor:
+    def log_evidence(self, model: Model, params: Params, rows: Any) -> Tensor:
         """log p(x_n | params), (N,)."""
-        return self.log_joint(params, rows).logsumexp(-1)
+        return self.log_joint(model, params, rows).logsumexp(-1)
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every class has its counterpart: the classes' differences from the mean row have cosines above .95."""
-        return same_classes(*((p[self.site], p["mixing_proportion"]) for p in (first, second)))
+        found = (values_of(model, one) for one in (first, second))
+        return same_classes(*((p[self.site], p["mixing_proportion"]) for p in found))
 
 
 def same_classes(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:

@@ -11,22 +11,23 @@ is a lower bound on log p(x) with everything integrated out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks, from_point
+from custom_inference.core.engine import EStep, Objective, Params
 from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior
+from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from custom_inference.families.mixtures.classes import Family, Rates, Responses, Topics
-from custom_inference.families.mixtures.common import OWN, MixtureSteps, distant_rows, equal_shares, same_classes
+from custom_inference.families.mixtures.common import OWN, MixtureEngine, distant_rows, equal_shares
 from custom_inference.families.mixtures.merge import merge_classes
 from custom_inference.families.mixtures.rows import MixtureRows
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 
 #: Random starts draw the classes' counts around the mean row's: as Gamma variables of this shape.
@@ -39,86 +40,79 @@ _EXACT_FIRST = 15
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountMixtureExact(MixtureSteps):
-    """The exact E step over the classes, closed-form M step. family: set by :meth:`for_model`."""
+class CountMixtureExact(MixtureEngine):
+    """The exact E step over the classes, closed-form M step."""
 
-    family: Family | None = None
     kind: ClassVar[type[Family]]
 
-    def for_model(self, model: Model) -> Self:
-        return replace(self, family=self.kind.of(model))
-
-    @property
-    def density(self) -> Family:
-        if self.family is None:
-            raise MethodError(f"{type(self).__name__} belongs to one model: use engine_for(model, name) or for_model")
-        return self.family
+    def density(self, model: Model) -> Family:
+        return self.kind.of(model)
 
     @property
     def site(self) -> str:
         return self.kind.site
 
-    def rows(self, data: Data) -> MixtureRows:
-        return self.density.rows(data)
+    def rows(self, model: Model, data: Data) -> MixtureRows:
+        return self.density(model).rows(data)
 
     def check(self, model: Model, rows: MixtureRows) -> None:
         """Raises MethodError for priors that are not conjugate."""
         super().check(model, rows)
-        self.density.check(model, rows.like)
+        self.density(model).check(model, rows.like)
 
-    def table(self, params: Params, rows: MixtureRows) -> Tensor:
-        return rows.table(*self.density.natural(params[self.site]))
+    def table(self, model: Model, params: Params, rows: MixtureRows) -> Tensor:
+        return rows.table(*self.density(model).natural(params[self.site]))
 
     def collect(self, share: Tensor, rows: MixtureRows) -> dict[str, Tensor]:
         counts, observed = {"counts": rows.collect(share)}, rows.observed(share)
         return counts if observed is None else {**counts, "observed": observed}
 
     def components(self, model: Model, params: Params, counts: dict[str, Tensor], rows: MixtureRows) -> Tensor:
-        return self.density.mode(model, counts["counts"], _observed(counts))
+        return self.density(model).mode(model, counts["counts"], _observed(counts))
 
     def component_log_prior(self, model: Model, params: Params) -> Tensor:
-        return self.density.log_prior(model, params[self.site])
+        return self.density(model).log_prior(model, params[self.site])
 
     def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> Params:
         """The mean row, every entry of every class scaled at random; equal proportions."""
         num_components, features = model.shapes["mixing_proportion"][0], rows.counts.shape[1]
         concentration = torch.full((num_components, features), _SHAPE, dtype=torch.float64)
         noise = (torch._standard_gamma(concentration, generator=generator) / _SHAPE).to(rows.like)
-        return equal_shares(self.site, self.density.estimate(rows.mean * noise, torch.ones_like(noise)))
+        return equal_shares(self.site, self.density(model).estimate(rows.mean * noise, torch.ones_like(noise)))
 
     def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> Params:
         """An over-complete start whose classes are merged, after a few iterations, to as many as wanted."""
         size = model.shapes["mixing_proportion"][0]
         if size == 1 or len(rows) < size:  # too few rows for a centre each
             return self.initial(model, rows, generator)
-        params = self._centres(rows, min(_OVER * size, len(rows)), generator)
+        params = self._centres(model, rows, min(_OVER * size, len(rows)), generator)
         for settled in range(_SETTLE):
-            step = self.e_step(params, rows, temperature=rows.temperature ** (1 - settled / _SETTLE))
-            found = self.density.mode(model, *_statistics(step))
+            step = self.e_step(model, params, rows, temperature=rows.temperature ** (1 - settled / _SETTLE))
+            found = self.density(model).mode(model, *_statistics(step))
             share = step.statistics["rows"].clamp(min=1e-3)
             params = {"mixing_proportion": share / share.sum(), self.site: found}
-        return self._merged(model, self.e_step(params, rows), size)
+        return self._merged(model, self.e_step(model, params, rows), size)
 
     def _merged(self, model: Model, step: EStep, size: int) -> Params:
         counts, observed = _statistics(step)
         if len(counts) > size:
-            columns = self.density.telling(counts).to(counts.device)
+            columns = self.density(model).telling(counts).to(counts.device)
             some = observed if observed.shape[1] == 1 else observed[:, columns]
-            marginal = partial(self.density.log_marginal, model, columns)
+            marginal = partial(self.density(model).log_marginal, model, columns)
             groups = merge_classes(marginal, counts[:, columns], some, size)
             counts, observed = (torch.stack([v[group].sum(0) for group in groups]) for v in (counts, observed))
-        return equal_shares(self.site, self.density.mode(model, counts, observed))
+        return equal_shares(self.site, self.density(model).mode(model, counts, observed))
 
-    def _centres(self, rows: MixtureRows, count: int, generator: torch.Generator) -> Params:
+    def _centres(self, model: Model, rows: MixtureRows, count: int, generator: torch.Generator) -> Params:
         """Rows far from each other (greedy k-means++) as centres, each pulled to the mean row."""
-        profile, weight = self.density.profile(rows)
+        profile, weight = self.density(model).profile(rows)
         distances = _SquaredDistances(profile)
         index = distant_rows(distances, weight, count, generator).to(rows.like.device)
         pull, chosen = (1 - OWN) / OWN, rows.select(index)
-        everywhere = self.density.scaled_mean(rows)
+        everywhere = self.density(model).scaled_mean(rows)
         own = torch.ones_like(everywhere) if chosen.mask is None else chosen.mask.to(everywhere)
-        centres = self.density.scaled(chosen) + pull * everywhere
-        return equal_shares(self.site, self.density.estimate(centres, (own + pull).expand_as(centres)))
+        centres = self.density(model).scaled(chosen) + pull * everywhere
+        return equal_shares(self.site, self.density(model).estimate(centres, (own + pull).expand_as(centres)))
 
 
 class _SquaredDistances:
@@ -140,65 +134,71 @@ class _SquaredDistances:
         return (self.norm.unsqueeze(-1) + self.norm[index] - 2 * product).clamp(min=0)
 
 
+@dataclass(frozen=True)
+class MixturePosteriors(State):
+    """Of proportions and components: parameters, by the names that the density gives them."""
+
+    kind: ClassVar[type[Family]]
+    parameters: Params
+
+    def values(self, model: Model) -> Params:
+        """The posterior means."""
+        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
+
+    def posteriors(self, model: Model) -> dict[str, ContinuousPosterior]:
+        proportion = DirichletPosterior(self.parameters["mixing_proportion"])
+        return {"mixing_proportion": proportion, self.kind.site: self.kind.of(model).posterior(self.parameters)}
+
+
 @dataclass(frozen=True, kw_only=True)
-class CountMixtureVB(CountMixtureExact):
-    """Posteriors of proportions and components too. ``params`` holds their parameters, not values of the globals."""
+class CountMixtureVB(LocalEngine, GlobalPosterior, CountMixtureExact):
+    """Posteriors of proportions and components too."""
 
     name = "vb"
+    objective: ClassVar[Objective] = "bound"
     accelerate = None
-    integrates_globals = True
-    #: The exact steps at given values of the globals.
+    #: The exact engine at given values of the globals.
     exact: ClassVar[type[CountMixtureExact]]
 
     def local(self) -> CountMixtureExact:
-        return self.exact(family=self.family)
+        return self.exact()
 
-    def log_joint(self, params: Params, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
+    def log_joint(
+        self, model: Model, state: MixturePosteriors, rows: MixtureRows, temperature: float = 1.0
+    ) -> Tensor:
         """E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
-        expected = self.density.expected(params)
-        return expected_log(params["mixing_proportion"]) + temperature * rows.table(*expected)
+        expected = self.density(model).expected(state.parameters)
+        return expected_log(state.parameters["mixing_proportion"]) + temperature * rows.table(*expected)
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: MixtureRows) -> Params:
+    def m_step(self, model: Model, state: object, step: EStep, rows: MixtureRows) -> MixturePosteriors:
         counts = step.statistics
         concentration = dirichlet_prior(model, "mixing_proportion", counts["rows"])
-        components = self.density.update(model, counts["counts"], _observed(counts))
-        return {"mixing_proportion": counts["rows"] + concentration, **components}
+        components = self.density(model).update(model, counts["counts"], _observed(counts))
+        kind: Any = self.state
+        return kind({"mixing_proportion": counts["rows"] + concentration, **components})
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        proportion = params["mixing_proportion"]
+    def prior_term(self, model: Model, state: MixturePosteriors) -> Tensor:
+        proportion = state.parameters["mixing_proportion"]
         apart = dirichlet_divergence(proportion, dirichlet_prior(model, "mixing_proportion", proportion))
-        return float(bound.double().sum() - apart - self.density.divergence(model, params))
+        return -apart - self.density(model).divergence(model, state.parameters)
 
-    def starting(self, model: Model, params: Params, rows: MixtureRows) -> Params:
+    def from_point(self, model: Model, params: Params, rows: MixtureRows, e_step: Looks) -> MixturePosteriors:
         """The posteriors of the globals after one exact E step at their given values."""
-        return self.m_step(model, params, self.looked(params, rows), rows)
+        return self.m_step(model, None, e_step(), rows)
 
-    def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> Params:
-        return self.starting(model, super().initial(model, rows, generator), rows)
+    def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> MixturePosteriors:
+        return from_point(self, model, super().initial(model, rows, generator), rows)
 
-    def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> Params:
-        """Where some iterations of the exact steps lead from their start.
+    def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> MixturePosteriors:
+        """Where some iterations of the exact engine lead from their start.
 
         The expected logarithms of what a class has not yet seen are so low that variational Bayes moves few rows.
         """
         exact = self.local()
         params = exact.propose(model, rows, generator, attempt)
         for _ in range(_EXACT_FIRST):
-            params = exact.m_step(model, params, exact.e_step(params, rows), rows)
-        return self.starting(model, params, rows)
-
-    def reported(self, model: Model, params: Params) -> tuple[Params, Mapping[str, ContinuousPosterior]]:
-        """The posterior means, and the posteriors."""
-        found = self._posteriors(params)
-        return {site: posterior.mean for site, posterior in found.items()}, found
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        means = [{site: q.mean for site, q in self._posteriors(p).items()} for p in (first, second)]
-        return same_classes(*((m[self.site], m["mixing_proportion"]) for m in means))
-
-    def _posteriors(self, params: Params) -> dict[str, ContinuousPosterior]:
-        proportion = DirichletPosterior(params["mixing_proportion"])
-        return {"mixing_proportion": proportion, self.site: self.density.posterior(params)}
+            params = exact.m_step(model, params, exact.e_step(model, params, rows), rows)
+        return from_point(self, model, params, rows)
 
 
 def _statistics(step: EStep) -> tuple[Tensor, Tensor]:
@@ -208,6 +208,18 @@ def _statistics(step: EStep) -> tuple[Tensor, Tensor]:
 def _observed(counts: dict[str, Tensor]) -> Tensor:
     """sum_n r_nk m_nj: where nothing is missing the rows of each class, (K, 1)."""
     return counts["observed"] if "observed" in counts else counts["rows"].unsqueeze(-1)
+
+
+class TopicsPosteriors(MixturePosteriors):
+    kind = Topics
+
+
+class RatesPosteriors(MixturePosteriors):
+    kind = Rates
+
+
+class ResponsesPosteriors(MixturePosteriors):
+    kind = Responses
 
 
 class MixtureOfMultinomialsExact(CountMixtureExact):
@@ -220,6 +232,7 @@ class MixtureOfMultinomialsVB(CountMixtureVB):
     """Variational Bayes of :class:`ppl_models.MixtureOfMultinomials`."""
 
     kind, exact = Topics, MixtureOfMultinomialsExact
+    state = TopicsPosteriors
 
 
 class MixtureOfPoissonsExact(CountMixtureExact):
@@ -232,6 +245,7 @@ class MixtureOfPoissonsVB(CountMixtureVB):
     """Variational Bayes of :class:`ppl_models.MixtureOfPoissons`."""
 
     kind, exact = Rates, MixtureOfPoissonsExact
+    state = RatesPosteriors
 
 
 class MixtureOfCategoricalsExact(CountMixtureExact):
@@ -244,3 +258,4 @@ class MixtureOfCategoricalsVB(CountMixtureVB):
     """Variational Bayes of :class:`ppl_models.MixtureOfCategoricals`."""
 
     kind, exact = Responses, MixtureOfCategoricalsExact
+    state = ResponsesPosteriors

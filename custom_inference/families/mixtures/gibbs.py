@@ -99,16 +99,16 @@ class MixtureSampler(Sampler):
     """Chains of :class:`MixtureChain` for the mixtures of multinomials, Poissons and categoricals."""
 
     def check(self, model: Model, data: Data) -> None:
-        steps = _exact(model)
-        steps.check(model, steps.rows(data))
-        if isinstance(model.priors[steps.site], Flat):
-            raise MethodError(f"the prior of '{steps.site}' is improper (Flat) and cannot be integrated out; use EM")
+        engine = _exact(model)
+        engine.check(model, engine.rows(model, data))
+        if isinstance(model.priors[engine.site], Flat):
+            raise MethodError(f"the prior of '{engine.site}' is improper (Flat) and cannot be integrated out; use EM")
 
     def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MixtureChain:
-        steps = _exact(model)
-        rows = steps.rows(data)
-        given = None if start is None else steps.log_joint({s: v.to(rows.like) for s, v in start.items()}, rows)
-        return MixtureChain(model, steps.density, rows, seed, given)
+        engine = _exact(model)
+        rows = engine.rows(model, data)
+        given = None if start is None else engine.log_joint(model, {s: v.to(rows.like) for s, v in start.items()}, rows)
+        return MixtureChain(model, engine.density(model), rows, seed, given)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         share = locals_.mean(0)
@@ -117,9 +117,9 @@ class MixtureSampler(Sampler):
 
 
 def _exact(model: Model) -> CountMixtureExact:
-    steps = engine_for(model, "exact")
-    assert isinstance(steps, CountMixtureExact)
-    return steps
+    engine = engine_for(model, "exact")
+    assert isinstance(engine, CountMixtureExact)
+    return engine
 
 
 def _simplices_sweep(chain: MixtureChain):

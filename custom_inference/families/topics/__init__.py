@@ -6,7 +6,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.map import LdaMap
-from custom_inference.families.topics.propose import Cvb0Proposals, PointProposals, ProfileProposals, TopicProposals
+from custom_inference.families.topics.propose import PointProposals, ProfileProposals, TopicProposals
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import (
     ProfileDirichlet,
@@ -17,7 +17,7 @@ from custom_inference.families.topics.user_rating_profile import (
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import LDA, PLSA, MultinomialPCA, UserRatingProfile
 
-_SEARCH = {"map": PointProposals, "cvb0": Cvb0Proposals} | dict.fromkeys(("exact", "dirichlet", "vb"), TopicProposals)
+_SEARCH = {"map": PointProposals} | dict.fromkeys(("exact", "dirichlet", "vb", "cvb0"), TopicProposals)
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
 
 FAMILIES = (
