@@ -206,12 +206,12 @@ def seconds_per_iteration(bound: str, rows: int, num_sources: int, *, timed: int
     known = drawn(rows, 5)
     model = known.model(num_sources)
     steps = engine_for(model, bound)
-    data = steps.rows(known.data)
+    data = steps.rows(model, known.data)
     params, locals_, seconds = steps.initial(model, data, torch.Generator().manual_seed(0)), None, []
     with torch.no_grad():
         for iteration in range(3 + timed):
             begin = time.process_time()
-            step = steps.e_step(params, data, locals_)
+            step = steps.e_step(model, params, data, locals_)
             params, locals_ = steps.m_step(model, params, step, data), step.locals
             if iteration >= 3:
                 seconds.append(time.process_time() - begin)

@@ -174,11 +174,12 @@ def boxes_table(num_draws: int, num_rows: int) -> Table:
             "per row. The fit itself uses fewer codes."
         ),
     )
-    judge = LocalSolver(steps=NocaTruncated(free=6, refresh_every=1), max_iterations=12, tolerance=1e-4)
+    judge = LocalSolver(engine=NocaTruncated(free=6, refresh_every=1), max_iterations=12, tolerance=1e-4)
     for draw in range(num_draws):
         known = Known.of(f"boxes {draw}", overlapping_boxes(num_rows, draw))
         result, cpu = cpu_seconds(lambda known=known, draw=draw: default(known, draw))
-        bounds = [float(judge.solve(params, known.data).bound.mean()) for params in (result.params, known.truth)]
+        both = (result.params, known.truth)
+        bounds = [float(judge.solve(result.model, params, known.data).bound.mean()) for params in both]
         own = float(result.elbo[-1]) / num_rows
         table.rows.append([draw, known.found(result.params), *bounds, own, cpu, result.status.split(";")[0]])
     return table

@@ -22,9 +22,10 @@ from benchmarks.quality._topic_data import Documents, generated, nips
 from benchmarks.quality._topic_figures import lines, save
 from benchmarks.speed._topic_evaluator import Corpus, halved, perplexity
 from benchmarks.speed._topic_trace import Trace, recorded
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep
 from custom_inference.em.loop import run_em
 from custom_inference.em.stepwise import run_stepwise
+from custom_inference.families.topics.states import TopicPosteriors
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import LDA
 
@@ -44,23 +45,23 @@ class FreshVB(LdaVB):
     """Every E step starts over at equal proportions, as algorithm 27.1 has it (line 14): no memory of the documents."""
 
     def e_step(
-        self, params: Params, rows: Any, locals_: dict[str, torch.Tensor] | None = None, **settings: Any
+        self, model: Any, state: Any, rows: Any, warm: dict[str, torch.Tensor] | None = None, **settings: Any
     ) -> EStep:
-        del locals_
-        return super().e_step(params, rows, None, **settings)
+        del warm
+        return super().e_step(model, state, rows, None, **settings)
 
 
-def random_start(shape: tuple[int, int], seed: int) -> Params:
+def random_start(shape: tuple[int, int], seed: int) -> TopicPosteriors:
     """Gamma(100, 1/100), as Hoffman, Blei & Bach (2010) start: topics that differ by a tenth."""
     drawn = np.random.default_rng(seed).gamma(100.0, 0.01, shape)
-    return {"topic": torch.as_tensor(drawn)}
+    return TopicPosteriors(torch.as_tensor(drawn))
 
 
 def curve(corpus: Corpus, size: int, batch: int | None, passes: int, seed: int = 0) -> Curve:
     number, words = corpus.train.shape
     model = LDA(num_topics=size, vocabulary_size=words).with_concentration(alpha=ALPHA, gamma=GAMMA)
-    steps = FreshVB().for_model(model)
-    rows, start = steps.rows(model.prepare(corpus.train, dtype=torch.float64)), random_start((size, words), seed)
+    steps = FreshVB()
+    rows, start = steps.rows(model, model.prepare(corpus.train, dtype=torch.float64)), random_start((size, words), seed)
     settings: dict[str, Any] = {"max_iterations": passes, "tolerance": 1e-9}
     settings["generator"] = torch.Generator().manual_seed(seed)
     with recorded(Trace(number), FreshVB) as trace, torch.no_grad():

@@ -159,12 +159,12 @@ def factorized_pairs(x: torch.Tensor, bound: str, seed: int, starts: int = 5) ->
     """Under q(z) = prod_l q(z_l) of variational Bayes or CVB0, the best of some starts."""
     model, data = model_of(1.0), Data(x=x.double())
     steps = engine_for(model, bound)
-    rows, generator = steps.rows(data), torch.Generator().manual_seed(seed)
+    rows, generator = steps.rows(model, data), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         begun = [proposals_for(model, steps).propose(model, rows, generator, attempt) for attempt in range(starts)]
         runs = [run_em(steps, model, rows, start, max_iterations=500, tolerance=1e-9) for start in begun]
         best = max(runs, key=lambda run: run.objective)
-        cells = steps.responsibilities(best.params, rows, best.step.locals).numpy()
+        cells = steps.responsibilities(model, best.state, rows, best.step.locals).numpy()
     q = cells.repeat(rows.counts.values().long().numpy(), axis=0)
     found = q @ q.T
     np.fill_diagonal(found, 1.0)

@@ -12,11 +12,11 @@ from typing import Any
 
 import scipy.sparse
 import torch
-from torch import Tensor
 
-from custom_inference.core.process_group import ALONE
+from custom_inference.core.capabilities import SharedWork
 from custom_inference.core.processes import Surroundings, begun
 from custom_inference.core.registry import engine_for
+from custom_inference.em.driver import Driver
 from custom_inference.faces import distributed
 from ppl_models import CVQ, LDA, MMSB, NOCA, AspectBernoulli, Data, Model
 from ppl_models.datasets import sample_mmsb
@@ -165,17 +165,17 @@ def member(rank: int, size: int, folder: Path, jobs: list[tuple[str, int, int]],
 
 def _iterations(name: str, number: int, nodes: int, pool: Any, iterations: int) -> dict[str, Any]:
     engine = engines(nodes)[name]
-    steps = engine_for(engine.model, engine.bound, **dict(engine.settings)).pooled(pool)
-    rows = steps.rows(engine.model.prepare(engine.rows(number, 7 * pool.rank), dtype=torch.float64))
-    own = steps.pooled(ALONE)  # starts are drawn alone
+    chosen = engine_for(engine.model, engine.bound, **dict(engine.settings))
+    rows = chosen.rows(engine.model, engine.model.prepare(engine.rows(number, 7 * pool.rank), dtype=torch.float64))
     generator = torch.Generator().manual_seed(0)
-    params: dict[str, Tensor] = pool.from_first(lambda: own.initial(engine.model, rows, generator))
+    state = pool.from_first(lambda: chosen.initial(engine.model, rows, generator))  # starts are drawn alone
+    driver = Driver(chosen, engine.model, chosen.divided(rows, pool) if isinstance(chosen, SharedWork) else rows, pool)
     locals_, lines = None, []
     for _ in range(iterations):
         pool.wait()
         before, begin = (pool.traffic, pool.calls, pool.seconds), time.perf_counter()
-        step = steps.e_step(params, rows, locals_)
-        params = steps.m_step(engine.model, params, steps.gathered(step), rows)
+        step = driver.e_step(state, locals_)
+        state = driver.m_step(state, driver.gathered(step))
         locals_ = step.locals
         taken = time.perf_counter() - begin
         lines.append([taken, pool.seconds - before[2], pool.traffic - before[0], pool.calls - before[1]])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.speed._topic_evaluator import Array
+from custom_inference.families.topics.states import TopicPosteriors
 
 
 @dataclass
@@ -38,10 +39,17 @@ class Trace:
         self.stopped += time.process_time() - entered
 
 
+def _topics(state: Any) -> torch.Tensor:
+    """Topics, or what is proportional to them."""
+    if isinstance(state, dict):
+        return state["topic"]
+    return state.concentration if isinstance(state, TopicPosteriors) else state.counts
+
+
 @contextmanager
 def recorded(trace: Trace, *kinds: type) -> Iterator[Trace]:
     """While this lasts, every M step of these steps leaves its topics in ``trace``."""
-    with _patched("m_step", kinds, lambda _, result, given: trace.take(len(given[-1]), result["topic"])):
+    with _patched("m_step", kinds, lambda _, result, given: trace.take(len(given[-1]), _topics(result))):
         yield trace
 
 

@@ -62,8 +62,8 @@ def updates(problem: Problem, constant: float) -> list[list[Any]]:
     model, lines = problem.model, []
     for update, words in (("em", "EM"), ("newton", "block Newton")):
         for accelerate in (None, "squarem", "anderson"):
-            steps = AspectMap(update=update).for_model(model)
-            rows = steps.rows(problem.generated.data)
+            steps = AspectMap(update=update)
+            rows = steps.rows(model, problem.generated.data)
             start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
             settings = {"max_iterations": problem.most[update], "tolerance": 1e-7, "accelerate": accelerate}
             with torch.no_grad():
@@ -109,7 +109,7 @@ def others(problem: Problem, python: Path | None) -> list[list[Any]]:
 
 
 def table(problem: Problem, python: Path | None) -> Table:
-    rows = AspectMap().for_model(problem.model).rows(problem.generated.data)
+    rows = AspectMap().rows(problem.model, problem.generated.data)
     constant = float(rows.log_coefficient.sum())
     lines = whole_fits(problem, constant) + others(problem, python) + updates(problem, constant)
     best = max(line[-1] for line in lines if line[-1] is not None)

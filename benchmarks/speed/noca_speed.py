@@ -142,11 +142,11 @@ def _peer_line(peer: Any, truth: dict[str, Tensor], base: float, options: argpar
 def iteration_seconds(steps: Engine, sources: int, x: Tensor, dtype: torch.dtype, repeats: int) -> tuple[float, float]:
     """Median CPU seconds of an E step and of an M step, between the 6th and the last iteration from a random start."""
     model = NOCA(num_components=sources, num_features=problem.NUM_FEATURES)
-    rows, generator = steps.rows(model.prepare(x, dtype=dtype)), torch.Generator().manual_seed(0)
+    rows, generator = steps.rows(model, model.prepare(x, dtype=dtype)), torch.Generator().manual_seed(0)
     params, locals_, e_steps, m_steps = steps.initial(model, rows, generator), None, [], []
     for iteration in range(repeats + 5):
         begin = time.process_time()
-        step = steps.e_step(params, rows, locals_, generator=generator)
+        step = steps.e_step(model, params, rows, locals_, generator=generator)
         middle = time.process_time()
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
         if iteration >= 5:

@@ -10,11 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, completed
-from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.em.method import VariationalEM
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.topics.integrated import CollapsedPosterior, collapsed_posterior
 from custom_inference.gibbs import CollapsedGibbs
 from ppl_models import Data, MethodError, Model
@@ -90,31 +87,25 @@ def sum_of_pairs(shares: Tensor) -> Tensor:
 
 def token_shares(method: VariationalEM, fit: Fit) -> Tensor:
     """The posterior topic of every token (T, K) under the family that a fit used, at its globals."""
-    steps = method.engine(fit.model)
-    if not hasattr(steps, "responsibilities"):
-        raise MethodError(f"the steps of {method.name} give no topics of single tokens")
-    rows = steps.rows(fit.data)
+    model = fit.model
+    engine: Any = method.engine(model)
+    if not hasattr(engine, "responsibilities"):
+        raise MethodError(f"the engine of {method.name} gives no topics of single tokens")
+    rows = engine.rows(model, fit.data)
     with torch.no_grad():
-        params = _own_params(steps, fit)
-        step = steps.e_step(params, rows)
-        shares = _responsibilities(steps, params, rows, step.locals)
+        state = _own_state(engine, fit)
+        step = engine.e_step(model, state, rows)
+        shares = engine.responsibilities(model, state, rows, step.locals)
         for _ in range(_MOST_STEPS):
-            step = steps.e_step(params, rows, step.locals)
-            before, shares = shares, _responsibilities(steps, params, rows, step.locals)
+            step = engine.e_step(model, state, rows, step.locals)
+            before, shares = shares, engine.responsibilities(model, state, rows, step.locals)
             if not len(shares) or float((shares - before).abs().max()) < _SETTLED:
                 break
     # A cell of the counts stands for all tokens of one word in one document.
     return shares.repeat_interleave(rows.counts.values().long(), 0).double()
 
 
-def _responsibilities(steps: Any, params: dict[str, Tensor], rows: Any, locals_: dict[str, Tensor]) -> Tensor:
-    return steps.responsibilities(params, rows, locals_)
-
-
-def _own_params(steps: Engine, fit: Fit) -> dict[str, Tensor]:
-    """The steps' own parameters: of a posterior of the topics its concentration (CVB0: less the prior's)."""
+def _own_state(engine: Any, fit: Fit) -> Any:
+    """The engine's own state: of a posterior of the topics its concentration (CVB0: less the prior's)."""
     posterior = fit.global_posterior.get("topic")
-    if not isinstance(posterior, DirichletPosterior):
-        return dict(fit.globals)
-    found = posterior.concentration
-    return {"topic": found - dirichlet_prior(fit.model, "topic", found) if steps.name == "cvb0" else found}
+    return engine.state.from_posterior(fit.model, posterior) if posterior is not None else dict(fit.globals)

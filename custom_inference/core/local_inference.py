@@ -6,7 +6,7 @@ where the registry has some, else by enumeration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,8 +15,9 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
+from custom_inference.core.capabilities import Exact, integrates_globals, local_engine, patience_of
 from custom_inference.core.dyads import sampled_bound, sampled_log_joint
-from custom_inference.core.engine import POINT, Engine, EStep
+from custom_inference.core.engine import POINT, Engine, EStep, has_bound
 from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.posteriors import (
     CodePosterior,
@@ -49,53 +50,50 @@ class Local(NamedTuple):
         return Local(self.posterior.to(device), self.bound.to(device))
 
 
-def local_of(steps: Engine, params: dict[str, Tensor], rows: Any, step: EStep) -> Local:
-    """What an E step arrived at; points have no bound, nor has an objective that is none."""
-    none = steps.name == POINT or not steps.is_bound
-    bound = torch.full_like(step.bound, torch.nan) if none else step.bound
-    return Local(steps.posterior(params, rows, step), bound)
+def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -> Local:
+    """What an E step arrived at; a log joint and an estimate are no bounds."""
+    bound = step.bound if has_bound(engine) else torch.full_like(step.bound, torch.nan)
+    return Local(engine.posterior(model, state, rows, step), bound)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSolver:
     """Repeats a family's E step at fixed globals until its bound settles."""
 
-    steps: Engine
+    engine: Engine
     max_iterations: int = 200
     tolerance: float = 1e-8
 
-    def solve(self, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
-        steps = self.steps.local()
-        rows = steps.rows(data)
-        # Engine that go node by node read the data on the CPU; the answer is where the question was.
+    def solve(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        engine = local_engine(self.engine)
+        rows = engine.rows(model, data)
+        # Engines that go node by node read the data on the CPU; the answer is where the question was.
         params = {site: value.to(rows.like.device) for site, value in params.items()}
         generator = torch.Generator().manual_seed(seed)
-        step = steps.e_step(params, rows, generator=generator)
-        still = steps.patience if steps.name == "exact" else 0
+        step = engine.e_step(model, params, rows, generator=generator)
+        patience = patience_of(engine)
+        stalled = patience if isinstance(engine, Exact) else 0
         for _ in range(self.max_iterations):
-            if still >= steps.patience:
+            if stalled >= patience:
                 break
             before = step.bound
-            step = steps.e_step(params, rows, step.locals, generator=generator)
-            still = still + 1 if float((step.bound - before).abs().max()) < self.tolerance else 0
-        return local_of(steps, params, rows, step).to(data.x.device)
+            step = engine.e_step(model, params, rows, step.locals, generator=generator)
+            stalled = stalled + 1 if float((step.bound - before).abs().max()) < self.tolerance else 0
+        return local_of(engine, model, params, rows, step).to(data.x.device)
 
 
 def is_feasible(model: Model) -> bool:
     """Whether exact local posteriors are the default: codes of few bits, locals of a few values, cheap integrals."""
     engines = engines_of(model)
     if engines:
-        return "exact" in engines and engines["exact"]().feasible(model)
+        exact = engines["exact"]() if "exact" in engines else None
+        return isinstance(exact, Exact) and exact.feasible(model)
     return not model.has_continuous_locals
 
 
 def bounds_of(model: Model) -> list[str]:
     """The names of the bounds on (or the exact) log p(x_n | params) that the model's engines give."""
-    return [name for name, make in engines_of(model).items() if name != POINT and not _integrates_globals(make)]
-
-
-def _integrates_globals(make: Callable[[], Engine]) -> bool:
-    return getattr(make, "integrates_globals", False)
+    return [name for name, make in engines_of(model).items() if name != POINT and not integrates_globals(make)]
 
 
 def scalable_bound(model: Model) -> str:
@@ -133,11 +131,11 @@ def solve_local(
     engines = engines_of(model)
     if not engines and bound in (None, "exact"):
         return enumerate_local(model, params, data)
-    points = fallback is not None and fallback.steps.name == POINT
+    points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model)):
-        return fallback.solve(params, data, seed=seed)
+        return fallback.solve(model, params, data, seed=seed)
     name = bound or ("exact" if is_feasible(model) else scalable_bound(model))
-    return LocalSolver(steps=engine_for(model, name)).solve(params, data, seed=seed)
+    return LocalSolver(engine=engine_for(model, name)).solve(model, params, data, seed=seed)
 
 
 def log_likelihood(
@@ -156,9 +154,9 @@ def log_likelihood(
     if "exact" not in engines_of(model):
         known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
         raise MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {known}")
-    steps = engine_for(model, "exact")
+    exact: Any = engine_for(model, "exact")
     try:
-        return steps.log_evidence(params, steps.rows(data))
+        return exact.log_evidence(model, params, exact.rows(model, data))
     except CapacityError as error:
         others = [repr(name) for name in bounds_of(model) if name != "exact"]
         raise CapacityError(
@@ -197,8 +195,8 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
             gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
             return torch.stack(gains).mean(0)
         if "mean_field" in engines_of(model):
-            steps = engine_for(model, "mean_field")
-            return steps.bound(params, steps.rows(data), posterior.mean)  # pyright: ignore[reportAttributeAccessIssue]
+            engine: Any = engine_for(model, "mean_field")
+            return engine.bound(model, params, engine.rows(model, data), posterior.mean)
         (_, log_q), exact = posterior.table(), enumerate_local(model, params, data)
         log_p = exact.posterior.table()[1] + exact.bound[:, None]
         return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)

@@ -34,7 +34,7 @@ class Proposals:
         del model, rows
         return params
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Whether two starts found the same components, in whatever order; by default only if they are one start."""
         return first is second
 

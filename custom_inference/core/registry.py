@@ -112,7 +112,7 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
         raise MethodError(f"{type(model).__name__} has no closed-form engine; use Exact, SVI or NUTS")
     if name not in engines:
         raise MethodError(unknown_name(f"engine of {type(model).__name__}", name, engines))
-    return engines[name](**settings).for_model(model)
+    return engines[name](**settings)
 
 
 def proposals_for(model: Model, engine: Engine) -> Proposals:

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from custom_inference.core.capabilities import SavedSettings
 from custom_inference.core.posteriors import CodePosterior, DirichletMixture, JointDirichletMixture, LabellingPosterior
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import rebuilt
@@ -40,14 +41,19 @@ def save(fit: Result, path: Path) -> Path:
         "graph": _graph_settings(fit.data),
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
-        "solver": fit.solver.steps.name if fit.solver else None,
-        "solver_settings": fit.solver.steps.kept if fit.solver else {},
+        "solver": fit.solver.engine.name if fit.solver else None,
+        "solver_settings": _saved_settings(fit),
         **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
     }
     tensors, text = _tensors(fit), json.dumps(meta)
     header = {"format": FORMAT, "fit": text, "digest": digest(text, tensors)}
     write_tensors(path, tensors, header)
     return path
+
+
+def _saved_settings(fit: Result) -> dict[str, Any]:
+    engine = None if fit.solver is None else fit.solver.engine
+    return engine.saved_settings if isinstance(engine, SavedSettings) else {}
 
 
 def _label(value: Any) -> Any:

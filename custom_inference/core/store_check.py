@@ -265,6 +265,6 @@ def _solver(model: Model, meta: dict[str, Any]) -> LocalSolver | None:
         return None
     settings = {key: _tuple(value) for key, value in meta.get("solver_settings", {}).items()}
     try:
-        return LocalSolver(steps=engine_for(model, meta["solver"], **settings))
+        return LocalSolver(engine=engine_for(model, meta["solver"], **settings))
     except TypeError as error:
         raise FileFormatError(f"settings of the bound {_shown(meta['solver'])}: {error}") from None

@@ -1,43 +1,48 @@
 """Accelerations of any EM-like map F: extrapolations that the driver takes back where they lower the objective.
 
 SQUAREM (Varadhan & Roland, Scandinavian J. of Statistics 35, 2008): with theta_1 = F(theta_0), theta_2 = F(theta_1),
-r = theta_1 - theta_0 and v = (theta_2 - theta_1) - r, scheme S3 leaps after every second step to
+r = theta_1 - theta_0 and v = (theta_2 - theta_1) - r, scheme S3 goes after every second step to
 
     theta' = theta_0 + 2 t r + t^2 v,      t = |r| / |v|         (alpha = -t in the R package SQUAREM; t = 1 is theta_2)
 
 Anderson (J. ACM 12, 1965; as a quasi-Newton method in Zhou, Alexander & Lange, Statistics and Computing 21, 2011): from
-the last few steps f_i = F(theta_i) - theta_i leaps after every step to F(theta) - dF gamma, where gamma is the least
+the last few steps f_i = F(theta_i) - theta_i goes after every step to F(theta) - dF gamma, where gamma is the least
 squares solution of df gamma = f, and df and dF hold the differences of successive f_i and F(theta_i).
 
-The driver takes a leap only where the objective there is no lower than at the point before, and else goes on from the
-plain step, so that the objective never falls. An accepted leap costs no evaluation of its own.
+The driver accepts an extrapolation only where the objective there is no lower than at the point before, and else goes
+on from the plain step, so that the objective never falls. An accepted one costs no evaluation of its own.
 """
 
 from __future__ import annotations
 
 import abc
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.core.capabilities import Accelerated, extrapolated_of
 from custom_inference.core.engine import Engine, Params
+from custom_inference.core.process_group import ALONE, Pool
+from custom_inference.core.states import PointsWithLocals, State, tensors_of, with_tensors
 from custom_inference.families.common.beta import FLOOR
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.priors import support_of
 
-#: What one iteration maps: parameters, and the locals that warm-start the next E step.
-State = tuple[Params, dict[str, Tensor]]
+#: What one iteration maps: the engine's state, and the locals that warm-start the next E step.
+Iterate = tuple[Any, dict[str, Tensor]]
 
 
 class Accelerator(abc.ABC):
-    """Leaps for one run. Locals other than ``Engine.extrapolated`` are carried over from the plain step as they are."""
+    """Extrapolations for one run. Locals other than ``Accelerated.extrapolated`` are those of the plain step."""
 
-    def __init__(self, steps: Engine, model: Model):
-        self.steps, self.model = steps, model
+    def __init__(self, engine: Engine, model: Model, processes: Pool = ALONE):
+        self.engine, self.model, self.processes = engine, model, processes
+        self.extrapolated = extrapolated_of(engine)
         self._common = 0
 
     @abc.abstractmethod
@@ -48,53 +53,55 @@ class Accelerator(abc.ABC):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from what :meth:`state` gave."""
 
-    def leap(self, current: tuple[Params, dict[str, Tensor] | None], following: State) -> State | None:
+    def extrapolate(self, current: tuple[Any, dict[str, Tensor] | None], following: Iterate) -> Iterate | None:
         """Where to go instead of ``following``, the map's value at ``current``; None while too little is known."""
-        params, locals_ = current
-        if locals_ is None and self.steps.extrapolated:
+        state, locals_ = current
+        if locals_ is None and self.extrapolated:
             return None  # the very first E step had no locals to start from
-        self._common = sum(value.numel() for value in params.values())
-        moved = self._extrapolated(self._flat((params, locals_ or {})), self._flat(following))
-        if moved is None or self.steps.pool.count(float((~torch.isfinite(moved)).sum())):
+        self._common = sum(value.numel() for value in tensors_of(state).values())
+        moved = self._extrapolated(self._flat((state, locals_ or {})), self._flat(following))
+        if moved is None or self.processes.count(float((~torch.isfinite(moved)).sum())):
             return None
-        params, locals_ = self._shaped(moved, following)
-        if not self.steps.integrates_globals:  # else the parameters are those of posteriors, no values of the sites
-            params = into_support(self.model, params, following[0])
-        return self.steps.project(params, locals_)
+        state, locals_ = self._shaped(moved, following)
+        if isinstance(state, PointsWithLocals):
+            state = replace(state, sites=into_support(self.model, state.sites, following[0].sites))
+        elif not isinstance(state, State):
+            state = into_support(self.model, state, following[0])
+        if isinstance(self.engine, Accelerated):
+            state, locals_ = self.engine.project(self.model, state, locals_)
+        return state, locals_
 
     @abc.abstractmethod
-    def judge(self, accepted: bool) -> None:
-        """Tell how the last leap went."""
+    def learn(self, accepted: bool) -> None:
+        """Tell how the last extrapolation went."""
 
     @abc.abstractmethod
     def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
-        """The leap from flat states."""
+        """The extrapolation from flat iterates."""
 
     def _products(self, left: Tensor, right: Tensor) -> Tensor:
         """left' right of flat states: every process has all of the parameters, and its own rows' locals."""
-        if self.steps.pool.size == 1:
+        if self.processes.size == 1:
             return _product(left, right)
         own = _product(left[self._common :], right[self._common :])
-        return _product(left[: self._common], right[: self._common]) + self.steps.pool.total(own)[0]
+        return _product(left[: self._common], right[: self._common]) + self.processes.total(own)[0]
 
     def _norm(self, flat: Tensor) -> float:
-        return float(flat.norm() if self.steps.pool.size == 1 else self._products(flat, flat).sqrt())
+        return float(flat.norm() if self.processes.size == 1 else self._products(flat, flat).sqrt())
 
-    def _names(self, state: State) -> tuple[list[str], list[str]]:
-        return list(state[0]), [name for name in self.steps.extrapolated if name in state[1]]
+    def _flat(self, iterate: Iterate) -> Tensor:
+        locals_ = [iterate[1][name] for name in self.extrapolated if name in iterate[1]]
+        return torch.cat([part.flatten() for part in (*tensors_of(iterate[0]).values(), *locals_)])
 
-    def _flat(self, state: State) -> Tensor:
-        parts = [part[name].flatten() for part, names in zip(state, self._names(state), strict=True) for name in names]
-        return torch.cat(parts)
-
-    def _shaped(self, flat: Tensor, like: State) -> State:
-        filled, start = ({**like[0]}, {**like[1]}), 0
-        for part, names in zip(filled, self._names(like), strict=True):
-            for name in names:
+    def _shaped(self, flat: Tensor, like: Iterate) -> Iterate:
+        parts, start = ({**tensors_of(like[0])}, {**like[1]}), 0
+        names = list(parts[0]), [name for name in self.extrapolated if name in like[1]]
+        for part, own in zip(parts, names, strict=True):
+            for name in own:
                 size = part[name].numel()
                 part[name] = flat[start : start + size].view_as(part[name])
                 start += size
-        return filled
+        return with_tensors(like[0], parts[0]), parts[1]
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
@@ -102,12 +109,12 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 
 class Squarem(Accelerator):
-    """``longest`` bounds t; it grows by a factor where a leap of that length succeeds, and shrinks where it fails."""
+    """``longest`` bounds t; it grows by a factor where an extrapolation of that length succeeds, else it shrinks."""
 
     _FACTOR = 4.0
 
-    def __init__(self, steps: Engine, model: Model):
-        super().__init__(steps, model)
+    def __init__(self, engine: Engine, model: Model, processes: Pool = ALONE):
+        super().__init__(engine, model, processes)
         self.longest, self._reached = self._FACTOR, False
         self._points: list[Tensor] = []
 
@@ -134,7 +141,7 @@ class Squarem(Accelerator):
         self.longest, self._reached = float(state["settings"][0]), bool(state["settings"][1])
         self._points = [state["point"]] if "point" in state else []
 
-    def judge(self, accepted: bool) -> None:
+    def learn(self, accepted: bool) -> None:
         if accepted and self._reached:
             self.longest *= self._FACTOR
         if not accepted:
@@ -147,15 +154,15 @@ class Anderson(Accelerator):
     _WINDOW = 6
     _MAX_BYTES = 2**30
 
-    def __init__(self, steps: Engine, model: Model):
-        super().__init__(steps, model)
+    def __init__(self, engine: Engine, model: Model, processes: Pool = ALONE):
+        super().__init__(engine, model, processes)
         self._values: deque[Tensor] = deque()
         self._changes: deque[Tensor] = deque()
 
     def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
         self._values.append(following)
         self._changes.append(following - current)
-        rows = self.steps.pool.count(following.numel() - self._common)
+        rows = self.processes.count(following.numel() - self._common)
         bytes_a_step = int(4 * (self._common + rows) * following.element_size())
         window = max(1, min(self._WINDOW, self._MAX_BYTES // bytes_a_step))
         while len(self._values) > window + 1:
@@ -179,7 +186,7 @@ class Anderson(Accelerator):
     def restore(self, state: dict[str, Tensor]) -> None:
         self._values, self._changes = (deque(state.get(name, ())) for name in ("values", "changes"))
 
-    def judge(self, accepted: bool) -> None:
+    def learn(self, accepted: bool) -> None:
         if not accepted:
             self._values.clear()
             self._changes.clear()
@@ -189,13 +196,13 @@ class Anderson(Accelerator):
 ACCELERATIONS: dict[str, type[Accelerator]] = {"squarem": Squarem, "anderson": Anderson}
 
 
-def accelerator(name: str | None, steps: Engine, model: Model) -> Accelerator | None:
+def accelerator(name: str | None, engine: Engine, model: Model, processes: Pool = ALONE) -> Accelerator | None:
     """The named acceleration of one run; None for None."""
     if name is None:
         return None
     if name not in ACCELERATIONS:
         raise MethodError(unknown_name("acceleration", name, ACCELERATIONS))
-    return ACCELERATIONS[name](steps, model)
+    return ACCELERATIONS[name](engine, model, processes)
 
 
 def into_support(model: Model, params: Params, reached: Params) -> Params:

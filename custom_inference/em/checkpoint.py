@@ -20,13 +20,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributions import Distribution, Transform
 
+from custom_inference.core.capabilities import OwnState
+from custom_inference.core.engine import Engine
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.settings import require_whole
+from custom_inference.core.states import tensors_of
 from custom_inference.core.tensor_files import digest, write_tensors
 from custom_inference.em.loop import Position
 from ppl_models import Data, FileFormatError, MethodError, Model
 
-FORMAT = "ppl-models checkpoint 1"
+FORMAT = "ppl-models checkpoint 2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +86,13 @@ class Keeper:
 
     def keep(self, at: Position) -> None:
         """Write the position, and in the main file how to find it."""
-        tensors = {f"state/{name}": value for name, value in _flat("state", at.state).items()}
-        tensors |= {f"fallback/{name}": value for name, value in _flat("fallback", at.fallback).items()}
-        tensors |= {f"leaper/{name}": value for name, value in at.leaper.items()}
+        tensors = {f"start/{name}": value for name, value in _flat(at.start).items()}
+        tensors |= {f"fallback/{name}": value for name, value in _flat(at.fallback).items()}
+        tensors |= {f"acceleration/{name}": value for name, value in at.acceleration.items()}
         tensors["generator"] = self.generator.get_state()
-        about = {"trace": at.trace, "still": at.still, "evaluations": at.evaluations, "details": self.details}
-        has_locals = [at.state[1] is not None, at.fallback is not None and at.fallback[1] is not None]
-        about |= {"problem": self.problem, "has_locals": has_locals, "sites": list(at.state[0])}
+        about = {"trace": at.trace, "stalled": at.stalled, "evaluations": at.evaluations, "details": self.details}
+        has_locals = [at.start[1] is not None, at.fallback is not None and at.fallback[1] is not None]
+        about |= {"problem": self.problem, "has_locals": has_locals, "names": list(tensors_of(at.start[0]))}
         if self.pool.size > 1:
             write_tensors(self._own(len(at.trace)), tensors, _header("{}", tensors))
             self.pool.wait()  # all have written theirs before the main file says so
@@ -109,7 +112,7 @@ class Keeper:
 
     # ----- reading ------------------------------------------------------------------------------------------------
 
-    def resumed(self, like: Tensor) -> Position | None:
+    def resumed(self, engine: Engine, like: Tensor) -> Position | None:
         """The position that the file holds, and the generator set to where it was; None where there is no file.
 
         Raises
@@ -137,18 +140,19 @@ class Keeper:
         self.generator.set_state(tensors.pop("generator"))
         self.details.update(about["details"])
         has_locals = about["has_locals"]
-        parts = {name: _group(tensors, name, like) for name in ("state", "fallback", "leaper")}
+        parts = {name: _group(tensors, name, like) for name in ("start", "fallback", "acceleration")}
         # In the order that they had: accelerations know them side by side.
-        state = _state(parts["state"], has_locals[0], about["sites"])
-        fallback = _state(parts["fallback"], has_locals[1], about["sites"]) if parts["fallback"] else None
-        return Position(state, fallback, about["trace"], about["still"], about["evaluations"], parts["leaper"])
+        start = _start(engine, parts["start"], has_locals[0], about["names"])
+        fallback = _start(engine, parts["fallback"], has_locals[1], about["names"]) if parts["fallback"] else None
+        return Position(start, fallback, about["trace"], about["stalled"], about["evaluations"], parts["acceleration"])
 
 
-def _flat(kind: str, state: Any) -> dict[str, Tensor]:
-    if state is None:
+def _flat(start: Any) -> dict[str, Tensor]:
+    if start is None:
         return {}
-    params, locals_ = state
-    return {f"params/{k}": v for k, v in params.items()} | {f"locals/{k}": v for k, v in (locals_ or {}).items()}
+    state, warm = start
+    found = {f"state/{name}": value for name, value in tensors_of(state).items()}
+    return found | {f"locals/{name}": value for name, value in (warm or {}).items()}
 
 
 def _group(tensors: dict[str, Tensor], prefix: str, like: Tensor) -> dict[str, Tensor]:
@@ -156,9 +160,11 @@ def _group(tensors: dict[str, Tensor], prefix: str, like: Tensor) -> dict[str, T
     return {k: v.to(like.device) for k, v in found.items()}
 
 
-def _state(parts: dict[str, Tensor], has_locals: bool, sites: list[str]) -> Any:
-    locals_ = {k.removeprefix("locals/"): v for k, v in parts.items() if k.startswith("locals/")}
-    return {site: parts[f"params/{site}"] for site in sites}, (locals_ if has_locals else None)
+def _start(engine: Engine, parts: dict[str, Tensor], has_locals: bool, names: list[str]) -> Any:
+    warm = {k.removeprefix("locals/"): v for k, v in parts.items() if k.startswith("locals/")}
+    tensors = {name: parts[f"state/{name}"] for name in names}
+    state = engine.state.of(tensors) if isinstance(engine, OwnState) else tensors
+    return state, (warm if has_locals else None)
 
 
 def _header(about: str, tensors: dict[str, Tensor]) -> dict[str, str]:

@@ -9,10 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import acceleration_of, extrapolated_of
 from custom_inference.core.engine import Engine, Params
+from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
 from custom_inference.em.checkpoint import Keeper
+from custom_inference.em.driver import Driver
 from custom_inference.em.loop import Position, Run, run_em
 from custom_inference.em.search import Found, search
 from custom_inference.em.stepwise import run_stepwise
@@ -27,22 +30,23 @@ class Fitting:
 
     method: Any
     model: Model
-    steps: Engine
+    engine: Engine
     rows: Any
     generator: torch.Generator
     bar: Progress
     keeper: Keeper | None = None
     find: Callable[[], Found] | None = None
+    processes: Pool = ALONE
     details: dict[str, Any] = field(default_factory=dict)
 
     def run(self, given: Params | None) -> Run:
         """From ``given`` values of the globals, from a checkpoint, or from the best start of a search."""
-        at = None if self.keeper is None else self.keeper.resumed(self.rows.like)
+        at = None if self.keeper is None else self.keeper.resumed(self.engine, self.rows.like)
         if at is not None:
             run = self._climb(self._finishing(given), at)
         elif given is not None:
-            given = {site: value.to(self.rows.like) for site, value in given.items()}
-            run = self._climb(self.steps, Position((self.steps.starting(self.model, given, self.rows), None)))
+            start = Driver(self.engine, self.model, self.rows, self.processes).from_point(given)
+            run = self._climb(self.engine, Position((start, None)))
         else:
             run = self._from_search(self._found())
         run.outcome += self.details.pop("agreement", "")
@@ -58,33 +62,33 @@ class Fitting:
                 rows.draw(self.generator)
             rows = rows.search_rows
         if self.method.search is None:
-            return Found(self.steps.initial(self.model, rows, self.generator))
-        proposals = proposals_for(self.model, self.steps)
+            return Found(self.engine.initial(self.model, rows, self.generator))
+        proposals = proposals_for(self.model, self.engine)
         found = search(proposals, self.model, rows, self.method.search, self.generator, self.bar)
         return found if rows is self.rows else replace(found, locals=None)
 
     def _finishing(self, given: Params | None) -> Engine:
         if given is not None or self.method.search is None:
-            return self.steps
-        return proposals_for(self.model, self.steps).finishing().pooled(self.steps.pool)
+            return self.engine
+        return proposals_for(self.model, self.engine).finishing()
 
     def _from_search(self, found: Found) -> Run:
-        steps = self._finishing(None)
+        engine = self._finishing(None)
         if found.scores:
             self.details |= {"start_scores": found.scores}
         if found.interrupted:
             return self._best_start(found)
         if found.scores:
             self.details |= {"agreement": f"; {found.agreement}"}
-        at = Position((found.params, found.locals))
+        at = Position((found.state, found.locals))
         if self._stepwise and found.scores:
             # The averages go on from the start's own statistics: a single minibatch would forget most of it.
-            at = Position((found.params, self._statistics(steps, found.params)))
+            at = Position((found.state, self._statistics(engine, found.state)))
         if self.keeper is not None:
             self.keeper.details.update(self.details)
             self.keeper.keep(at)
         try:
-            return self._climb(steps, at)
+            return self._climb(engine, at)
         except KeyboardInterrupt:  # in the first iteration: what the search found is still there
             if not found.scores:
                 raise
@@ -93,21 +97,22 @@ class Fitting:
 
     def _best_start(self, found: Found) -> Run:
         settings: dict[str, Any] = {"max_iterations": 1, "tolerance": 1.0, "generator": self.generator}
-        run = run_em(self.steps, self.model, self.rows, found.params, **settings)
+        settings["processes"] = self.processes
+        run = run_em(self.engine, self.model, self.rows, found.state, **settings)
         run.outcome, run.interrupted = f"interrupted after {len(found.scores)} starts; this is the best of them", True
         return run
 
-    def _statistics(self, steps: Engine, params: Params) -> dict[str, Tensor]:
+    def _statistics(self, engine: Engine, state: Any) -> dict[str, Tensor]:
         if isinstance(self.rows, StreamedRows):
-            return self.rows.scaled_statistics(steps, params, self.generator)
-        return steps.e_step(params, self.rows, generator=self.generator).statistics
+            return self.rows.scaled_statistics(engine, state, self.generator)
+        return engine.e_step(self.model, state, self.rows, generator=self.generator).statistics
 
     @property
     def _stepwise(self) -> bool:
         size = self.method.batch_size
         return size is not None and (size < len(self.rows) or isinstance(self.rows, StreamedRows))
 
-    def _climb(self, steps: Engine, at: Position) -> Run:
+    def _climb(self, engine: Engine, at: Position) -> Run:
         method, settings = self.method, {"generator": self.generator, "progress": self.bar}
         settings |= {"max_iterations": method.max_iterations, "tolerance": method.tolerance}
         if self.keeper is not None:
@@ -117,9 +122,10 @@ class Fitting:
         if self._stepwise:
             settings |= {"batch_size": method.batch_size, "rates": method.rates, "shuffle": method.shuffle}
             if streamed:
-                return run_streaming(steps, self.model, self.rows, at, **settings)
-            return run_stepwise(steps, self.model, self.rows, at.state[0], position=at, **settings)
-        accelerate = steps.accelerate if method.accelerate == "default" else method.accelerate
-        if streamed and steps.extrapolated:
+                return run_streaming(engine, self.model, self.rows, at, **settings)
+            return run_stepwise(engine, self.model, self.rows, at.start[0], position=at, **settings)
+        accelerate = acceleration_of(engine) if method.accelerate == "default" else method.accelerate
+        if streamed and extrapolated_of(engine):
             accelerate = None  # locals on disk are not extrapolated
-        return run_em(steps, self.model, self.rows, at.state[0], accelerate=accelerate, position=at, **settings)
+        settings |= {"accelerate": accelerate, "processes": self.processes}
+        return run_em(engine, self.model, self.rows, at.start[0], position=at, **settings)

@@ -42,7 +42,7 @@ class VariationalBayes(Guide):
 
     The bound is one on log p(x). ``Fit.params`` holds the means of the globals, ``Fit.global_posterior`` their Q.
 
-    learn: which concentrations of Dirichlet priors to learn too (empirical Bayes), where the model's steps can: of LDA
+    learn: which concentrations of Dirichlet priors to learn too (empirical Bayes), where the model's engine can: of LDA
         "alpha" (of the topic proportions, one for every topic), "gamma" (of the topics) or "both". ``Fit.model`` has
         the learned priors.
     zeros: of graphs with mixed memberships, whether the dyads without an edge each have a Q of their own ("each"), or
@@ -54,7 +54,7 @@ class VariationalBayes(Guide):
     name: ClassVar[str] = "vb"
 
     def engine(self, model: Model) -> Engine:
-        """Raises MethodError where something is to be learned that the model's steps cannot learn."""
+        """Raises MethodError where something is to be learned that the model's engine cannot learn."""
         found = engines_of(model).get(self.name)
         if self.learn is not None and not hasattr(found, "learn"):
             raise MethodError(f"learn = {self.learn!r}, but {type(model).__name__} has no priors that are learned")

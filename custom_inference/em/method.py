@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Canonical, PointLocals, check, integrates_globals
 from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide, engine_of
@@ -16,6 +17,7 @@ from custom_inference.core.local_inference import Local, LocalSolver, local_of
 from custom_inference.core.method import Call, Method
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
+from custom_inference.core.states import State, values_of
 from custom_inference.em.accelerate import ACCELERATIONS
 from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, described, fingerprint
 from custom_inference.em.fitting import Fitting
@@ -80,13 +82,13 @@ class VariationalEM(Method):
 
     def has_global_posterior(self, model: Model) -> bool:
         """Whether fits hold draws, or a posterior, of the globals rather than points."""
-        return self.engine(model).integrates_globals
+        return integrates_globals(self.engine(model))
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """With ``init`` the search is skipped and EM starts there."""
         engine, start = self.engine(model), call.start(model)
-        rows = engine.rows(data)
-        engine.check(model, rows)
+        rows = engine.rows(model, data)
+        check(engine, model, rows)
         if self.batch_size is not None:
             require_additive(engine)  # before the search, not after it
         generator = torch.Generator().manual_seed(call.seed)
@@ -107,7 +109,7 @@ class VariationalEM(Method):
         generator, bar = torch.Generator().manual_seed(call.seed), Progress(None, self.name, enabled=call.progress)
         reader = BlockReader(engine, model, source, dtype=call.dtype, device=call.device)
         with bar, torch.no_grad(), StreamedRows(reader, self._folder()) as rows:
-            engine.check(model, rows.first_rows)
+            check(engine, model, rows.first_rows)
             keeper = self._keeper(model, rows, call.seed, start, generator)
             if keeper is not None:
                 keeper.kept = rows.pin
@@ -142,29 +144,32 @@ class VariationalEM(Method):
     def _result(
         self, model: Model, data: Data, engine: Engine, rows: Any, run: Run, seed: int
     ) -> Fit:
-        params, locals_ = engine.canonical(run.params, run.step.locals)
-        step = run.step._replace(locals=locals_)
-        values, global_posterior = engine.reported(model, params)
-        fitted = engine.fitted_model(model, params)
+        state, step = run.state, run.step
+        if isinstance(engine, Canonical):
+            state, locals_ = engine.canonical(model, state, step.locals)
+            step = step._replace(locals=locals_)
+        own = isinstance(state, State)
+        fitted = state.fitted_model(model) if own else model
+        points = engine.point_locals(step) if isinstance(engine, PointLocals) else {}
         return Fit(
             model=fitted,
-            params=values | engine.point_locals(step),
-            global_posterior=dict(global_posterior),
+            params=values_of(model, state) | points,
+            global_posterior=dict(state.posteriors(model)) if own else {},
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=engine.name,
             status=run.outcome,
             method=self.name,
             data=data,
             seed=seed,
-            local=local_of(engine, params, rows, step),
-            solver=LocalSolver(steps=self.engine(fitted)),
+            local=local_of(engine, model, state, rows, step),
+            solver=LocalSolver(engine=self.engine(fitted)),
             details=run.details,
         )
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """The family's posterior at given globals (what ``compare`` compares)."""
         with torch.no_grad():
-            return LocalSolver(steps=self.engine(model)).solve(params, data, seed=seed)
+            return LocalSolver(engine=self.engine(model)).solve(model, params, data, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)

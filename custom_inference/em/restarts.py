@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from custom_inference.core.capabilities import acceleration_of, extrapolated_of, objective_at
 from custom_inference.core.engine import Engine
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
@@ -68,7 +69,7 @@ Starts = Generator[Start, None, None]
 class Task:
     """What a start is made from; ``rows`` are in single precision, and ``size`` of them are used."""
 
-    steps: Engine
+    engine: Engine
     proposals: Proposals
     model: Model
     rows: Any
@@ -79,7 +80,7 @@ class Task:
     @property
     def carried(self) -> bool:
         """Whether locals belong to the solution, and go on with it."""
-        return self.size == len(self.rows) and bool(self.steps.extrapolated)
+        return self.size == len(self.rows) and bool(extrapolated_of(self.engine))
 
     @property
     def alone(self) -> bool:
@@ -94,8 +95,10 @@ class Task:
         part = rows if self.size == len(rows) else rows.select(index.to(rows.like.device))
         more = CLIMB if self.alone else 0
         run = self._settled(part, generator, attempt, bar, more)
-        bound = run.step.bound if self.carried else self.steps.e_step(run.params, rows, generator=generator).bound
-        return Start(run, self.steps.objective(self.model, run.params, bound) / len(rows))
+        bound = run.step.bound
+        if not self.carried:
+            bound = self.engine.e_step(self.model, run.state, rows, generator=generator).bound
+        return Start(run, objective_at(self.engine, self.model, run.state, bound) / len(rows))
 
     def _settled(
         self, part: Any, generator: torch.Generator, attempt: int, bar: Progress | None, more: int
@@ -103,18 +106,18 @@ class Task:
         """One start and its first EM iterations, and ``more`` of them."""
         settings, temperature = self.settings, self.settings.temperature
         if settings.informed:
-            params = self.proposals.propose(self.model, part, generator, attempt)
+            state = self.proposals.propose(self.model, part, generator, attempt)
         else:
-            params = self.steps.initial(self.model, part, generator)
+            state = self.engine.initial(self.model, part, generator)
         return run_em(
-            self.steps,
+            self.engine,
             self.model,
             part,
-            params,
+            state,
             max_iterations=settings.settle + more,
             tolerance=1e-4 if more else 1e-5,
             schedule=linear_schedule(temperature, settings.settle // 2) if temperature < 1 else None,
-            accelerate=self.steps.accelerate,
+            accelerate=acceleration_of(self.engine),
             generator=generator,
             progress=bar,
         )

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import Engine, Params
+from custom_inference.core.capabilities import acceleration_of, extrapolated_of
+from custom_inference.core.engine import Engine
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
+from custom_inference.core.states import moved
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.restarts import CLIMB, Search, Starts, Task
 from ppl_models import Model
@@ -24,10 +26,10 @@ from ppl_models import Model
 class Found:
     """The best start, what the starts scored (bound a row, on all rows), and how many are the same solution.
 
-    locals: where these are part of the solution (``Engine.extrapolated``), to go on with.
+    locals: where these are part of the solution (``Accelerated.extrapolated``), to go on with.
     """
 
-    params: Params
+    state: Any
     scores: list[float] = field(default_factory=list)
     agreeing: int = 1
     interrupted: bool = False
@@ -56,11 +58,11 @@ def search(
     proposals: Proposals, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
 ) -> Found:
     """Propose, settle, judge; then the best climbs on all rows in single precision."""
-    steps: Engine = proposals.engine
+    engine: Engine = proposals.engine
     suggested_restarts, suggested_rows = proposals.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     single = rows.to(torch.float32)
-    task = Task(steps, proposals, model, single, settings, size, restarts)
+    task = Task(engine, proposals, model, single, settings, size, restarts)
     best, scores, agreeing = None, [], 0
     settled: list[Run] = []
     starts = _in_turn(task, generator, bar) if settings.processes is None else _at_once(task, generator, bar)
@@ -69,32 +71,31 @@ def search(
             scores.append(score)
             settled.append(run)
             best = settled[max(range(len(scores)), key=scores.__getitem__)]
-            agreeing = sum(proposals.same_solution(best.params, other.params) for other in settled)
+            agreeing = sum(proposals.same_solution(model, best.state, other.state) for other in settled)
             if run.interrupted:
                 raise KeyboardInterrupt
             if len(scores) >= 3 and agreeing >= settings.agree:
                 break
     except KeyboardInterrupt:
-        start = best.params if best is not None else steps.initial(model, single, generator)
-        return Found({k: v.to(rows.like) for k, v in start.items()}, scores, agreeing, interrupted=True)
+        start = best.state if best is not None else engine.initial(model, single, generator)
+        return Found(moved(start, rows.like), scores, agreeing, interrupted=True)
     finally:
         starts.close()
     assert best is not None
-    run, params, interrupted = best, best.params, False
+    run, state, interrupted = best, best.state, False
     try:
         bar.label("all rows")
         if not task.alone:
             # Most of the remaining climb costs half in single precision; the caller finishes in its own.
             run = run_em(
-                steps, model, single, best.params, max_iterations=CLIMB, tolerance=1e-4, generator=generator,
-                progress=bar, accelerate=steps.accelerate, locals_=best.step.locals if task.carried else None,
+                engine, model, single, best.state, max_iterations=CLIMB, tolerance=1e-4, generator=generator,
+                progress=bar, accelerate=acceleration_of(engine), warm=best.step.locals if task.carried else None,
             )  # fmt: skip
-        params, interrupted = run.params, run.interrupted
+        state, interrupted = run.state, run.interrupted
         if settings.prune and not interrupted:
-            params = proposals.refine(model, single, params)
+            state = proposals.refine(model, single, state)
     except KeyboardInterrupt:
         interrupted = True
-    kept = params is run.params and bool(steps.extrapolated) and (task.alone or run is not best)
+    kept = state is run.state and bool(extrapolated_of(engine)) and (task.alone or run is not best)
     locals_ = {k: v.to(rows.like) for k, v in run.step.locals.items()} if kept else None
-    found = {k: v.to(rows.like) for k, v in params.items()}
-    return Found(found, scores, agreeing, interrupted=interrupted, locals=locals_)
+    return Found(moved(state, rows.like), scores, agreeing, interrupted=interrupted, locals=locals_)

@@ -13,25 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.capabilities import ReadsRows, additive, objective_at
+from custom_inference.core.engine import Engine, EStep
 from custom_inference.core.progress import Progress
 from custom_inference.em.loop import Position, Run, Watcher, run_em
 from ppl_models import MethodError, Model
 
-#: One pass: the minibatches, as the steps read rows.
+#: One pass: the minibatches, as the engine reads rows.
 Pass = Callable[[], Iterator[Any]]
 
 
-def require_additive(steps: Engine) -> None:
-    """Raises MethodError for steps whose statistics do not determine the M step."""
-    if not steps.additive:
-        raise MethodError(f"the {steps.name} M step needs every row at once; use batch_size=None")
+def require_additive(engine: Engine) -> None:
+    """Raises MethodError for engines whose statistics do not determine the M step."""
+    if not additive(engine):
+        raise MethodError(f"the {engine.name} M step needs every row at once; use batch_size=None")
 
 
-def require_blocks(steps: Engine) -> None:
-    """Raises MethodError for steps that cannot take rows block by block."""
-    if not (steps.additive or steps.by_pieces):
-        raise MethodError(f"the {steps.name} M step needs every row at once, in memory")
+def require_blocks(engine: Engine) -> None:
+    """Raises MethodError for engines that cannot take rows block by block."""
+    if not (additive(engine) or isinstance(engine, ReadsRows)):
+        raise MethodError(f"the {engine.name} M step needs every row at once, in memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +57,15 @@ class Stepwise:
     """Passes over minibatches: s <- (1 - rho_t) s + rho_t (N / B) s_batch.
 
     num_rows: N. statistics: s to begin with, of N rows; where there is none, the first minibatch gives it, as rho = 1
-    would. Afterwards ``params`` are the latest, ``trace`` the objectives of the passes by the sum of their minibatch
+    would. Afterwards ``state`` is the latest, ``trace`` the objectives of the passes by the sum of their minibatch
     bounds, ``seen`` the number of rows seen after each minibatch, and ``bounds`` each minibatch's mean bound a row
     before it was learned from.
     """
 
-    steps: Engine
+    engine: Engine
     model: Model
     num_rows: int
-    params: Params
+    state: Any
     rates: Rates
     generator: torch.Generator
     statistics: dict[str, Tensor] = field(default_factory=dict)
@@ -76,23 +77,23 @@ class Stepwise:
 
     @classmethod
     def at(
-        cls, steps: Engine, model: Model, num_rows: int, position: Position, rates: Rates, generator: torch.Generator,
+        cls, engine: Engine, model: Model, num_rows: int, position: Position, rates: Rates, generator: torch.Generator,
         progress: Progress | None,
     ) -> Stepwise:  # fmt: skip
         """From a start, or from the position of an earlier run (:attr:`position`)."""
-        params, statistics = position.state
-        online = cls(steps, model, num_rows, params, rates, generator, dict(statistics or {}), progress)
+        state, statistics = position.start
+        online = cls(engine, model, num_rows, state, rates, generator, dict(statistics or {}), progress)
         online.trace = list(position.trace)
-        online.seen = position.leaper["seen"].tolist() if position.leaper else []
-        online.bounds = position.leaper["bounds"].tolist() if position.leaper else []
+        online.seen = position.acceleration["seen"].tolist() if position.acceleration else []
+        online.bounds = position.acceleration["bounds"].tolist() if position.acceleration else []
         return online
 
     @property
     def position(self) -> Position:
-        """Where the passes are: its state is parameters and statistics; what was seen is where leaps have theirs."""
+        """Where the passes are: its start is state and statistics; what was seen is where accelerations have theirs."""
         bounds = torch.tensor(self.bounds, dtype=torch.float64)
         learned = {"seen": torch.tensor(self.seen), "bounds": bounds}
-        return Position((self.params, self.statistics), trace=list(self.trace), leaper=learned)
+        return Position((self.state, self.statistics), trace=list(self.trace), acceleration=learned)
 
     def climb(
         self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None
@@ -101,7 +102,7 @@ class Stepwise:
         try:
             while len(self.trace) < max_iterations:
                 total = torch.stack([self._learn(batch) for batch in one_pass()])
-                self.trace.append(self.steps.objective(self.model, self.params, total))
+                self.trace.append(objective_at(self.engine, self.model, self.state, total))
                 if self.progress is not None:
                     self.progress.advance(self.trace[-1] / self.num_rows)
                 if len(self.trace) > 1 and abs(self.trace[-1] - self.trace[-2]) <= tolerance * self.num_rows:
@@ -113,11 +114,11 @@ class Stepwise:
 
     def _learn(self, batch: Any) -> Tensor:
         """One minibatch; the sum of its bounds before it, in double precision."""
-        step = self.steps.e_step(self.params, batch, generator=self.generator)
+        step = self.engine.e_step(self.model, self.state, batch, generator=self.generator)
         rate = self.rates.at(len(self.seen)) if self.statistics else 1.0
         scaled = {k: v * (self.num_rows / len(batch)) for k, v in step.statistics.items()}
         self.statistics = {k: (1 - rate) * self.statistics.get(k, v) + rate * v for k, v in scaled.items()}
-        self.params = self.steps.m_step(self.model, self.params, EStep(self.statistics, {}, step.bound), batch)
+        self.state = self.engine.m_step(self.model, self.state, EStep(self.statistics, {}, step.bound), batch)
         total = step.bound.double().sum()
         self.seen.append(len(batch) + (self.seen[-1] if self.seen else 0))
         self.bounds.append(float(total) / len(batch))
@@ -130,10 +131,10 @@ class Stepwise:
 
 
 def run_stepwise(
-    steps: Engine,
+    engine: Engine,
     model: Model,
     rows: Any,
-    params: Params,
+    state: Any,
     *,
     batch_size: int,
     max_iterations: int,
@@ -145,28 +146,28 @@ def run_stepwise(
     position: Position | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Stepwise EM on minibatches of rows in memory, from ``params`` or ``position``; see :class:`Stepwise`.
+    """Stepwise EM on minibatches of rows in memory, from ``state`` or ``position``; see :class:`Stepwise`.
 
-    Then two full iterations give bound, locals and parameters that belong together.
+    Then two full iterations give bound, locals and a state that belong together.
     """
-    require_additive(steps)
+    require_additive(engine)
 
     def one_pass() -> Iterator[Any]:
         order = torch.randperm(len(rows), generator=generator) if shuffle else torch.arange(len(rows))
         for index in order.split(batch_size):
             yield rows.select(index)
 
-    at = position or Position((params, None))
-    online = Stepwise.at(steps, model, len(rows), at, rates or Rates(), generator, progress)
+    at = position or Position((state, None))
+    online = Stepwise.at(engine, model, len(rows), at, rates or Rates(), generator, progress)
     online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
     closing: Any = {"tolerance": tolerance, "generator": generator}
     passes = len(online.trace)
     try:
-        final = run_em(steps, model, rows, online.params, max_iterations=2, **closing)
+        final = run_em(engine, model, rows, online.state, max_iterations=2, **closing)
     except KeyboardInterrupt:  # in its first E step: the passes are not to be lost for it
         if not passes:
             raise
-        final = run_em(steps, model, rows, online.params, max_iterations=1, **closing)
+        final = run_em(engine, model, rows, online.state, max_iterations=1, **closing)
         final.interrupted = True
     final.outcome = f"stepwise EM made {passes} passes of minibatches of {batch_size}"
     if online.interrupted or final.interrupted:

@@ -14,9 +14,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from custom_inference.core.engine import Engine, EStep, Params, ReadRows
+from custom_inference.core.capabilities import objective_at
+from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
+from custom_inference.em.driver import Driver, ReadRows
 from custom_inference.em.loop import Position, Run, Watcher
 from custom_inference.em.stepwise import Rates, Stepwise, require_additive
 from ppl_models import Data, DataError, FileFormatError, MethodError, Model
@@ -33,14 +35,14 @@ def require_readable(model: Model, mask: Any) -> None:
 
 
 class BlockReader:
-    """A source, block by block as data and as rows of the steps; counts what it reads.
+    """A source, block by block as data and as rows of the engine; counts what it reads.
 
     has_missing: whether some block that was read has missing entries; masks: give every block a mask, those without
     missing entries too, as rows in memory have it. Statistics of blocks with and without one cannot be added up.
     """
 
-    def __init__(self, steps: Engine, model: Model, source: RowBlocks, *, dtype: Any, device: Any):
-        self.steps, self.model, self.source = steps, model, source
+    def __init__(self, engine: Engine, model: Model, source: RowBlocks, *, dtype: Any, device: Any):
+        self.engine, self.model, self.source = engine, model, source
         self._settings = {"dtype": dtype, "device": device}
         self.has_missing, self.masks = False, False
 
@@ -71,13 +73,17 @@ class BlockReader:
         data = self.model.prepare_new(block, like, **self._settings)
         return replace(data, coords={"feature": labels, **data.coords})
 
+    def rows_of(self, data: Data) -> Any:
+        """The data as the engine reads them."""
+        return self.engine.rows(self.model, data)
+
     def batches(self, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
         """Minibatches; none crosses from a block into the next.
 
         In the order of the source; or, with a generator, of shuffled blocks, and of rows in random order in each.
         """
         for data in self.data(generator):
-            rows = self.steps.rows(data)
+            rows = self.rows_of(data)
             del data
             order = None if generator is None else torch.randperm(len(rows), generator=generator)
             for start in range(0, len(rows), batch_size):
@@ -103,7 +109,7 @@ class StreamedRows(ReadRows):
     def __init__(self, reader: BlockReader, folder: Path | None = None):
         self.reader = reader
         self.first = next(iter(reader.data()))
-        self.first_rows = reader.steps.rows(self.first)
+        self.first_rows = reader.rows_of(self.first)
         self.search_rows = self.first_rows
         self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="ppl-locals-")
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
@@ -121,7 +127,8 @@ class StreamedRows(ReadRows):
 
     def pin(self, at: Position) -> None:
         """Keep the files of a position that a checkpoint names."""
-        self._pinned = int(at.state[1]["generation"]) if at.state[1] and "generation" in at.state[1] else None
+        warm = at.start[1]
+        self._pinned = int(warm["generation"]) if warm and "generation" in warm else None
 
     @property
     def like(self) -> Tensor:
@@ -130,12 +137,12 @@ class StreamedRows(ReadRows):
     def __len__(self) -> int:
         return self.reader.source.num_rows
 
-    def e_step(self, steps: Engine, params: Params, locals_: dict[str, Tensor] | None, **settings: Any) -> EStep:
+    def e_step(self, driver: Driver, state: Any, warm: Params | None, **settings: Any) -> EStep:
         self._generations += 1
-        before = locals_ or None
-        step = self._pass(steps, params, before, settings)
-        if self.settle_masks(steps.pool):
-            step = self._pass(steps, params, before, settings)
+        before = warm or None
+        step = self._pass(driver.engine, state, before, settings)
+        if self.settle_masks(driver.processes):
+            step = self._pass(driver.engine, state, before, settings)
         self._before = before
         kept = {self._generations, self._pinned, None if before is None else int(before["generation"])}
         self._forget(kept)
@@ -149,15 +156,16 @@ class StreamedRows(ReadRows):
         return True
 
     def _pass(
-        self, steps: Engine, params: Params, before: dict[str, Tensor] | None, settings: dict[str, Any]
+        self, engine: Engine, state: Any, before: dict[str, Tensor] | None, settings: dict[str, Any]
     ) -> EStep:
         total: dict[str, Tensor] = {}
         bounds, files = [], 0
         for number, data in enumerate(self.reader.data()):
             if number and self.reader.has_missing and not self.reader.masks:
                 break  # to be read again with masks
-            step = steps.e_step(params, steps.rows(data), self._kept(before, number), **settings)
-            del data
+            rows = engine.rows(self.reader.model, data)
+            step = engine.e_step(self.reader.model, state, rows, self._kept(before, number), **settings)
+            del data, rows
             if step.locals:
                 plain = {name: value.cpu().contiguous() for name, value in step.locals.items()}
                 save_file(plain, self._file(self._generations, number))
@@ -167,18 +175,18 @@ class StreamedRows(ReadRows):
         written = {"generation": torch.tensor(self._generations), "files": torch.tensor(files)}
         return EStep(total, written, torch.stack(bounds).sum().reshape(1))
 
-    def pieces(self, steps: Engine, locals_: dict[str, Tensor]) -> Iterator[tuple[Any, dict[str, Tensor]]]:
+    def pieces(self, driver: Driver, warm: Params) -> Iterator[tuple[Any, Params]]:
         for number, data in enumerate(self.reader.data()):
-            yield steps.rows(data), self._kept(locals_, number) or {}
+            yield driver.engine.rows(driver.model, data), self._kept(warm, number) or {}
 
     def draw(self, generator: torch.Generator) -> None:
         """Search for starts on a shuffled block: the first may be all of one kind where the rows are sorted."""
         if len(self) > len(self.first_rows):
-            self.search_rows = self.reader.steps.rows(next(self.reader.data(generator)))
+            self.search_rows = self.reader.rows_of(next(self.reader.data(generator)))
 
-    def scaled_statistics(self, steps: Engine, params: Params, generator: torch.Generator) -> dict[str, Tensor]:
+    def scaled_statistics(self, engine: Engine, state: Any, generator: torch.Generator) -> dict[str, Tensor]:
         """Those of the rows that starts are searched for on, as many rows as there are in all."""
-        found = steps.e_step(params, self.search_rows, generator=generator).statistics
+        found = engine.e_step(self.reader.model, state, self.search_rows, generator=generator).statistics
         return {name: value * (len(self) / len(self.search_rows)) for name, value in found.items()}
 
     def _files(self) -> list[Path]:
@@ -189,7 +197,7 @@ class StreamedRows(ReadRows):
         return self._folder / f"{generation}-{block}.safetensors"
 
     def _kept(self, locals_: dict[str, Tensor] | None, block: int) -> dict[str, Tensor] | None:
-        """What an E step wrote of a block; None of steps that write nothing.
+        """What an E step wrote of a block; None of engines that write nothing.
 
         Raises FileFormatError where a file is gone, or is damaged.
         """
@@ -209,11 +217,11 @@ class StreamedRows(ReadRows):
             if _generation(path) not in needed:
                 path.unlink()
 
-    def finished(self, steps: Engine, run: Run, generator: torch.Generator) -> Run:
+    def finished(self, engine: Engine, run: Run, generator: torch.Generator) -> Run:
         """The run with the locals and bounds of the first block, as those of a fit."""
         if "generation" in run.step.locals:
             warm = self._kept(self._before, 0)  # the last E step once more, on this block
-            run.step = steps.e_step(run.params, self.first_rows, warm, generator=generator)
+            run.step = engine.e_step(self.reader.model, run.state, self.first_rows, warm, generator=generator)
             run.details["rows"] = len(self)
         run.outcome += f"; Fit.data are the first block's {len(self.first_rows)} rows"
         return run
@@ -225,7 +233,7 @@ def _generation(path: Path) -> int:
 
 
 def run_streaming(
-    steps: Engine,
+    engine: Engine,
     model: Model,
     rows: StreamedRows,
     at: Position,
@@ -240,29 +248,29 @@ def run_streaming(
     watcher: Watcher | None = None,
 ) -> Run:
     """Stepwise EM on minibatches, shuffled as far as the source can be; the last pass only looks."""
-    require_additive(steps)
+    require_additive(engine)
     order = generator if shuffle else None
-    online = Stepwise.at(steps, model, len(rows), at, rates, generator, progress)
+    online = Stepwise.at(engine, model, len(rows), at, rates, generator, progress)
     one_pass = functools.partial(rows.reader.batches, batch_size, order)
     online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
     trace = list(online.trace)
     if not online.interrupted:
-        trace += _judged(online, rows.reader, batch_size)
-    step = steps.e_step(online.params, rows.first_rows, generator=generator)
+        trace += _final_objective(online, rows.reader, batch_size)
+    step = engine.e_step(model, online.state, rows.first_rows, generator=generator)
     outcome = f"streamed {len(online.trace)} passes of {len(rows)} rows in minibatches of {batch_size}"
     if online.interrupted:
         outcome = f"interrupted after {len(online.trace)} passes of {len(rows)} rows; this is the state at that point"
     details = {**online.details, "rows": len(rows)}
-    return Run(online.params, step, trace, outcome, interrupted=online.interrupted, details=details)
+    return Run(online.state, step, trace, outcome, interrupted=online.interrupted, details=details)
 
 
-def _judged(online: Stepwise, reader: BlockReader, batch_size: int) -> list[float]:
-    """The objective at the final parameters, by one more pass; nothing where that is interrupted."""
+def _final_objective(online: Stepwise, reader: BlockReader, batch_size: int) -> list[float]:
+    """The objective at the final state, by one more pass; nothing where that is interrupted."""
     try:
         each = [
-            online.steps.e_step(online.params, batch, generator=online.generator).bound.double().sum()
+            online.engine.e_step(online.model, online.state, batch, generator=online.generator).bound.double().sum()
             for batch in reader.batches(batch_size)
         ]
     except KeyboardInterrupt:
         return []
-    return [online.steps.objective(online.model, online.params, torch.stack(each))]
+    return [objective_at(online.engine, online.model, online.state, torch.stack(each))]

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from custom_inference.core.registry import engine_for, engines_of
-from custom_inference.families.blocks.likelihoods import family_of
+from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.rows import SbmRows, Weights
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
 from custom_inference.families.common.gamma import gamma_log_marginal
@@ -40,15 +40,15 @@ def integrated_log_likelihood(model: Any, graph: Any, labels: ArrayLike) -> floa
     rows = SbmRows.of(model, model.prepare(graph, dtype=torch.float64))
     label = _labels(labels, len(rows), model.num_blocks)
     counts = rows.counts(np.eye(model.num_blocks)[label], Weights.ones(len(rows)))
-    family, size = family_of(model), torch.as_tensor(counts.size)
+    matrix, size = likelihood_of(model), torch.as_tensor(counts.size)
     edges, exposure = torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)
     value = float(log_moment(size, dirichlet_prior(model, "block_proportion", size).expand_as(size)))
-    if family.kind == "poisson":
-        each = gamma_log_marginal(edges, exposure, family.prior())
-        return value + float(family.free(each).sum()) - rows.log_factorials
-    on, off = (part.expand_as(edges) for part in family.prior())
+    if matrix.kind == "poisson":
+        each = gamma_log_marginal(edges, exposure, matrix.prior())
+        return value + float(matrix.free(each).sum()) - rows.log_factorials
+    on, off = (part.expand_as(edges) for part in matrix.prior())
     both = torch.stack([edges, exposure - edges], -1)
-    return value + float(family.free(log_moment(both, torch.stack([on, off], -1))).sum())
+    return value + float(matrix.free(log_moment(both, torch.stack([on, off], -1))).sum())
 
 
 def icl(fit: Fit) -> float:
@@ -63,12 +63,12 @@ def icl(fit: Fit) -> float:
     model: Any = fit.model
     if not _has_block_matrix(model):
         raise MethodError(f"no ICL of {type(model).__name__}: only of block models with one block a node")
-    steps: Any = engine_for(model, "mean_field")
-    rows = steps.rows(fit.data)
+    engine: Any = engine_for(model, "mean_field")
+    rows = engine.rows(model, fit.data)
     share = torch.nn.functional.one_hot(fit.params["block"].long(), model.num_blocks).double()
-    joint = float(steps.bound(fit.globals, rows, share))
+    joint = float(engine.bound(model, fit.globals, rows, share))
     seen = rows.counts(np.ones((len(rows), 1)), Weights.ones(len(rows))).exposure.item()
-    free = len(family_of(model).free(torch.zeros(model.num_blocks, model.num_blocks)))
+    free = len(likelihood_of(model).free(torch.zeros(model.num_blocks, model.num_blocks)))
     if propensities_of(model):
         free += len(propensities_of(model)) * (len(rows) - model.num_blocks)
     return joint - 0.5 * (model.num_blocks - 1) * math.log(len(rows)) - 0.5 * free * math.log(max(seen, 1.0))

@@ -180,15 +180,15 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
         middle = {s: t.inv(torch.zeros(t.forward_shape(model.shapes[s])).to(data.x)) for s, t in transforms.items()}
         depth = plate_nesting(model, middle, data)
         return initialize_model(model, (data.x,), data.arguments, max_plate_nesting=depth)[1:3]
-    steps = engine_for(model, "exact")
-    rows = steps.rows(data)
+    engine: Any = engine_for(model, "exact")
+    rows = engine.rows(model, data)
 
     def potential(unconstrained: dict[str, Tensor]) -> Tensor:
         params = {site: transforms[site].inv(value) for site, value in unconstrained.items()}
         volume = torch.stack(
             [transforms[s].inv.log_abs_det_jacobian(v, params[s]).sum() for s, v in unconstrained.items()]
         ).sum()
-        evidence = steps.log_evidence(params, rows).sum()
+        evidence = engine.log_evidence(model, params, rows).sum()
         return -(evidence + model.log_prior(params) + volume)
 
     return potential, transforms

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.core.states import values_of
 from custom_inference.svi.graph_starts import graph_start
 from ppl_models import Data, Model
 from ppl_models.core.priors import support_of
@@ -44,9 +46,9 @@ def initial_values(model: Any, data: Data, seed: int) -> dict[str, Tensor]:
         return off_the_edges(model, {site: start[site] for site in model.global_sites}, 1e-3)
     engines = engines_of(model)
     if engines:
-        steps = engine_for(model, next(iter(engines)))
-        start = steps.initial(model, steps.rows(data), generator)
-        return model.check_params(steps.reported(model, start)[0])
+        engine = engine_for(model, next(iter(engines)))
+        start = engine.initial(model, engine.rows(model, data), generator)
+        return model.check_params(values_of(model, start))
     return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
 
 

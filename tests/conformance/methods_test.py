@@ -24,10 +24,11 @@ def images():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_default_fit_finds_every_pattern(images, seed):
-    fit = ci.fit(NOCA(num_components=8, num_features=64), images.x, seed=seed, progress=False)
+    model = NOCA(num_components=8, num_features=64)
+    fit = ci.fit(model, images.x, seed=seed, progress=False)
     assert ci.recovered(fit.params["loading"], images.truth["loading"]) == 8
     steps = NocaExact()
-    truth = steps.log_evidence({s: images.truth[s] for s in fit.params}, steps.rows(images.data))
+    truth = steps.log_evidence(model, {s: images.truth[s] for s in fit.params}, steps.rows(model, images.data))
     assert fit.evidence.mean() >= truth.mean() and "found these components" in fit.status
 
 
@@ -42,11 +43,11 @@ def test_default_fit_on_the_published_benchmark(real_data, name):
             "leak": torch.tensor(1 - archive["leak_failure"], dtype=torch.float64),
         }
     data = datasets.read_matrix(path).rows(slice(0, 2000))
-    steps = NocaExact()
-    at_truth = float(steps.log_evidence(truth, steps.rows(data)).mean())
+    steps, model = NocaExact(), NOCA(num_components=8, num_features=64)
+    at_truth = float(steps.log_evidence(model, truth, steps.rows(model, data)).mean())
     for seed in range(2):
         with pytest.warns(DataWarning) if bool((data.x.sum(0) == 0).any()) else _nothing():
-            fit = ci.fit(NOCA(num_components=8, num_features=64), data, seed=seed, progress=False)
+            fit = ci.fit(model, data, seed=seed, progress=False)
         assert ci.recovered(fit.params["loading"], truth["loading"]) == 8
         assert float(fit.evidence.mean()) >= at_truth
 
@@ -161,8 +162,8 @@ def test_factorized_svi_and_closed_form_updates_meet():
     closed = ci.VariationalEM(guide="factorized").local_posterior(example.model, params, example.data)
     learned = ci.SVI(guide="factorized", steps=800).local_posterior(example.model, params, example.data)
     steps = NocaFactorized()
-    rows = steps.rows(example.data)
-    start = steps.e_step(params, rows).bound.sum()
+    rows = steps.rows(example.model, example.data)
+    start = steps.e_step(example.model, params, rows).bound.sum()
     assert (closed.posterior.mean - learned.posterior.mean).abs().max() < 0.05
     assert closed.bound.sum() >= start
     with pytest.raises(MethodError, match="a guide for NOCA"):

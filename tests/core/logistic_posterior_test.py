@@ -30,13 +30,13 @@ def posterior_of(num_components: int, missing: bool = False) -> tuple[LogisticPo
     mask = torch.rand((6, 5), generator=generator) < 0.6 if missing else None
     data = model.prepare(x, mask=mask, dtype=torch.float64)
     steps = quadrature(model)
-    posterior = steps.posterior(params, steps.rows(data))
+    posterior = steps.posterior(model, params, steps.rows(model, data))
     assert isinstance(posterior, LogisticPosterior)
     return posterior, params, data
 
 
 def quadrature(model: LogisticPCA) -> LogisticQuadrature:
-    steps = LogisticQuadrature().for_model(model)
+    steps = LogisticQuadrature()
     assert isinstance(steps, LogisticQuadrature)
     return steps
 
@@ -122,7 +122,7 @@ def test_rows_and_far_weights():
     model, rows = MODELS[1], torch.tensor([[1.0, 1, 1, 1, 1], [0, 0, 0, 0, 0]], dtype=torch.float64)
     steps = quadrature(model)
     params = {"weight": torch.full((1, 5), 30.0).double(), "bias": torch.full((5,), -40.0).double()}
-    far = steps.posterior(params, steps.rows(model.prepare(rows, dtype=torch.float64)))
+    far = steps.posterior(model, params, steps.rows(model, model.prepare(rows, dtype=torch.float64)))
     mode = far.mode.clone().requires_grad_()
     far.log_prob(mode).sum().backward()
     assert mode.grad is not None and float(mode.grad.abs().max()) < 1e-6

@@ -97,7 +97,9 @@ def test_m_step_is_stationary(worked, monkeypatch):
     fit = EM(tolerance=1e-12, max_iterations=2000).fit(model, example.data.x, mask=observed, progress=False)
     steps, params = worked.PoissonMixtureExact(), {site: v.clone() for site, v in fit.params.items()}
     rate = params["rate"].requires_grad_()
-    objective = steps.log_joint(params, steps.rows(fit.data)).logsumexp(-1).sum() + model.log_prior(params)
+    objective = steps.log_joint(model, params, steps.rows(model, fit.data)).logsumexp(-1).sum() + model.log_prior(
+        params
+    )
     (gradient,) = torch.autograd.grad(objective, rate)
     assert float(gradient.abs().max()) < 1e-4
 

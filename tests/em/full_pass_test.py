@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from custom_inference import EM, VariationalEM
+from custom_inference.core.capabilities import from_point
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.em.loop import run_em
+from custom_inference.families.topics.states import TopicCounts
 from ppl_models import MODELS, RowBlocks
 
 #: Compiled passes over documents take the documents before them into account within a pass, which are other ones where
@@ -101,15 +103,15 @@ def test_sequential_passes_have_the_same_fixed_points():
     method = VariationalEM(guide="cvb0", search=None, max_iterations=2000, tolerance=1e-13)
     streamed = method.fit(example.model, RowBlocks.of(example.data, 7), init=start, progress=False)
     steps = engine_for(example.model, "cvb0")
-    rows = steps.rows(example.data)
-    params = steps.starting(example.model, start, rows)
+    rows = steps.rows(example.model, example.data)
+    params = from_point(steps, example.model, start, rows)
     memory = run_em(steps, example.model, rows, params, max_iterations=2000, tolerance=1e-13)
-    topic, share, first = memory.params["topic"], memory.step.locals["share"], 0
+    topic, share, first = memory.state.counts, memory.step.locals["share"], 0
     total = torch.zeros_like(topic)
     for data in RowBlocks.of(example.data, 7):
-        rows = steps.rows(data)
+        rows = steps.rows(example.model, data)
         last = first + rows.counts.values().numel()
-        step = steps.e_step({"topic": topic}, rows, {"share": share[first:last]})
+        step = steps.e_step(example.model, TopicCounts(topic), rows, {"share": share[first:last]})
         torch.testing.assert_close(step.locals["share"], share[first:last], rtol=0, atol=1e-4)
         total, first = total + step.statistics["topic"], last
     torch.testing.assert_close(total, topic, rtol=1e-4, atol=1e-3)

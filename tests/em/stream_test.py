@@ -12,6 +12,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference import EM, VariationalEM
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.em.stepwise import Rates, Stepwise, run_stepwise
 from ppl_models import (
@@ -99,30 +100,30 @@ def test_rates_are_those_of_the_algorithm():
 @pytest.mark.quick
 def test_one_full_batch_with_rate_one_is_batch_vb(counts):
     steps = engine_for(MODEL, "vb")
-    rows = steps.rows(MODEL.prepare(counts))
+    rows = steps.rows(MODEL, MODEL.prepare(counts))
     generator = torch.Generator().manual_seed(0)
     batch = online = steps.initial(MODEL, rows, generator)
     for _ in range(4):
-        batch = steps.m_step(MODEL, batch, steps.e_step(batch, rows), rows)
+        batch = steps.m_step(MODEL, batch, steps.e_step(MODEL, batch, rows), rows)
     stepwise = Stepwise(steps, MODEL, len(rows), online, Rates(forgetting=0.0), generator)
     stepwise.climb(lambda: iter([rows]), max_iterations=4, tolerance=1e-12)
-    assert torch.equal(stepwise.params["topic"], batch["topic"])
+    assert torch.equal(stepwise.state.concentration, batch.concentration)
     assert stepwise.seen == [90, 180, 270, 360]
 
 
 def test_a_minibatch_is_the_step_of_algorithm_27_2(counts):
     """b~ <- (1 - rho) b~ + rho (gamma + N / B sum n c~), against the NumPy reference."""
     steps = replace(engine_for(MODEL, "vb"), cold_sweeps=3000, threshold=1e-13)
-    rows, generator = steps.rows(MODEL.prepare(counts)), torch.Generator().manual_seed(1)
+    rows, generator = steps.rows(MODEL, MODEL.prepare(counts)), torch.Generator().manual_seed(1)
     start = steps.initial(MODEL, rows, generator)
-    known = {"topic": start["topic"] - 0.05}
+    known = {"topic": start.concentration - 0.05}
     stepwise = Stepwise(steps, MODEL, 90, start, Rates(delay=3.0, forgetting=0.8), generator, known)
     parts = [rows.select(slice(0, 10)), rows.select(slice(10, 20))]
     stepwise.climb(lambda: iter(parts), max_iterations=1, tolerance=1e-9)
-    expected = start["topic"].numpy()
+    expected = start.concentration.numpy()
     for t, x in enumerate((counts[:10], counts[10:20])):
         expected = lda.online_update(x, expected, 0.1, 0.05, (t + 3.0) ** -0.8, 90, sweeps=3000)
-    assert stepwise.params["topic"].numpy() == pytest.approx(expected, rel=1e-6)
+    assert stepwise.state.concentration.numpy() == pytest.approx(expected, rel=1e-6)
 
 
 def test_streamed_blocks_are_the_batches_of_memory(counts, tmp_path):
@@ -133,16 +134,16 @@ def test_streamed_blocks_are_the_batches_of_memory(counts, tmp_path):
     assert torch.equal(disk.params["topic"], memory.params["topic"])
     assert torch.equal(disk.elbo, memory.elbo)
     steps = engine_for(MODEL, "vb")
-    rows, generator = steps.rows(MODEL.prepare(counts)), torch.Generator().manual_seed(0)
+    rows, generator = steps.rows(MODEL, MODEL.prepare(counts)), torch.Generator().manual_seed(0)
     start = steps.initial(MODEL, rows.select(slice(0, 30)), generator)
     by_hand = Stepwise(steps, MODEL, 90, start, Rates(), generator)
     parts = [rows.select(slice(first, first + 10)) for first in range(0, 90, 10)]
     by_hand.climb(lambda: iter(parts), max_iterations=3, tolerance=1e-5)
-    assert torch.allclose(disk.global_posterior["topic"].concentration, by_hand.params["topic"], rtol=1e-12)
+    assert torch.allclose(disk.global_posterior["topic"].concentration, by_hand.state.concentration, rtol=1e-12)
     assert disk.details["rows_seen"] == by_hand.seen == list(range(10, 280, 10))
     assert disk.details["minibatch_bounds"] == pytest.approx(by_hand.bounds)
     assert len(disk.elbo) == 4
-    final = steps.objective(MODEL, by_hand.params, steps.e_step(by_hand.params, rows).bound)
+    final = objective_at(steps, MODEL, by_hand.state, steps.e_step(MODEL, by_hand.state, rows).bound)
     assert float(disk.elbo[-1]) == pytest.approx(final)
     assert len(disk.data) == 30
     assert disk.transform(counts[:5]).shape == (5, 4)
@@ -257,9 +258,9 @@ def test_memory_fits_report_what_they_saw(counts):
     assert fit.details["rows_seen"] == list(range(10, 280, 10))
     assert len(fit.details["minibatch_bounds"]) == 27
     steps = engine_for(MODEL, "vb")
-    rows, generator = steps.rows(MODEL.prepare(counts)), torch.Generator().manual_seed(0)
+    rows, generator = steps.rows(MODEL, MODEL.prepare(counts)), torch.Generator().manual_seed(0)
     start = steps.initial(MODEL, rows, generator)
     run = run_stepwise(
         steps, MODEL, rows, start, batch_size=10, max_iterations=3, tolerance=1e-5, generator=generator
     )  # fmt: skip
-    assert torch.equal(fit.global_posterior["topic"].concentration, run.params["topic"])
+    assert torch.equal(fit.global_posterior["topic"].concentration, run.state.concentration)

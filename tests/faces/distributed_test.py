@@ -18,6 +18,7 @@ from custom_inference.core.processes import run_all
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.families.topics.cvb0_sweeps import counted
+from custom_inference.families.topics.states import TopicCounts
 from ppl_models import MODELS, NOCA
 from tests.support import distributed as worker
 
@@ -100,10 +101,10 @@ def test_sequential_sweeps_come_to_a_fixed_point(four, two):
     for found in (four[0]["sequential"], saved(two[0], 0)["sequential"]):
         assert found["status"].startswith("converged")
         steps = case.method.engine(case.model)
-        rows = steps.rows(case.model.prepare(case.data, dtype=torch.float64))
+        rows = steps.rows(case.model, case.model.prepare(case.data, dtype=torch.float64))
         share = found["share"]
-        counts = {"topic": counted(rows, share).T}
-        again = steps.e_step(counts, rows, {"share": share})
+        counts = TopicCounts(counted(rows, share).T)
+        again = steps.e_step(case.model, counts, rows, {"share": share})
         torch.testing.assert_close(again.locals["share"], share, rtol=0, atol=1e-3)
         torch.testing.assert_close(float(again.bound.sum()), float(found["trace"][-1]), rtol=1e-8, atol=0)
 

@@ -6,7 +6,9 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from custom_inference.core.capabilities import from_point, objective_at
 from custom_inference.core.registry import engine_for
+from custom_inference.core.states import tensors_of
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
 from tests.references import _topics
@@ -57,7 +59,7 @@ def made(kind_of_model, topic, alpha=None, gamma=None):
 def steps_of(name, model, data, **changed):
     """(steps, rows), checked as a fit does."""
     steps = engine_for(model, name, **changed)
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     steps.check(model, rows)
     return steps, rows
 
@@ -75,11 +77,13 @@ def at_words(shares, rows):
 def trace_of(name, model, data, params, iterations=8):
     """The objective of plain iterations; everything that they make must be finite."""
     steps, rows = steps_of(name, model, data)
-    params, locals_, trace = steps.starting(model, params, rows), None, []
+    params, locals_, trace = from_point(steps, model, params, rows), None, []
     for _ in range(iterations):
-        step = steps.e_step(params, rows, locals_)
-        assert all(torch.isfinite(value).all() for value in (step.bound, *params.values(), *step.locals.values()))
-        trace.append(steps.objective(model, params, step.bound))
+        step = steps.e_step(model, params, rows, locals_)
+        assert all(
+            torch.isfinite(value).all() for value in (step.bound, *tensors_of(params).values(), *step.locals.values())
+        )
+        trace.append(objective_at(steps, model, params, step.bound))
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     return np.array(trace)
 

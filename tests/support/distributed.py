@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from custom_inference import EM, Checkpoint, Fit, VariationalEM
+from custom_inference.core.capabilities import OneProcess, Sequential
 from custom_inference.core.engine import Engine
 from custom_inference.core.processes import Surroundings, begun
 from custom_inference.core.registry import engines_of
@@ -85,7 +86,7 @@ def _families() -> dict[str, Case]:
         if not model.is_graph:
             data = data.rows(slice(0, len(data) - 1))  # a number that does not divide evenly
         for bound, engine in engines_of(model).items():
-            if engine().shares is not None and not engine().sequential:
+            if not isinstance(engine(), OneProcess | Sequential):
                 found[f"{name} {bound}"] = Case(model, data, short(bound))
                 if name in ("noca", "cvq", "aspect_bernoulli", "logistic_pca", "mixture_of_bernoullis"):
                     found[f"{name} {bound}, holes"] = Case(model, with_holes(data), short(bound))
@@ -214,7 +215,7 @@ def identical(first: dict[str, Any], second: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FaultySteps(NocaExact):
+class FaultyEngine(NocaExact):
     """Of one process the ``at``-th M step goes wrong, where ``once`` exists, which then goes."""
 
     fault: str = ""
@@ -225,7 +226,8 @@ class FaultySteps(NocaExact):
 
     def m_step(self, model: Model, params: Any, step: Any, rows: Any) -> Any:
         self.counted[0] += 1
-        if self.pool.rank == self.rank and self.counted[0] == self.at and self.once:
+        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        if rank == self.rank and self.counted[0] == self.at and self.once:
             with contextlib.suppress(FileNotFoundError):  # of several that come here at once, one goes wrong
                 Path(self.once).rename(f"{self.once}.{os.getpid()}")
                 fail(self.fault)
@@ -255,7 +257,7 @@ class Faulty(EM):
     def engine(self, model: Model) -> Engine:
         plain = super().engine(model)
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}  # pyright: ignore[reportArgumentType]
-        return FaultySteps(**given, fault=self.fault, at=self.at, once=self.once, rank=self.rank)
+        return FaultyEngine(**given, fault=self.fault, at=self.at, once=self.once, rank=self.rank)
 
 
 def in_namespace(rank: int, namespace: str, interface: str, first: str, folder: Path) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import FromData, OneProcess, SharedWork, check
 from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
+from custom_inference.core.states import moved
+from custom_inference.em.driver import divides_rows
 from custom_inference.em.fitting import Fitting
 from custom_inference.em.loop import Run
 from custom_inference.em.method import VariationalEM
@@ -50,14 +53,14 @@ class Problem:
 def ran(problem: Problem, pool: Pool) -> Run:
     """The run, the same in every process: its last E step has the locals and bounds of all rows."""
     method = problem.method
-    steps = method.engine(problem.model).pooled(pool)
-    _check(problem, steps, pool)
+    engine = method.engine(problem.model)
+    _check(problem, engine, pool)
     begin = time.perf_counter()
     with torch.no_grad(), Progress(None, method.name, enabled=problem.progress and pool.rank == 0) as bar:
         if isinstance(problem.source, RowBlocks):
-            run = _streamed(problem, problem.source, steps, pool, bar)
+            run = _streamed(problem, problem.source, engine, pool, bar)
         else:
-            run = _in_memory(problem, problem.source, steps, pool, bar)
+            run = _in_memory(problem, problem.source, engine, pool, bar)
     run.details |= {"processes": pool.size, "seconds": round(time.perf_counter() - begin, 3)}
     if isinstance(pool, GroupPool):
         run.details |= {"bytes_added_up": pool.traffic, "times_added_up": pool.calls}
@@ -67,37 +70,40 @@ def ran(problem: Problem, pool: Pool) -> Run:
 
 def fit_of(problem: Problem, run: Run) -> Fit:
     """The fit that a run ends in: of all rows, or of the first block of blocks."""
-    steps = problem.method.engine(problem.model)
+    engine = problem.method.engine(problem.model)
     if isinstance(problem.source, RowBlocks):
-        data = next(iter(BlockReader(steps, problem.model, problem.source, **problem.settings).data()))
+        data = next(iter(BlockReader(engine, problem.model, problem.source, **problem.settings).data()))
     else:
         data = problem.source.whole().to(**problem.settings)
     with torch.no_grad():
-        return problem.method._result(problem.model, data, steps, steps.rows(data), run, problem.seed)
+        return problem.method._result(problem.model, data, engine, engine.rows(problem.model, data), run, problem.seed)
 
 
-def _check(problem: Problem, steps: Engine, pool: Pool) -> None:
+def _check(problem: Problem, engine: Engine, pool: Pool) -> None:
     method = problem.method
     if pool.size == 1:
         return
     if len(problem.source) < pool.size:
         raise MethodError(f"{len(problem.source)} rows for {pool.size} processes; each needs at least one")
-    if steps.shares is None:
-        raise MethodError(f"the {steps.name} steps of this model are for one process")
+    if isinstance(engine, OneProcess):
+        raise MethodError(f"the {engine.name} engine of this model is for one process")
     if method.batch_size is not None:
         raise MethodError("minibatches are for one process; several take all rows at once, so leave batch_size out")
 
 
-def _in_memory(problem: Problem, source: Held | Filed, steps: Engine, pool: Pool, bar: Progress) -> Run:
+def _in_memory(problem: Problem, source: Held | Filed, engine: Engine, pool: Pool, bar: Progress) -> Run:
     """Each process has its own rows, the first one all of them too, to look for a start; of graphs each has all."""
-    model, divided = problem.model, steps.shares == "rows" and pool.size > 1
+    model, divided = problem.model, divides_rows(engine) and pool.size > 1
     whole = source.whole().to(**problem.settings) if pool.rank == 0 or not divided else None
     own = source.part(pool.split(len(source))).to(**problem.settings) if divided else whole
     assert own is not None
-    rows = steps.rows(own)
-    every = rows if whole is own else None if whole is None else steps.rows(whole)
-    pool.from_first(lambda: steps.check(model, every))
-    steps = steps.attuned(rows)
+    rows = engine.rows(model, own)
+    every = rows if whole is own else None if whole is None else engine.rows(model, whole)
+    if isinstance(engine, SharedWork):
+        rows = engine.divided(rows, pool)
+    pool.from_first(lambda: check(engine, model, rows if isinstance(engine, SharedWork) else every))
+    if isinstance(engine, FromData):
+        engine = engine.configured(rows, pool.total)
     generator = torch.Generator().manual_seed(problem.seed)
     keeper = problem.method._keeper(model, own, problem.seed, problem.init, generator, pool)
 
@@ -108,23 +114,24 @@ def _in_memory(problem: Problem, source: Held | Filed, steps: Engine, pool: Pool
         at = pool.split(len(source))
         return replace(found, locals={name: value[at] for name, value in found.locals.items()})
 
-    run = _uncut(Fitting(problem.method, model, steps, rows, generator, bar, keeper, find).run(problem.init), pool)
+    fitting = Fitting(problem.method, model, engine, rows, generator, bar, keeper, find, pool)
+    run = _uncut(fitting.run(problem.init), pool)
     if divided:
         run.step = _gathered(run, pool)
     return run
 
 
-def _streamed(problem: Problem, source: RowBlocks, steps: Engine, pool: Pool, bar: Progress) -> Run:
+def _streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, bar: Progress) -> Run:
     """Each process reads its part of the blocks; the first block of all is the first one's."""
     method, model = problem.method, problem.model
-    require_blocks(steps)
+    require_blocks(engine)
     generator = torch.Generator().manual_seed(problem.seed)
     own, folder = source, method._folder()
     if pool.size > 1:
         own = source.part(pool.rank, pool.size)
         folder = None if folder is None else folder.with_name(f"{folder.name}.{pool.rank}")
-    with StreamedRows(BlockReader(steps, model, own, **problem.settings), folder) as rows:
-        steps.check(model, rows.first_rows)
+    with StreamedRows(BlockReader(engine, model, own, **problem.settings), folder) as rows:
+        check(engine, model, rows.first_rows)
         keeper = method._keeper(model, rows, problem.seed, problem.init, generator, pool)
         if keeper is not None:
             keeper.kept = rows.pin
@@ -138,8 +145,8 @@ def _streamed(problem: Problem, source: RowBlocks, steps: Engine, pool: Pool, ba
             found = _start(problem, searched, pool, generator, bar)
             return replace(_on(found, rows.like.device), locals=None)
 
-        run = _uncut(Fitting(method, model, steps, rows, generator, bar, keeper, find).run(problem.init), pool)
-        run = rows.finished(steps, run, generator)
+        fitting = Fitting(method, model, engine, rows, generator, bar, keeper, find, pool)
+        run = rows.finished(engine, _uncut(fitting.run(problem.init), pool), generator)
     run.step = pool.from_first(lambda: run.step)
     run.details["rows"] = len(source)
     return run
@@ -166,7 +173,7 @@ def _start(
 
 def _on(found: Found, device: torch.device) -> Found:
     locals_ = None if found.locals is None else {name: value.to(device) for name, value in found.locals.items()}
-    return replace(found, params={name: value.to(device) for name, value in found.params.items()}, locals=locals_)
+    return replace(found, state=moved(found.state, device), locals=locals_)
 
 
 def _uncut(run: Run, pool: Pool) -> Run:

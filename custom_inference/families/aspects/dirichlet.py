@@ -22,6 +22,7 @@ from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.aspects.marginal import AspectMarginal
 from custom_inference.families.common.counts import CountRows
 from custom_inference.families.common.dirichlet import dirichlet_divergence
+from ppl_models import Model
 
 #: Sweeps of the first E step, which starts from equal shares.
 _COLD_SWEEPS = 25
@@ -34,23 +35,23 @@ class AspectDirichlet(AspectMarginal):
     sweeps: int = 5
 
     name = "dirichlet"
-    additive = True
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: CountRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         a = params["aspect_probability"]
-        alpha, present, absent = self.alpha(params), a.pow(temperature), (1 - a).pow(temperature)
+        alpha, present, absent = self.alpha(model, a), a.pow(temperature), (1 - a).pow(temperature)
         on, off, found, bounds = torch.zeros_like(a), torch.zeros_like(a), [], []
         for at, part in rows.blocks:
-            gamma = locals_["concentration"][at] if locals_ else alpha + (part.draws / len(alpha))[:, None]
-            for _ in range(self.sweeps if locals_ else max(self.sweeps, _COLD_SWEEPS)):
+            gamma = warm["concentration"][at] if warm else alpha + (part.draws / len(alpha))[:, None]
+            for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
                 share = _log_share(gamma).exp()
                 rise, fall = part.ones / (share @ present), part.zeros / (share @ absent)
                 gamma = alpha + share * (rise @ present.T + fall @ absent.T)
@@ -66,7 +67,7 @@ class AspectDirichlet(AspectMarginal):
         bound = torch.cat(bounds) + rows.log_coefficient
         return EStep({"on": on, "off": off}, {"concentration": torch.cat(found)}, bound)
 
-    def posterior(self, params: Params, rows: CountRows, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: Model, params: Params, rows: CountRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Exact
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import DirichletMixture
 from custom_inference.families.aspects.marginal import AspectMarginal
@@ -24,7 +25,7 @@ _FEASIBLE = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class AspectExact(AspectMarginal):
+class AspectExact(AspectMarginal, Exact):
     """Exact E step by multiplying out the polynomial of every row.
 
     max_bytes: memory allowed; half of what is free by default.
@@ -32,8 +33,6 @@ class AspectExact(AspectMarginal):
 
     max_bytes: float | None = None
 
-    name = "exact"
-    additive = True
 
     def feasible(self, model: Model) -> bool:
         """Up to ``_FEASIBLE`` numbers a row: 199 draws for two components, 47 for three, 23 for four."""
@@ -53,9 +52,10 @@ class AspectExact(AspectMarginal):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: CountRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
@@ -65,7 +65,7 @@ class AspectExact(AspectMarginal):
         for part in self._parts(params, rows):
             draws = _Draws(aspect, part, temperature)
             states, log_scale = _polynomial.multiplied(draws, keep=True)
-            weight = _polynomial.prior_weight(len(draws), self.alpha(params)).to(part.like)
+            weight = _polynomial.prior_weight(len(draws), self.alpha(model, aspect)).to(part.like)
             bounds.append(log_scale + (weight @ states[-1]).log() + part.log_coefficient)
             for draw, share in _polynomial.attributed(draws, states, weight):
                 feature, is_one = draws.outcome(draw)
@@ -82,23 +82,25 @@ class AspectExact(AspectMarginal):
         self._require(size, draws, block, rows.like.element_size())
         return [rows.select(slice(start, start + block)) for start in range(0, len(rows), block)]
 
-    def log_evidence(self, params: Params, rows: CountRows) -> Tensor:
+    def log_evidence(self, model: Model, params: Params, rows: CountRows) -> Tensor:
         """log p(x_n | params), (N,)."""
-        return torch.cat([self._log_terms(params, part)[1] for part in self._parts(params, rows, keep=False)])
+        return torch.cat([self._log_terms(model, params, part)[1] for part in self._parts(params, rows, keep=False)])
 
-    def _log_terms(self, params: Params, rows: CountRows) -> tuple[Tensor, Tensor]:
+    def _log_terms(self, model: Model, params: Params, rows: CountRows) -> tuple[Tensor, Tensor]:
         """log [w(m) beta(m) / p(x_n)] (N, S), and log p(x_n) (N,)."""
-        log_weight, log_evidence = _polynomial.log_terms(_Draws(params["aspect_probability"], rows), self.alpha(params))
+        aspect = params["aspect_probability"]
+        log_weight, log_evidence = _polynomial.log_terms(_Draws(aspect, rows), self.alpha(model, aspect))
         return log_weight, log_evidence + rows.log_coefficient
 
-    def posterior(self, params: Params, rows: CountRows, step: EStep | None = None) -> DirichletMixture:
+    def posterior(self, model: Model, params: Params, rows: CountRows, step: EStep | None = None) -> DirichletMixture:
         """The exact posterior of every membership: the same Dirichlets for all rows, in each row's own proportions."""
         size, num_features = params["aspect_probability"].shape
         draws = num_features * rows.total_count
         self._require(size, draws, len(rows), rows.like.element_size(), only_last=True)
-        log_weight = torch.cat([self._log_terms(params, part)[0] for part in self._parts(params, rows, keep=False)])
+        parts = self._parts(params, rows, keep=False)
+        log_weight = torch.cat([self._log_terms(model, params, part)[0] for part in parts])
         exponents = _polynomial.terms_of(draws, size, rows.like.device).every.to(rows.like)
-        return DirichletMixture(log_weight, self.alpha(params) + exponents)
+        return DirichletMixture(log_weight, self.alpha(model, exponents) + exponents)
 
 
 class _Draws:

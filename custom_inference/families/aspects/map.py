@@ -19,13 +19,23 @@ p1 = s a and p0 = s (1 - a), both linear in s, log p(x | s) - M sum_k s_k has it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import POINT, Engine, EStep, Params
+from custom_inference.core.capabilities import (
+    Accelerated,
+    AllRows,
+    Checked,
+    FromData,
+    LocalEngine,
+    PointLocals,
+    ReadsRows,
+)
+from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.aspects.membership import MembershipUpdate
 from custom_inference.families.common.beta import beta_mode, beta_parameters
@@ -42,7 +52,7 @@ _SHARP = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class AspectMap(Engine):
+class AspectMap(LocalEngine, FromData, Accelerated, PointLocals, ReadsRows, Checked, Engine):
     """E step: memberships at fixed aspects; M step: aspects at fixed memberships.
 
     update: "newton" (safeguarded by EM), "em", the plain algorithm of the paper, or "auto": Newton where rows have many
@@ -50,32 +60,24 @@ class AspectMap(Engine):
         EM is the faster way to good starts, as Newton steps put memberships on the simplex's edge that later have to
         leave it. The best start is finished by Newton steps all the same: where aspects overlap, EM crawls (thousands
         of iterations on damaged digits) and would be stopped far from the optimum, before a phantom has formed.
-    draws: those of a row on average, by which "auto" decides; None: of the rows at hand, see ``attuned``.
-    total_count, concentration: of the model, see ``for_model``; an empty concentration is the flat prior.
+    draws: those of a row on average, by which "auto" decides; None: of the rows at hand, see ``configured``.
 
     EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus sum_k (alpha_k - 1) log s_nk.
     """
 
     update: str = "auto"
     draws: float | None = None
-    total_count: int = 1
-    concentration: tuple[float, ...] = ()
 
     name: ClassVar[str] = POINT
+    objective: ClassVar[Objective] = "log joint"
     accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("membership",)
 
-    def for_model(self, model: Model) -> AspectMap:
-        """Raises MethodError where the membership's prior is not a Dirichlet with all concentrations at least 1."""
-        concentration = dirichlet_concentration(model, "membership", torch.ones((), dtype=torch.float64))
-        total_count: int = model.settings()["total_count"]
-        return replace(self, total_count=total_count, concentration=tuple(concentration.tolist()))
-
-    def rows(self, data: Data) -> CountRows:
-        return CountRows.of(data, self.total_count)
+    def rows(self, model: Model, data: Data) -> CountRows:
+        return CountRows.of(data, model.settings()["total_count"])
 
     def check(self, model: Model, rows: CountRows) -> None:
-        del rows
+        self.pseudo_count(model, rows.like)
         if self.update not in ("auto", "em", "newton"):
             raise MethodError(unknown_name("update", self.update, ("auto", "em", "newton")))
         beta_parameters(model, "aspect_probability", torch.ones(1))
@@ -84,45 +86,45 @@ class AspectMap(Engine):
         """At fixed aspects every row's problem is concave: Newton steps solve it."""
         return replace(self, update="newton")
 
-    def attuned(self, rows: CountRows) -> Self:
+    def configured(self, rows: CountRows, total: Callable[..., tuple[Tensor, ...]]) -> Self:
         if self.update != "auto":
             return self
         size = rows.like.new_tensor(float(rows.draws.numel()), dtype=torch.float64)
-        draws, number = self.pool.total(rows.draws.double().sum(), size)
-        return replace(self, draws=float(draws / number)).pooled(self.pool)
+        draws, number = total(rows.draws.double().sum(), size)
+        return replace(self, draws=float(draws / number))
 
     def takes_newton(self, rows: CountRows, num_components: int) -> bool:
         if self.update != "auto":
             return self.update == "newton"
         return (float(rows.draws.mean()) if self.draws is None else self.draws) >= _SHARP * num_components
 
-    def pseudo_count(self, params: Params) -> Tensor:
-        """alpha - 1, (K,)."""
-        aspect = params["aspect_probability"]
-        return aspect.new_tensor(self.concentration or [1.0] * len(aspect)) - 1
+    def pseudo_count(self, model: Model, like: Tensor) -> Tensor:
+        """alpha - 1, (K,). Raises MethodError for priors of the memberships that are no Dirichlets with alpha >= 1."""
+        return dirichlet_concentration(model, "membership", like).expand(model.local_shape) - 1
 
     # ----- E step -------------------------------------------------------------------------------------------------
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: CountRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         del generator
-        aspect, prior = params["aspect_probability"], self.pseudo_count(params)
+        aspect, prior = params["aspect_probability"], self.pseudo_count(model, params["aspect_probability"])
         newton = self.takes_newton(rows, len(aspect))
         update, memberships, bounds = MembershipUpdate(aspect, prior / temperature, newton=newton), [], []
         for block in rows.tiled():
-            if locals_ is None:
+            if warm is None:
                 membership = aspect.new_full((len(block.draws), len(aspect)), 1 / len(aspect))
                 for _ in range(_FIRST_UPDATES[newton] - 1):
                     membership = update(block, membership)
             else:
-                membership = locals_["membership"][block.at]
+                membership = warm["membership"][block.at]
             membership, likelihood = update.last(block, membership)
             memberships.append(membership)
             bounds.append(likelihood + torch.xlogy(prior, membership).sum(1))
@@ -139,7 +141,7 @@ class AspectMap(Engine):
         membership = step.locals.get("membership")
         if "curvature" not in s or membership is None:
             return {**params, "aspect_probability": plain}
-        return {**params, "aspect_probability": self._newton(params, s, prior, plain, membership, rows)}
+        return {**params, "aspect_probability": self._newton(params, s, prior, plain, membership, AllRows.of(rows))}
 
     def _newton(
         self,
@@ -148,7 +150,7 @@ class AspectMap(Engine):
         prior: tuple[Tensor, Tensor],
         plain: Tensor,
         membership: Tensor,
-        rows: CountRows,
+        rows: AllRows,
     ) -> Tensor:
         """The Newton step of every column whose own part of F it raises, the EM step of the others."""
         aspect, edge = params["aspect_probability"], margin(params["aspect_probability"].dtype)
@@ -159,10 +161,11 @@ class AspectMap(Engine):
         trial = box_newton(aspect.T, gradient.T, curvature, edge, 1 - edge).T.contiguous()
         value = torch.zeros_like(trial[0])
         before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
-        for block in rows.tiled():
-            for columns, tile in block.tiles:
-                value[columns] += tile.likelihood(membership[block.at] @ trial[:, columns]).sum(0)
-        value = self.pool.total(value)[0] + torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
+        for part, kept in rows.pieces({"membership": membership}):
+            for block in part.tiled():
+                for columns, tile in block.tiles:
+                    value[columns] += tile.likelihood(kept["membership"][block.at] @ trial[:, columns]).sum(0)
+        value = rows.total(value)[0] + torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
         return torch.where(value >= before, trial, plain)
 
     # ----- what else the driver asks ------------------------------------------------------------------------------
@@ -173,13 +176,13 @@ class AspectMap(Engine):
         noise = torch.rand(shape, generator=generator, dtype=torch.float64).to(rows.like)
         return {"aspect_probability": 0.25 + 0.5 * noise}
 
-    def posterior(self, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["membership"])
 
     def point_locals(self, step: EStep) -> dict[str, Tensor]:
         return {"membership": step.locals["membership"]}
 
-    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+    def project(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         """Aspects into their box, memberships onto the simplex; none at 0, which an EM step could not leave."""
         aspect, membership = params["aspect_probability"], locals_["membership"]
         edge = margin(aspect.dtype)

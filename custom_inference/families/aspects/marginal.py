@@ -6,12 +6,12 @@ a_kt = (on_kt + a - 1) / (on_kt + off_kt + a + b - 2). The Dirichlet prior of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Accelerated, Checked
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters
 from custom_inference.families.common.counts import CountRows
@@ -19,35 +19,25 @@ from ppl_models import Data, MethodError, Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class AspectMarginal(Engine):
-    """total_count and the prior's concentration (one number a component; empty: all 1) are set by ``for_model``."""
-
-    total_count: int = 1
-    concentration: tuple[float, ...] = ()
+class AspectMarginal(Checked, Accelerated, Engine):
+    """``rows``, ``check``, ``initial`` and ``m_step`` of the engines."""
 
     accelerate = "squarem"
 
-    def for_model(self, model: Model) -> Self:
-        """Raises MethodError where the membership's prior is not a Dirichlet."""
+    def alpha(self, model: Model, like: Tensor) -> Tensor:
+        """The concentration of the memberships' prior, (K,). Raises MethodError where that is not a Dirichlet."""
         prior = model.priors["membership"]
         if not isinstance(prior, torch.distributions.Dirichlet):
             name = type(prior).__name__
             raise MethodError(f"closed-form steps need a Dirichlet prior for 'membership', not {name}; use SVI or NUTS")
-        concentration = tuple(prior.concentration.flatten().tolist())
-        return replace(self, total_count=model.settings()["total_count"], concentration=concentration)
+        return prior.concentration.to(like).expand(model.local_shape)
 
-    def alpha(self, params: Params) -> Tensor:
-        """The concentration, (K,)."""
-        aspect = params["aspect_probability"]
-        return aspect.new_tensor(self.concentration or [1.0] * len(aspect))
-
-    def rows(self, data: Data) -> CountRows:
-        return CountRows.of(data, self.total_count)
+    def rows(self, model: Model, data: Data) -> CountRows:
+        return CountRows.of(data, model.settings()["total_count"])
 
     def check(self, model: Model, rows: CountRows) -> None:
         """Raises MethodError for priors without a closed-form update."""
-        self.for_model(model)
-        del rows
+        self.alpha(model, rows.like)
         beta_parameters(model, "aspect_probability", torch.ones(1))
 
     def initial(self, model: Model, rows: CountRows, generator: torch.Generator) -> Params:

@@ -8,6 +8,7 @@ of the data's leading singular vectors costs (N + D) K^2 an iteration, and its e
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class AspectProposals(Proposals):
         aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
         return {"aspect_probability": aspect.clamp(0.02, 0.98)}
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every aspect has its counterpart; see :func:`same_aspects`."""
         return same_aspects(first["aspect_probability"], second["aspect_probability"])
 

@@ -67,7 +67,7 @@ class CovariateRows:
         logit = weight.double() @ self.combined.T
         return -torch.nn.functional.softplus(torch.where(self.x > 0.5, -logit, logit))
 
-    def meetings(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def exposures(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """What blocks a of i and b of j are worth to each other, (N, K, N, K), and a of a self loop, (N, K).
 
         Both directions of a pair of nodes together: the table is symmetric, and every pair is in it twice.

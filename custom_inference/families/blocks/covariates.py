@@ -12,17 +12,21 @@ sparse the graph is.
 
 from __future__ import annotations
 
+import abc
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from custom_inference.core.capabilities import Checked, Exact, Looks, NeedsRows, OneProcess, OwnState, PriorTerm
 from custom_inference.core.capacity import require_labelings
 from custom_inference.core.engine import EXACT_UP_TO, Engine, EStep, Params
 from custom_inference.core.posteriors import CodePosterior, LabellingPosterior, LocalPosterior
+from custom_inference.core.states import PointsWithLocals, State, values_of
+from custom_inference.families.blocks.common import RESPONSIBILITY
 from custom_inference.families.blocks.covariate_rows import CovariateRows
 from custom_inference.families.blocks.weighted_logistic import fit_weighted
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
@@ -31,8 +35,6 @@ from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 from ppl_models.distributions import all_labelings
 
-#: The name under which the shares phi are kept among the parameters and the locals.
-SHARE = "responsibility"
 #: Sweeps over the nodes in one E step and in one from a cold start, at most; starts where there is none to go on from.
 _SWEEPS, _COLD_SWEEPS, _COLD = 5, 30, 12
 #: How much of a node is in its block where a partition is the start.
@@ -40,83 +42,22 @@ _CERTAIN = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class CovariateMeanField(Engine):
-    """Independent nodes, point estimates of the globals. model: set by :meth:`for_model`.
+class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
+    """Point estimates of the globals.
 
     max_bytes: memory to use at most; by default half of what is free.
     """
 
-    model: Any = None
     max_bytes: float | None = None
-    name: ClassVar[str] = "mean_field"
-    additive: ClassVar[bool] = False
-    shares: ClassVar[str | None] = None
 
-    def for_model(self, model: Model) -> Self:
-        return replace(self, model=model)
-
-    def rows(self, data: Data) -> CovariateRows:
+    def rows(self, model: Any, data: Data) -> CovariateRows:
         """Raises CapacityError where N^2 K^2 numbers do not fit."""
-        return CovariateRows.of(self.model, data, max_bytes=self.max_bytes)
+        return CovariateRows.of(model, data, max_bytes=self.max_bytes)
 
     def check(self, model: Model, rows: CovariateRows) -> None:
         """Raises MethodError for priors other than Dirichlet and Normal."""
         dirichlet_prior(model, "block_proportion", rows.like)
         self._prior_of_weights(model, rows)
-
-    def feasible(self, model: Model) -> bool:
-        return True
-
-    # ----- the E step -------------------------------------------------------------------------------------
-
-    def e_step(
-        self,
-        params: Params,
-        rows: CovariateRows,
-        locals_: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> EStep:
-        """Sweeps over the nodes, from where the shares are; without any, from the best of some random starts."""
-        from custom_inference.families.blocks.node_sweep import sweep_nodes
-
-        meet, own = (temperature * part for part in rows.meetings(params["weight"]))
-        log = _log_proportion(params)
-        known = locals_ if locals_ else params
-        starts = [known[SHARE].double()] if SHARE in known else _random_shares(rows, len(log), generator)
-        sweeps, shares = _SWEEPS if SHARE in known else _COLD_SWEEPS, []
-        for start in starts:
-            share = start.cpu().numpy().copy()
-            sweep_nodes(meet.flatten(2).cpu().numpy(), (log + own).cpu().numpy(), share, sweeps, 1e-8)
-            shares.append(torch.as_tensor(share).to(log))
-        bounds = [_bound(meet, own, log, share) for share in shares]
-        best = int(torch.stack(bounds).argmax())
-        return EStep({}, {SHARE: shares[best].to(rows.like)}, bounds[best].reshape(1))
-
-    def bound(self, params: Params, rows: CovariateRows, share: Tensor) -> Tensor:
-        """The bound at any shares (N, K), (1,)."""
-        log = _log_proportion(params)
-        return _bound(*rows.meetings(params["weight"]), log, share.double()).reshape(1)
-
-    def posterior(self, params: Params, rows: CovariateRows, step: EStep) -> LocalPosterior:
-        """The K one-hot codes and the probability of each for every node."""
-        share = step.locals[SHARE]
-        return CodePosterior(torch.eye(share.shape[1]).to(share), _log(share))
-
-    # ----- the M step -------------------------------------------------------------------------------------
-
-    def m_step(self, model: Model, params: Params, step: EStep, rows: CovariateRows) -> Params:
-        share = step.locals[SHARE].double()
-        best = self._best(model, params["weight"].double(), share.sum(0), self._dyad_weights(share, rows), rows)
-        return {**best, SHARE: step.locals[SHARE]}
-
-    def _dyad_weights(self, share: Tensor, rows: CovariateRows) -> Tensor:
-        """P(z_i = a, z_j = b) of every dyad, (E, K, K)."""
-        first, second = share[rows.i], share[rows.j]
-        both = first[:, :, None] * second[:, None, :]
-        loop = rows.i == rows.j
-        return torch.where(loop[:, None, None], torch.diag_embed(first), both) if bool(loop.any()) else both
 
     def _best(self, model: Model, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateRows) -> Params:
         """Proportions (K,) and weights (K, K, F), from expected counts of nodes (K,) and of dyads (E, K, K)."""
@@ -136,94 +77,159 @@ class CovariateMeanField(Engine):
     def _prior_of_weights(self, model: Model, rows: CovariateRows) -> tuple[Tensor, Tensor]:
         return normal_parameters(model, "weight", model.shapes["weight"], rows.combined)
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        """F; the density of the proportions' prior in the basis that the M step maximises in."""
+    def _dyad_weights(self, share: Tensor, rows: CovariateRows) -> Tensor:
+        """P(z_i = a, z_j = b) of every dyad, (E, K, K)."""
+        first, second = share[rows.i], share[rows.j]
+        both = first[:, :, None] * second[:, None, :]
+        loop = rows.i == rows.j
+        return torch.where(loop[:, None, None], torch.diag_embed(first), both) if bool(loop.any()) else both
+
+    def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
+        """The density of the proportions' prior in the basis that the M step maximises in."""
+        params = values_of(model, state)
         alpha = dirichlet_prior(model, "block_proportion", params["block_proportion"])
         prior = log_prior_density(params["block_proportion"].double(), alpha.double())
         if not is_flat(model.priors["weight"]):
             prior = prior + model.prior("weight", like=params["weight"]).log_prob(params["weight"]).double()
-        return float(bound.double().sum() + prior)
-
-    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, Any]]:
-        return {site: params[site] for site in model.global_sites}, {}
+        return prior
 
     # ----- starts -----------------------------------------------------------------------------------------
 
-    def initial(self, model: Model, rows: CovariateRows, generator: torch.Generator) -> Params:
+    def initial(self, model: Any, rows: CovariateRows, generator: torch.Generator) -> Any:
         """Every node in a random block."""
-        return self.from_labels(model, torch.randint(model.shapes["block_proportion"][0], (len(rows),),
-                                                     generator=generator), rows)
+        blocks = model.shapes["block_proportion"][0]
+        return self.from_labels(model, torch.randint(blocks, (len(rows),), generator=generator), rows)
 
-    def from_labels(self, model: Model, labels: Tensor, rows: CovariateRows) -> Params:
-        """Parameters that suit a division of the nodes (N,)."""
+    def from_labels(self, model: Any, labels: Tensor, rows: CovariateRows) -> Any:
+        """The state that suits a division of the nodes (N,)."""
         blocks = model.shapes["block_proportion"][0]
         share = (_CERTAIN * one_hot(labels, blocks) + (1 - _CERTAIN) / blocks).to(rows.combined)
         flat = share.new_zeros(model.shapes["weight"])
         best = self._best(model, flat, share.sum(0), self._dyad_weights(share, rows), rows)
-        return {**best, SHARE: share.to(rows.like)}
+        return self.state_of(best, share.to(rows.like))
+
+    @abc.abstractmethod
+    def state_of(self, sites: Params, responsibility: Tensor) -> Any:
+        """The state with these values, of a division of the nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CovariateExact(CovariateMeanField):
-    """The exact posterior over all K^N labelings. Raises CapacityError where they do not fit."""
+class CovariateMeanField(OwnState, CovariatePoints):
+    """Independent nodes. The state is the globals, with a division of the nodes where one is known."""
 
-    name = "exact"
+    name: ClassVar[str] = "mean_field"
+    state: ClassVar[type[State]] = PointsWithLocals
+
+    def e_step(
+        self,
+        model: Any,
+        state: PointsWithLocals | Params,
+        rows: CovariateRows,
+        warm: dict[str, Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> EStep:
+        """Sweeps over the nodes, from where the responsibilities are; without any, from the best of random ones."""
+        from custom_inference.families.blocks.node_sweep import sweep_nodes
+
+        at = PointsWithLocals.from_any(state)
+        meet, own = (temperature * part for part in rows.exposures(at.sites["weight"]))
+        log = _log_proportion(at.sites)
+        known = (warm or at.locals).get(RESPONSIBILITY)
+        starts = _random_divisions(rows, len(log), generator) if known is None else [known.double()]
+        sweeps, shares = _COLD_SWEEPS if known is None else _SWEEPS, []
+        for start in starts:
+            share = start.cpu().numpy().copy()
+            sweep_nodes(meet.flatten(2).cpu().numpy(), (log + own).cpu().numpy(), share, sweeps, 1e-8)
+            shares.append(torch.as_tensor(share).to(log))
+        bounds = [_bound(meet, own, log, share) for share in shares]
+        best = int(torch.stack(bounds).argmax())
+        return EStep({}, {RESPONSIBILITY: shares[best].to(rows.like)}, bounds[best].reshape(1))
+
+    def bound(self, model: Any, params: Params, rows: CovariateRows, share: Tensor) -> Tensor:
+        """The bound at any responsibilities (N, K), (1,)."""
+        log = _log_proportion(params)
+        return _bound(*rows.exposures(params["weight"]), log, share.double()).reshape(1)
+
+    def posterior(self, model: Model, params: Params, rows: CovariateRows, step: EStep) -> LocalPosterior:
+        """The K one-hot codes and the probability of each for every node."""
+        share = step.locals[RESPONSIBILITY]
+        return CodePosterior(torch.eye(share.shape[1]).to(share), _log(share))
+
+    # ----- the M step -------------------------------------------------------------------------------------
+
+    def m_step(self, model: Any, state: Any, step: EStep, rows: CovariateRows) -> PointsWithLocals:
+        found, weight = step.locals[RESPONSIBILITY].double(), values_of(model, state)["weight"].double()
+        best = self._best(model, weight, found.sum(0), self._dyad_weights(found, rows), rows)
+        return self.state_of(best, step.locals[RESPONSIBILITY])
+
+    def state_of(self, sites: Params, responsibility: Tensor) -> PointsWithLocals:
+        return PointsWithLocals(sites, {RESPONSIBILITY: responsibility})
+
+    def from_point(self, model: Any, params: Params, rows: CovariateRows, e_step: Looks) -> PointsWithLocals:
+        return PointsWithLocals(params)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CovariateExact(Exact, CovariatePoints):
+    """The exact posterior over all K^N labelings. Raises CapacityError where they do not fit."""
 
     def feasible(self, model: Model) -> bool:
         """Up to 2^14 labelings."""
         settings: Any = model
         return settings.num_nodes * math.log2(settings.num_blocks) <= EXACT_UP_TO
 
-    def check(self, model: Model, rows: CovariateRows) -> None:
+    def check(self, model: Any, rows: CovariateRows) -> None:
         super().check(model, rows)
-        self._require(rows)
+        self._require(model, rows)
 
-    def _require(self, rows: CovariateRows) -> None:
-        require_labelings(self.model, len(rows), instead="bound='mean_field'", limit=self.max_bytes)
+    def _require(self, model: Any, rows: CovariateRows) -> None:
+        require_labelings(model, len(rows), instead="bound='mean_field'", limit=self.max_bytes)
 
-    def table(self, params: Params, rows: CovariateRows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    def table(self, model: Any, params: Params, rows: CovariateRows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """Labelings (C, N, K), one-hot, and log p(x, z | params), (C,); differentiable."""
-        self._require(rows)
-        meet, own = rows.meetings(params["weight"])
+        self._require(model, rows)
+        meet, own = rows.exposures(params["weight"])
         size, blocks = own.shape
         code = one_hot(all_labelings(size, blocks, device=own.device), blocks).to(own)
         flat, log = code.flatten(1), _log_proportion(params)
         pairs = ((flat @ meet.reshape(size * blocks, -1)) * flat).sum(-1) / 2
         return code, temperature * (pairs + flat @ own.flatten()) + (code @ log).sum(-1)
 
-    def log_evidence(self, params: Params, rows: CovariateRows) -> Tensor:
+    def log_evidence(self, model: Any, params: Params, rows: CovariateRows) -> Tensor:
         """log p(x | params), (1,)."""
-        return self.table(params, rows)[1].logsumexp(-1, keepdim=True)
+        return self.table(model, params, rows)[1].logsumexp(-1, keepdim=True)
 
     def e_step(
         self,
+        model: Any,
         params: Params,
         rows: CovariateRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         """P(z_i = a, z_j = b), (N, K, N, K)."""
-        code, table = self.table(params, rows, temperature)
+        code, table = self.table(model, params, rows, temperature)
         bound, flat = table.logsumexp(-1, keepdim=True), code.flatten(1)
         pairs = (flat * (table - bound).exp()[:, None]).T @ flat
         return EStep({"pairs": pairs.reshape(*code.shape[1:], *code.shape[1:])}, {}, bound)
 
-    def posterior(self, params: Params, rows: CovariateRows, step: EStep) -> LabellingPosterior:
+    def posterior(self, model: Any, params: Params, rows: CovariateRows, step: EStep) -> LabellingPosterior:
         """All labelings and their probabilities."""
-        code, table = self.table(params, rows)
+        code, table = self.table(model, params, rows)
         return LabellingPosterior(code.argmax(-1), torch.log_softmax(table, -1), torch.tensor(code.shape[-1]))
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: CovariateRows) -> Params:
+    def m_step(self, model: Any, params: Params, step: EStep, rows: CovariateRows) -> Params:
         pairs = step.statistics["pairs"].double()
         every = torch.arange(len(rows), device=pairs.device)
         counts = pairs[every, :, every].diagonal(dim1=1, dim2=2).sum(0)
         return self._best(model, params["weight"].double(), counts, pairs[rows.i, :, rows.j], rows)
 
-    def from_labels(self, model: Model, labels: Tensor, rows: CovariateRows) -> Params:
-        found = super().from_labels(model, labels, rows)
-        return {site: found[site] for site in model.global_sites}
+    def state_of(self, sites: Params, responsibility: Tensor) -> Params:
+        return sites
 
 
 def _log(value: Tensor) -> Tensor:
@@ -243,8 +249,8 @@ def _bound(meet: Tensor, own: Tensor, log: Tensor, share: Tensor) -> Tensor:
     return pairs + (share * (own + log)).sum() + torch.special.entr(share).sum()
 
 
-def _random_shares(rows: CovariateRows, blocks: int, generator: torch.Generator | None) -> list[Tensor]:
-    """Random divisions, and nearly equal shares."""
+def _random_divisions(rows: CovariateRows, blocks: int, generator: torch.Generator | None) -> list[Tensor]:
+    """Random divisions, and nearly even ones."""
     generator = generator or torch.Generator().manual_seed(0)
     label = torch.randint(blocks, (_COLD - 2, len(rows)), generator=generator)
     hard = _CERTAIN * one_hot(label, blocks).to(rows.combined) + (1 - _CERTAIN) / blocks

@@ -17,12 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Accelerated, Exact
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import EXACT_UP_TO, EStep, Params
 from custom_inference.core.posteriors import LabellingPosterior
-from custom_inference.families.blocks.common import SHARE
-from custom_inference.families.blocks.mean_field import SbmMeanField
-from custom_inference.families.blocks.nodes import Meetings
+from custom_inference.core.states import moved
+from custom_inference.families.blocks.likelihoods import likelihood_of
+from custom_inference.families.blocks.mean_field import PointBlocks
+from custom_inference.families.blocks.nodes import Exposures
 from custom_inference.families.blocks.rows import Counts, SbmRows
 from ppl_models import DegreeCorrectedSBM, Model
 
@@ -31,14 +33,13 @@ _CHUNK = 2**26
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmExact(SbmMeanField):
+class SbmExact(Accelerated, Exact, PointBlocks):
     """The exact posterior over the labelings. max_bytes: memory to use at most; by default half of what is free.
 
     Raises CapacityError where the labelings do not fit.
     """
 
     max_bytes: float | None = None
-    name = "exact"
     accelerate = "squarem"
 
     def feasible(self, model: Model) -> bool:
@@ -46,12 +47,12 @@ class SbmExact(SbmMeanField):
         settings: Any = model
         return settings.num_nodes * math.log2(settings.num_blocks) <= EXACT_UP_TO
 
-    def check(self, model: Model, rows: SbmRows) -> None:
+    def check(self, model: Any, rows: SbmRows) -> None:
         super().check(model, rows)
-        self._require(rows)
+        self._require(model, rows)
 
-    def _require(self, rows: SbmRows) -> None:
-        size, blocks, allowed = len(rows), self.family.shape[0], allowed_bytes(self.max_bytes)
+    def _require(self, model: Any, rows: SbmRows) -> None:
+        size, blocks, allowed = len(rows), model.num_blocks, allowed_bytes(self.max_bytes)
         largest = max((n for n in range(1, 64) if _table_bytes(n, blocks) <= allowed), default=1)
         require(
             f"summing over {blocks}^{size} labelings of the nodes",
@@ -62,84 +63,93 @@ class SbmExact(SbmMeanField):
 
     # ----- labelings --------------------------------------------------------------------------------------
 
-    def _chunks(self, rows: SbmRows) -> Iterator[Tensor]:
+    def _chunks(self, model: Any, rows: SbmRows) -> Iterator[Tensor]:
         """All labelings, (C, N) whole numbers, some at a time; the last node's block changes fastest."""
-        size, blocks = len(rows), self.family.shape[0]
+        size, blocks = len(rows), model.num_blocks
         power = blocks ** torch.arange(size - 1, -1, -1)
         step = max(1, _CHUNK // (8 * size * blocks * 4))
         for first in range(0, blocks**size, step):
             index = torch.arange(first, min(first + step, blocks**size))
             yield index[:, None] // power % blocks
 
-    def _one_hot(self, labels: Tensor, like: Tensor) -> Tensor:
-        return torch.nn.functional.one_hot(labels, self.family.shape[0]).to(like)
+    def _one_hot(self, model: Any, labels: Tensor, like: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(labels, model.num_blocks).to(like)
 
-    def table(self, params: Params, rows: SbmRows, temperature: float = 1.0) -> Tensor:
+    def table(self, model: Any, params: Params, rows: SbmRows, temperature: float = 1.0) -> Tensor:
         """log p(x, z | params) of all labelings, (K^N,); differentiable."""
-        self._require(rows)
+        self._require(model, rows)
         proportion = params["block_proportion"]
         log = torch.log(proportion.clamp(min=torch.finfo(proportion.dtype).tiny))
-        lift, base = self.family.natural(params[self.family.site])
+        matrix = likelihood_of(model)
+        lift, base = matrix.natural(params[matrix.site])
         x, seen = (torch.as_tensor(value).to(proportion) for value in rows.dense)
         weight, constant = seen, x.new_zeros(())
-        if self.likelihood != "bernoulli":
+        if matrix.kind != "bernoulli":
             constant = constant - rows.log_factorials
-        if isinstance(self.model, DegreeCorrectedSBM):
-            send, receive = (params[site] for site in self.model.propensity_sites)
+        if isinstance(model, DegreeCorrectedSBM):
+            send, receive = (params[site] for site in model.propensity_sites)
             weight = seen * send[:, None] * receive
             constant = constant + torch.xlogy(x, send[:, None] * receive).sum()
         found = []
-        for labels in self._chunks(rows):
-            one_hot = self._one_hot(labels, proportion)
+        for labels in self._chunks(model, rows):
+            one_hot = self._one_hot(model, labels, proportion)
             # sum over dyads of x_ij A_(z_i z_j) + w_ij B_(z_i z_j)
             met = (x @ one_hot) @ lift.T + (weight @ one_hot) @ base.T
             found.append(log[labels].sum(-1) + temperature * ((one_hot * met).sum((-2, -1)) + constant))
         return torch.cat(found)
 
-    def log_evidence(self, params: Params, rows: SbmRows) -> Tensor:
+    def log_evidence(self, model: Any, params: Params, rows: SbmRows) -> Tensor:
         """log p(x | params), (1,)."""
-        return self.table(params, rows).logsumexp(-1, keepdim=True)
+        return self.table(model, params, rows).logsumexp(-1, keepdim=True)
 
     def e_step(
         self,
+        model: Any,
         params: Params,
         rows: SbmRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         """P(z_i = a, z_j = b), (N, K, N, K)."""
-        table = self.table(params, rows, temperature)
+        table = self.table(model, params, rows, temperature)
         bound = table.logsumexp(-1, keepdim=True)
         weight, start = (table - bound).exp(), 0
         pairs = table.new_zeros(())
-        for labels in self._chunks(rows):
-            one_hot = self._one_hot(labels, table).flatten(1)
+        for labels in self._chunks(model, rows):
+            one_hot = self._one_hot(model, labels, table).flatten(1)
             pairs = pairs + (weight[start : start + len(labels), None] * one_hot).T @ one_hot
             start += len(labels)
-        shape = (len(rows), self.family.shape[0]) * 2
+        shape = (len(rows), model.num_blocks) * 2
         return EStep({"pairs": pairs.reshape(shape)}, {}, bound)
 
-    def posterior(self, params: Params, rows: SbmRows, step: EStep) -> LabellingPosterior:
+    def posterior(self, model: Any, params: Params, rows: SbmRows, step: EStep) -> LabellingPosterior:
         """All labelings and their probabilities."""
-        table = self.table(params, rows)
-        labels = torch.cat([labels.to(torch.int8) for labels in self._chunks(rows)])
-        return LabellingPosterior(labels, torch.log_softmax(table, -1), torch.tensor(self.family.shape[0]))
+        table = self.table(model, params, rows)
+        labels = torch.cat([labels.to(torch.int8) for labels in self._chunks(model, rows)])
+        return LabellingPosterior(labels, torch.log_softmax(table, -1), torch.tensor(model.num_blocks))
 
     # ----- the M step -------------------------------------------------------------------------------------
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: SbmRows) -> Params:
+    def m_step(self, model: Any, params: Params, step: EStep, rows: SbmRows) -> Params:
         """Proportions and block matrix; then propensities, and the other two again."""
         pairs = step.statistics["pairs"].double().numpy()
-        best = self.best(model, params, self._counts(pairs, params, rows))
-        nodes = self.nodes.update(best, rows, self._meetings(pairs, rows, self.block_means(best)))
+        best = self.best_sites(model, params, self._counts(model, pairs, params, rows))
+        exposures = self._exposures(pairs, rows, self.block_means(model, best))
+        nodes = self.nodes(model).update(best, rows, exposures)
         if nodes:
-            best = self.best(model, nodes, self._counts(pairs, nodes, rows))
-        return {name: value.to(rows.like) for name, value in best.items()}
+            best = self.best_sites(model, nodes, self._counts(model, pairs, nodes, rows))
+        return moved(best, rows.like)
 
-    def _counts(self, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> Counts:
-        weights = self.nodes.terms(nodes, rows).weights
+    def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Params:
+        return self.best_sites(model, nodes, counts)
+
+    def division(self, state: Params) -> None:
+        """Labelings are summed out."""
+
+    def _counts(self, model: Any, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> Counts:
+        weights = self.nodes(model).terms(nodes, rows).weights
         x, seen = rows.dense
         both = [
             np.einsum("ij,iajb->ab", value, pairs) for value in (x, seen * weights.out[:, None] * weights.into)
@@ -148,23 +158,13 @@ class SbmExact(SbmMeanField):
             both = [value + value.T - np.diag(np.diag(value)) for value in both]
         return Counts(both[0], both[1], np.einsum("iaia->a", pairs))
 
-    def _meetings(self, pairs: np.ndarray, rows: SbmRows, matrix: np.ndarray) -> Meetings:
+    def _exposures(self, pairs: np.ndarray, rows: SbmRows, matrix: np.ndarray) -> Exposures:
         expected = rows.dense[1] * np.einsum("iajb,ab->ij", pairs, matrix)
         own = np.diag(expected)
         apart = expected - np.diag(own)
         if not rows.directed:
             apart = apart + apart.T
-        return Meetings(lambda mean, outgoing: (apart if outgoing else apart.T) @ mean, own)
-
-    # ----- starts -----------------------------------------------------------------------------------------
-
-    def from_shares(self, model: Model, share: Tensor, rows: SbmRows) -> Params:
-        """Values of the globals that suit a division of the nodes, (N, K)."""
-        found = super().from_shares(model, share, rows)
-        return {name: value for name, value in found.items() if name != SHARE}
-
-    def starting(self, model: Model, params: Params, rows: SbmRows) -> Params:
-        return params
+        return Exposures(lambda mean, outgoing: (apart if outgoing else apart.T) @ mean, own)
 
 
 def _table_bytes(num_nodes: int, num_blocks: int) -> float:

@@ -48,7 +48,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Family(abc.ABC):
+class BlockLikelihood(abc.ABC):
     """The density of a dyad given the blocks of its ends. ``model`` has the priors, in double precision (K, K)."""
 
     model: Any
@@ -112,7 +112,7 @@ class Family(abc.ABC):
         """That posterior."""
 
 
-class Edges(Family):
+class BernoulliBlocks(BlockLikelihood):
     """Edges or none: Bernoulli."""
 
     site = "edge_probability"
@@ -154,7 +154,7 @@ class Edges(Family):
         return (BetaPosterior if self.model.directed else SymmetricBetaPosterior)(*parameters)
 
 
-class Counted(Family):
+class PoissonBlocks(BlockLikelihood):
     """Counts of edges: Poisson."""
 
     site = "edge_rate"
@@ -188,6 +188,6 @@ class Counted(Family):
         return (GammaPosterior if self.model.directed else SymmetricGammaPosterior)(*parameters)
 
 
-def family_of(model: Model) -> Family:
-    """The family of a model's block matrix."""
-    return (Edges if isinstance(model, SBM) else Counted)(model)
+def likelihood_of(model: Model) -> BlockLikelihood:
+    """That of a model's block matrix."""
+    return (BernoulliBlocks if isinstance(model, SBM) else PoissonBlocks)(model)

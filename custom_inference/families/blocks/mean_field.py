@@ -2,72 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Looks, OwnState
 from custom_inference.core.engine import Params
-from custom_inference.core.posteriors import ContinuousPosterior
-from custom_inference.families.blocks.common import SHARE, SbmSteps
+from custom_inference.core.states import PointsWithLocals, State, values_of
+from custom_inference.families.blocks.common import RESPONSIBILITY, BlockEngine, partition_likelihood
+from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import Expected
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
-from ppl_models import Model
 
 #: Proportions are kept this far from 0.
 FLOOR = 1e-6
 
 
-@dataclass(frozen=True, kw_only=True)
-class SbmMeanField(SbmSteps):
-    """q(z) = prod_i Cat(phi_i) at points of the globals: maximum likelihood, or a posteriori under informative priors.
+class PointBlocks(BlockEngine):
+    """Points of the globals: maximum likelihood, or a posteriori under informative priors."""
 
-    The M step sets the block matrix to its best, then the propensities to better ones (``_sbm_nodes``).
+    def check(self, model: Any, rows: SbmRows) -> None:
+        """Raises MethodError for priors that are not conjugate, and for those without a mode."""
+        super().check(model, rows)
+        likelihood_of(model).check_mode()
+
+    def expected(self, model: Any, state: PointsWithLocals | Params, rows: SbmRows) -> Expected:
+        params, matrix = values_of(model, state), likelihood_of(model)
+        lift, base = matrix.natural(params[matrix.site].detach().double())
+        proportion = params["block_proportion"].detach().double()
+        log = torch.log(proportion.clamp(min=torch.finfo(proportion.dtype).tiny))
+        nodes = self.nodes(model).terms(params, rows)
+        return Expected(log.numpy(), lift.numpy(), base.numpy(), nodes, partition_likelihood(model))
+
+    def best_sites(self, model: Any, nodes: Params, counts: Counts) -> Params:
+        """Proportions and block matrix at their best given what the nodes bring."""
+        size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
+        concentration = dirichlet_prior(model, "block_proportion", size)
+        return {
+            **{site: nodes[site] for site in self.nodes(model).names},
+            "block_proportion": softmax_or_simplex(size, concentration, floor=FLOOR),
+            matrix.site: matrix.mode(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)),
+        }
+
+    def node_params(self, model: Any, state: PointsWithLocals | Params) -> Params:
+        params = values_of(model, state)
+        return {site: params[site] for site in self.nodes(model).names}
+
+    def block_means(self, model: Any, state: PointsWithLocals | Params) -> Floats:
+        return values_of(model, state)[likelihood_of(model).site].double().numpy()
+
+    def power(self, model: Any) -> Tensor:
+        """One less than the shape, as in the maximum: see ``common.gamma``."""
+        shape, _ = likelihood_of(model).prior()
+        return shape - (0.0 if bool((shape < 1).any()) else 1.0)
+
+    def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
+        params, matrix = values_of(model, state), likelihood_of(model)
+        proportion = params["block_proportion"].double()
+        prior = log_prior_density(proportion, dirichlet_prior(model, "block_proportion", proportion))
+        return prior + matrix.log_prior(params[matrix.site].double()) + self.nodes(model).prior_term(params)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SbmMeanField(OwnState, PointBlocks):
+    """q(z) = prod_i Cat(phi_i). The M step sets the block matrix to its best, then the propensities to better ones
+    (``nodes``). The state is the globals, with a division of the nodes where one is known.
     """
 
     name = "mean_field"
+    state: ClassVar[type[State]] = PointsWithLocals
 
-    def check(self, model: Model, rows: SbmRows) -> None:
-        """Raises MethodError for priors that are not conjugate, and for those without a mode."""
-        super().check(model, rows)
-        self.family.check_mode()
+    def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Any:
+        return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
 
-    def expected(self, params: Params, rows: SbmRows) -> Expected:
-        lift, base = self.family.natural(params[self.family.site].detach().double())
-        proportion = params["block_proportion"].detach().double()
-        log = torch.log(proportion.clamp(min=torch.finfo(proportion.dtype).tiny))
-        return Expected(log.numpy(), lift.numpy(), base.numpy(), self.nodes.terms(params, rows), self.likelihood)
+    def division(self, state: PointsWithLocals | Params) -> Tensor | None:
+        return PointsWithLocals.from_any(state).locals.get(RESPONSIBILITY)
 
-    def best(self, model: Model, nodes: Params, counts: Counts) -> Params:
-        size = torch.as_tensor(counts.size)
-        concentration = dirichlet_prior(model, "block_proportion", size)
-        return {
-            **{site: nodes[site] for site in self.nodes.names},
-            "block_proportion": softmax_or_simplex(size, concentration, floor=FLOOR),
-            self.family.site: self.family.mode(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)),
-        }
-
-    def block_means(self, params: Params) -> Floats:
-        return params[self.family.site].double().numpy()
-
-    @property
-    def power(self) -> Tensor:
-        """One less than the shape, as in the maximum: see ``_gamma``."""
-        shape, _ = self.family.prior()
-        return shape - (0.0 if bool((shape < 1).any()) else 1.0)
-
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        proportion = params["block_proportion"].double()
-        prior = log_prior_density(proportion, dirichlet_prior(model, "block_proportion", proportion))
-        matrix = self.family.log_prior(params[self.family.site].double())
-        return float(bound.sum() + prior + matrix) + self.nodes.prior_term(params)
-
-    def starting(self, model: Model, params: Params, rows: SbmRows) -> Params:
-        """The given values with the shares that suit them."""
-        step = self.e_step(params, rows)
-        return {**params, SHARE: step.locals[SHARE]}
-
-    def reported(self, model: Model, params: Params) -> tuple[Params, Mapping[str, ContinuousPosterior]]:
-        return {name: value for name, value in params.items() if name != SHARE}, {}
+    def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: Looks) -> Any:
+        """The given values with the division that suits them."""
+        return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})

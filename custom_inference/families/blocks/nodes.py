@@ -45,7 +45,7 @@ class NodeTerms(NamedTuple):
     log_power: float
 
 
-class Meetings(NamedTuple):
+class Exposures(NamedTuple):
     """What a node's dyads expose it to, at E[eta], by propensities 1 of its own.
 
     partners: of means (N,) of the others' propensities, the sum over its dyads with others, (N,); whether it is the
@@ -56,8 +56,8 @@ class Meetings(NamedTuple):
     own: Floats
 
 
-class Alike:
-    """Nodes of one block are alike."""
+class Plain:
+    """No degree correction: nodes of one block bring nothing of their own."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,9 +76,9 @@ class Alike:
         del rows, share
         return {}
 
-    def update(self, params: Params, rows: SbmRows, meetings: Meetings) -> Params:
+    def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
         """Better parameters."""
-        del params, rows, meetings
+        del params, rows, exposures
         return {}
 
     def rescaled(self, params: Params, rows: SbmRows, share: Floats, matrix: Floats, prior: Any) -> Params | None:
@@ -90,14 +90,14 @@ class Alike:
         del params
         return 0.0
 
-    def reported(self, params: Params) -> tuple[Params, dict[str, ContinuousPosterior]]:
+    def values(self, params: Params) -> tuple[Params, dict[str, ContinuousPosterior]]:
         """Values, and posteriors where there are."""
         del params
         return {}, {}
 
 
 @dataclass(frozen=True)
-class Propensities(Alike):
+class Propensities(Plain):
     """A propensity for every node (two where directed): a point, or a Gamma posterior. ``integrated``: the latter."""
 
     model: Any
@@ -179,18 +179,18 @@ class Propensities(Alike):
 
     # ----- updates ----------------------------------------------------------------------------------------
 
-    def update(self, params: Params, rows: SbmRows, meetings: Meetings) -> Params:
+    def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
         means = dict(self._means(params))
         numerator = {site: self._power(site) + degree for site, degree in self._degrees(rows).items()}
         rates = {site: self._prior(site)[1].numpy() for site in self.sites}
         if not self.model.directed:
-            site, own = self.sites[0], meetings.own * self._spread(rows)
+            site, own = self.sites[0], exposures.own * self._spread(rows)
             for _ in range(_PASSES):
-                exposure = meetings.partners(means[site], True)
+                exposure = exposures.partners(means[site], True)
                 means[site] = _undirected(means[site], exposure, own, numerator[site], rates[site])
             return self._from_means(means, rows)
         for site, other, outgoing in zip(self.sites, self.sites[::-1], (True, False), strict=True):
-            exposure = rates[site] + meetings.partners(means[other], outgoing) + meetings.own * means[other]
+            exposure = rates[site] + exposures.partners(means[other], outgoing) + exposures.own * means[other]
             means[site] = np.maximum(numerator[site] / np.maximum(exposure, FLOOR), FLOOR)
         return self._from_means(means, rows)
 
@@ -218,16 +218,16 @@ class Propensities(Alike):
             return -sum(float(gamma_divergence(self._pair(params, s), self._prior(s)).sum()) for s in self.sites)
         return sum(float(gamma_log_density(params[s].double(), self._prior(s))) for s in self.sites)
 
-    def reported(self, params: Params) -> tuple[Params, dict[str, ContinuousPosterior]]:
+    def values(self, params: Params) -> tuple[Params, dict[str, ContinuousPosterior]]:
         if not self.integrated:
             return {site: params[site] for site in self.sites}, {}
         found = {s: GammaPosterior(params[f"{s}_shape"], params[f"{s}_rate"]) for s in self.sites}
         return {site: posterior.mean for site, posterior in found.items()}, dict(found)
 
 
-def nodes_of(model: Model, *, integrated: bool) -> Alike:
+def nodes_of(model: Model, *, integrated: bool) -> Plain:
     """What the nodes of a model bring."""
-    return Propensities(model, integrated) if isinstance(model, DegreeCorrectedSBM) else Alike()
+    return Propensities(model, integrated) if isinstance(model, DegreeCorrectedSBM) else Plain()
 
 
 def _log(value: Tensor) -> Tensor:

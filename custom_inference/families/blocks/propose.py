@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from torch import Tensor
 from torch.nn.functional import one_hot
 
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.blocks.common import SHARE
+from custom_inference.core.states import PointsWithLocals
+from custom_inference.families.blocks.common import RESPONSIBILITY, partition_likelihood
 from custom_inference.families.blocks.covariate_rows import CovariateRows
+from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.rows import SbmRows
 from custom_inference.families.blocks.sweep import propose_labels, spectral_labels
 from ppl_models import Model
@@ -31,21 +36,21 @@ _SAME_MATRIX = 0.05
 class BlockProposals(Proposals):
     """Starts of the engines of block models."""
 
-    def propose(self, model: Model, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
         """Of some divisions of the nodes of high integrated likelihood the one whose bound is best.
 
         Two divisions may be all but equally likely, and the search finds now this, now that one: small graphs, where
         that is so, afford several. Where it leaves blocks empty, a division into all of them is tried too: the search
         integrates propensities out under another prior than the model's, and may see no use of a block that has one.
         """
-        tries = 1 if self.engine.family.shape[0] == 1 else min(_TRIES, 1 + _CHEAP // (rows.edges.nnz + len(rows)))
+        tries = 1 if model.num_blocks == 1 else min(_TRIES, 1 + _CHEAP // (rows.edges.nnz + len(rows)))
         found: list[tuple[float, Params]] = []
         known: set[bytes] = set()
         for number in range(attempt * tries, (attempt + 1) * tries):
-            seed, blocks = _seed(generator), self.engine.family.shape[0]
-            labels = [propose_labels(rows, blocks, self.engine.likelihood, seed, number)]
+            seed, blocks = _seed(generator), model.num_blocks
+            labels = [propose_labels(rows, blocks, partition_likelihood(model), seed, number)]
             if len(np.unique(labels[0])) < min(blocks, len(rows)):
-                labels.append(spectral_labels(rows, blocks, self.engine.likelihood, seed, number))
+                labels.append(spectral_labels(rows, blocks, partition_likelihood(model), seed, number))
             for label in labels:
                 _, first, place = np.unique(label, return_index=True, return_inverse=True)
                 canonical = first[place].tobytes()  # blocks by their first nodes
@@ -54,30 +59,30 @@ class BlockProposals(Proposals):
                 known.add(canonical)
         return max(found, key=lambda one: one[0])[1]
 
-    def _settled(self, model: Model, rows: SbmRows, label: NDArray[np.int64]) -> tuple[float, Params]:
+    def _settled(self, model: Any, rows: SbmRows, label: NDArray[np.int64]) -> tuple[float, Params]:
         """The objective that some iterations reach from a division, and the parameters there."""
-        share = one_hot(torch.as_tensor(label), self.engine.family.shape[0]).double()
-        params, value = self.engine.from_shares(model, share, rows), -math.inf
+        share = one_hot(torch.as_tensor(label), model.num_blocks).double()
+        state, value = self.engine.from_responsibilities(model, share, rows), -math.inf
         for _ in range(_SETTLE):
-            step = self.engine.e_step(params, rows)
-            value = self.engine.objective(model, params, step.bound)
-            params = self.engine.m_step(model, params, step, rows)
-        return value, params
+            step = self.engine.e_step(model, state, rows)
+            value = objective_at(self.engine, model, state, step.bound)
+            state = self.engine.m_step(model, state, step, rows)
+        return value, state
 
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+    def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
         """Six starts, on all nodes; one where there is nothing to divide."""
-        return (1 if self.engine.family.shape[0] == 1 else 6), num_rows
+        return (1 if model.num_blocks == 1 else 6), num_rows
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Any, first: Any, second: Any) -> bool:
         return same_division(first, second)
 
 
 class LabellingProposals(BlockProposals):
     """Starts of the exact engine, which keeps no division of the nodes."""
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Any, first: Any, second: Any) -> bool:
         """Block matrices that are alike in some order of the blocks."""
-        one, other = (p[self.engine.family.site].double().numpy() for p in (first, second))
+        one, other = (p[likelihood_of(model).site].double().numpy() for p in (first, second))
         if len(one) > 6:
             return first is second
         orders = np.array(list(permutations(range(len(one)))))
@@ -96,14 +101,14 @@ class CovariateProposals(Proposals):
         label = propose_partition(rows.graph, blocks, "bernoulli", _seed(generator), attempt)
         return self.engine.from_labels(model, torch.as_tensor(label), rows)
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Any, first: Any, second: Any) -> bool:
         return same_division(first, second)
 
 
 class CovariateLabellingProposals(CovariateProposals):
     """Starts of the exact engine, which keeps no division of the nodes."""
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Any, first: Any, second: Any) -> bool:
         return first is second
 
 
@@ -111,8 +116,12 @@ def _seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**31, (), generator=generator))
 
 
-def same_division(first: Params, second: Params) -> bool:
+def same_division(first: Any, second: Any) -> bool:
     """Whether nearly all nodes are in blocks that correspond."""
-    one, other = (one_hot(p[SHARE].argmax(-1), p[SHARE].shape[1]).cpu() for p in (first, second))
+    one, other = (one_hot(one.argmax(-1), one.shape[1]).cpu() for one in map(_division, (first, second)))
     both = (one.T @ other).numpy()
     return bool(both[linear_sum_assignment(-both)].sum() >= _SAME * both.sum())
+
+
+def _division(state: Any) -> Tensor:
+    return state.locals[RESPONSIBILITY] if isinstance(state, PointsWithLocals) else state.responsibility

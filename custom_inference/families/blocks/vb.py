@@ -8,81 +8,72 @@ A lower bound on log p(x) with everything integrated out, which is what choosing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks
 from custom_inference.core.engine import Params
-from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior
-from custom_inference.families.blocks.common import SHARE, SbmSteps
-from custom_inference.families.blocks.likelihoods import Pair
+from custom_inference.core.states import State
+from custom_inference.families.blocks.common import RESPONSIBILITY, BlockEngine, partition_likelihood
+from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.mean_field import SbmMeanField
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
+from custom_inference.families.blocks.states import BlockPosteriors
 from custom_inference.families.blocks.sweep import Expected
 from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
-from ppl_models import MethodError, Model
+from ppl_models import MethodError
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmVB(SbmSteps):
-    """Posteriors of all globals. ``params`` holds their parameters and the shares, not values of the globals."""
+class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
+    """Posteriors of all globals."""
 
     name = "vb"
-    integrates_globals = True
+    state: ClassVar[type[State]] = BlockPosteriors
 
     def local(self) -> SbmMeanField:
         """The blocks at given values of the globals."""
-        return SbmMeanField(model=self.model)
+        return SbmMeanField()
 
-    def check(self, model: Model, rows: SbmRows) -> None:
+    def check(self, model: Any, rows: SbmRows) -> None:
         """Raises MethodError for priors that are not conjugate or improper."""
         super().check(model, rows)
-        if any(not bool((part > 0).all()) for part in self.family.prior()):
-            raise MethodError(f"the prior of '{self.family.site}' is improper, so nothing bounds log p(x); use a Gamma")
+        matrix = likelihood_of(model)
+        if any(not bool((part > 0).all()) for part in matrix.prior()):
+            raise MethodError(f"the prior of '{matrix.site}' is improper, so nothing bounds log p(x); use a Gamma")
 
-    def expected(self, params: Params, rows: SbmRows) -> Expected:
-        lift, base = self.family.expected(self._pair(params))
-        log = expected_log(params["block_proportion"].double())
-        return Expected(log.numpy(), lift.numpy(), base.numpy(), self.nodes.terms(params, rows), self.likelihood)
+    def expected(self, model: Any, state: BlockPosteriors, rows: SbmRows) -> Expected:
+        lift, base = likelihood_of(model).expected(state.pair)
+        log, nodes = expected_log(state.proportion.double()), self.nodes(model).terms(state.propensities, rows)
+        return Expected(log.numpy(), lift.numpy(), base.numpy(), nodes, partition_likelihood(model))
 
-    def _pair(self, params: Params) -> Pair:
-        return params[f"{self.family.site}_first"].double(), params[f"{self.family.site}_second"].double()
+    def node_params(self, model: Any, state: BlockPosteriors) -> Params:
+        return state.propensities
 
-    def block_means(self, params: Params) -> Floats:
-        return self.family.posterior(self._pair(params)).mean.numpy()
+    def division(self, state: BlockPosteriors) -> Tensor:
+        return state.responsibility
 
-    @property
-    def power(self) -> Tensor:
-        return self.family.prior()[0]
+    def block_means(self, model: Any, state: BlockPosteriors) -> Floats:
+        return likelihood_of(model).posterior(state.pair).mean.numpy()
 
-    def best(self, model: Model, nodes: Params, counts: Counts) -> Params:
+    def power(self, model: Any) -> Tensor:
+        return likelihood_of(model).prior()[0]
+
+    def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> BlockPosteriors:
         size = torch.as_tensor(counts.size)
-        first, second = self.family.update(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure))
-        return {
-            **{name: nodes[name] for name in self.nodes.names},
-            "block_proportion": size + dirichlet_prior(model, "block_proportion", size),
-            f"{self.family.site}_first": first,
-            f"{self.family.site}_second": second,
-        }
+        first, second = likelihood_of(model).update(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure))
+        proportion = size + dirichlet_prior(model, "block_proportion", size)
+        return BlockPosteriors(proportion, first, second, responsibility, nodes)
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        proportion = params["block_proportion"].double()
+    def prior_term(self, model: Any, state: BlockPosteriors) -> Tensor:
+        proportion = state.proportion.double()
         apart = dirichlet_divergence(proportion, dirichlet_prior(model, "block_proportion", proportion))
-        return float(bound.sum() - apart - self.family.divergence(self._pair(params))) + self.nodes.prior_term(params)
+        apart = apart + likelihood_of(model).divergence(state.pair)
+        return self.nodes(model).prior_term(state.propensities) - apart
 
-    def starting(self, model: Model, params: Params, rows: SbmRows) -> Params:
+    def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: Looks) -> BlockPosteriors:
         """The posteriors that suit the blocks found at given values of the globals."""
-        step = self.local().e_step(params, rows)
-        return self.from_shares(model, step.locals[SHARE], rows)
-
-    def reported(self, model: Model, params: Params) -> tuple[Params, Mapping[str, ContinuousPosterior]]:
-        """The posterior means, and the posteriors."""
-        names = [f"{self.family.site}_{part}" for part in ("first", "second")]
-        found: dict[str, ContinuousPosterior] = {
-            "block_proportion": DirichletPosterior(params["block_proportion"]),
-            self.family.site: self.family.posterior((params[names[0]], params[names[1]])),
-        }
-        values, posteriors = self.nodes.reported(params)
-        return {site: posterior.mean for site, posterior in found.items()} | values, found | posteriors
+        return self.from_responsibilities(model, e_step().locals[RESPONSIBILITY], rows)

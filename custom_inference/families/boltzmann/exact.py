@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.capabilities import Checked, Exact
+from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.rows import BinaryRows
@@ -68,12 +69,10 @@ def _table(params: Params, rows: BinaryRows) -> Tensor | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactHarmonium(Engine):
+class ExactHarmonium(Checked, Exact):
     """The exact posterior of the hidden units: independent given a whole row, a table of codes where entries miss."""
 
-    name: ClassVar[str] = "exact"
-
-    def rows(self, data: Data) -> BinaryRows:
+    def rows(self, model: Model, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
 
     def feasible(self, model: Model) -> bool:
@@ -94,14 +93,15 @@ class ExactHarmonium(Engine):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: BinaryRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        del locals_, generator
+        del model, warm, generator
         with torch.enable_grad():
             # The slope of the first two terms is the expectation of what the parameters multiply.
             at = {site: params[site].detach().clone().requires_grad_() for site in SITES}
@@ -120,15 +120,16 @@ class ExactHarmonium(Engine):
 
         return polished(objective, params, _M_STEP, float(counts["rows"]))
 
-    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
-        del step
+    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+        del model, step
         table = _table(params, rows)
         if table is None:
             return BernoulliPosterior(torch.sigmoid(params["hidden_bias"] + rows.ones @ params["weight"].T))
         codes = all_codes(len(params["hidden_bias"])).to(rows.like)
         return CodePosterior(codes, torch.log_softmax(table, -1))
 
-    def log_evidence(self, params: Params, rows: BinaryRows) -> Tensor:
+    def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
+        del model
         return log_likelihood(params, rows)
 
 

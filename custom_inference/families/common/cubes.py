@@ -22,8 +22,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import LocalEngine, Patient
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
+from ppl_models import Model
 from ppl_models.distributions import all_codes
 
 
@@ -101,7 +103,7 @@ _LOCAL_BITS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class CubeSteps(Engine):
+class CubeEngine(LocalEngine, Patient, Engine):
     """free: H, free sources per row (2^H codes). guard: keep the old cube where it has more mass.
 
     refresh_every: choose cubes anew at every so many E steps; in between the old ones are used, at a lower cost.
@@ -122,18 +124,18 @@ class CubeSteps(Engine):
         return replace(self, free=max(self.free, _LOCAL_BITS)) if self.free < _LOCAL_BITS else self
 
     def cube_step(
-        self, model: CubeModel, params: Params, rows: Any, locals_: dict[str, Tensor] | None, temperature: float
+        self, scored: CubeModel, params: Params, rows: Any, warm: dict[str, Tensor] | None, temperature: float
     ) -> EStep:
         """The E step, once the model's scores are known."""
         num_bits = len(params["source_prior"])
-        size, like = min(self.free, num_bits), model.constant
-        cubes = Cubes.empty(rows, num_bits) if not locals_ else Cubes(*(locals_[f] for f in Cubes._fields))
+        size, like = min(self.free, num_bits), scored.constant
+        cubes = Cubes.empty(rows, num_bits) if not warm else Cubes(*(warm[f] for f in Cubes._fields))
         refresh = int(cubes.age[0]) % self.refresh_every == 0
         subsets = all_codes(size, dtype=like.dtype, device=like.device)
         base, mean = like.new_empty(len(rows), num_bits), like.new_empty(len(rows), num_bits)
         free, weights = cubes.free.new_empty(len(rows), size), like.new_empty(len(rows), 2**size)
-        bound = model.constant.clone()
-        for block, scores in model.blocks():
+        bound = scored.constant.clone()
+        for block, scores in scored.blocks():
             chosen, table = self._choose(scores, cubes.base[block], cubes.free[block], subsets, refresh)
             bound[block] += table.joint.logsumexp(1)
             base[block] = table.fixed.scatter(1, chosen, subsets[table.joint.argmax(1)])
@@ -144,9 +146,9 @@ class CubeSteps(Engine):
             r = torch.softmax(tempered, 1)
             free[block], weights[block] = chosen, torch.log_softmax(table.joint, 1)
             mean[block] = found = table.fixed.scatter(1, chosen, r @ subsets)
-            model.count(scores, table, r, chosen, subsets, found)
-        locals_ = Cubes(base, free, mean, cubes.age + 1)._asdict() | {"log_weight": weights}
-        return EStep(model.statistics(mean), locals_, bound)
+            scored.count(scores, table, r, chosen, subsets, found)
+        found_locals = Cubes(base, free, mean, cubes.age + 1)._asdict() | {"log_weight": weights}
+        return EStep(scored.statistics(mean), found_locals, bound)
 
     def _choose(
         self, scores: CubeScores, base: Tensor, free: Tensor, subsets: Tensor, refresh: bool
@@ -163,7 +165,7 @@ class CubeSteps(Engine):
         keep = old.joint.logsumexp(1) >= table.joint.logsumexp(1)
         return torch.where(keep[:, None], free, new), old.where(keep, table)
 
-    def posterior(self, params: Params, rows: Any, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: Any, step: EStep) -> LocalPosterior:
         """The codes of every row's cube, (N, 2^H, K), and their weights."""
         free, base = step.locals["free"], step.locals["base"]
         subsets = all_codes(free.shape[1], dtype=base.dtype, device=base.device)

@@ -6,13 +6,14 @@ import abc
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Checked, Exact
 from custom_inference.core.capacity import allowed_bytes, code_table_bytes, largest_enumerable, require
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from ppl_models import Model
 from ppl_models.distributions import all_codes
@@ -37,14 +38,13 @@ class Tables(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enumerated(Engine):
+class Enumerated(Checked, Exact):
     """Posteriors over all 2^K codes, in blocks of rows.
 
     max_bytes: memory allowed for the tables; half of what is free by default.
     """
 
     max_bytes: float | None = None
-    name: ClassVar[str] = "exact"
 
     @abc.abstractmethod
     def tables(self, params: Params, rows: Any, temperature: float = 1.0) -> Tables:
@@ -81,13 +81,13 @@ class Enumerated(Engine):
         """Rows a block: its table stays in cache, where six passes over it cost less than one over main memory."""
         return min(num_rows, max(_LEAST_ROWS, _BLOCK_ENTRIES // 2**num_bits))
 
-    def posterior(self, params: Params, rows: Any, step: EStep | None = None) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: Any, step: EStep | None = None) -> LocalPosterior:
         """The full table of every row's posterior."""
         self.require_memory(len(params["source_prior"]), rows.like.shape[1], len(rows))
         codes, joint = self.log_joint(params, rows)
         return CodePosterior(codes, torch.log_softmax(joint, -1))
 
-    def log_evidence(self, params: Params, rows: Any) -> Tensor:
+    def log_evidence(self, model: Any, params: Params, rows: Any) -> Tensor:
         """log p(x_n | params), (N,)."""
         tables = self.tables(params, rows)
         return torch.cat([tables.joint(part).logsumexp(-1) for part in self.blocks(params, rows)])

@@ -26,6 +26,7 @@ import torch
 from pyro.distributions import InverseGamma
 from torch import Tensor
 
+from custom_inference.core.capabilities import Checked
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.roots import decreasing_root
@@ -111,10 +112,10 @@ def added(total: dict[str, Tensor], more: dict[str, Tensor]) -> dict[str, Tensor
     return {k: total[k] + v for k, v in more.items()} if total else more
 
 
-class CvqEngine(Engine):
+class CvqEngine(Checked, Engine):
     """``rows``, ``check``, ``initial`` and ``m_step`` of every CVQ engine."""
 
-    def rows(self, data: Data) -> RealRows:
+    def rows(self, model: Model, data: Data) -> RealRows:
         return RealRows.of(data)
 
     def check(self, model: Model, rows: RealRows) -> None:

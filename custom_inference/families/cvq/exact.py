@@ -18,6 +18,7 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import CvqEngine, added, moments, quadratics
+from ppl_models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +33,10 @@ class CvqExact(CvqEngine, Enumerated):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: RealRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,

@@ -22,6 +22,7 @@ from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import CvqEngine, Quadratic, added, moments, quadratics
 from custom_inference.families.cvq.truncated import likely_codes
+from ppl_models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +34,16 @@ class CvqMeanField(CvqEngine):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: RealRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
-        start = locals_["mean"] if locals_ else likely_codes(params, rows)
+        start = warm["mean"] if warm else likely_codes(model, params, rows)
         statistics: dict[str, Tensor] = {}
         means, bounds = [], []
         for block, part, form in quadratics(params, rows, temperature):
@@ -51,11 +53,11 @@ class CvqMeanField(CvqEngine):
             statistics = added(statistics, moments(part, mean))
         return EStep(statistics, {"mean": torch.cat(means)}, torch.cat(bounds))
 
-    def bound(self, params: Params, rows: RealRows, mean: Tensor) -> Tensor:
+    def bound(self, model: Model, params: Params, rows: RealRows, mean: Tensor) -> Tensor:
         """F_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
         return torch.cat([free_energy(form, mean[block]) for block, _, form in quadratics(params, rows)])
 
-    def posterior(self, params: Params, rows: RealRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: RealRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from custom_inference.core.align import match_components
@@ -32,7 +34,7 @@ class CvqProposals(Proposals):
         """Starts agree more often than not: three are tried, more only where no two of them agree."""
         return 6, max(2000, 60 * model.shapes["source_prior"][0])
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every source of one has its own counterpart in the other, with cosine of the weights above .9."""
         return bool((match_components(first["weight"], second["weight"]).similarity > 0.9).all())
 

@@ -37,16 +37,16 @@ class Climber:
     """Mean-field EM with jumps, on some rows."""
 
     def __init__(self, model: Model, rows: RealRows):
-        self.model, self.rows, self.steps = model, rows, CvqMeanField()
+        self.model, self.rows, self.engine = model, rows, CvqMeanField()
 
     def climb(self, params: Params, number: int, mean: Tensor | None = None) -> tuple[Params, EStep]:
         """``number`` EM iterations; with ``mean`` (N, K) they begin with an M step."""
         if mean is not None:
             params = m_step(self.model, params, statistics_of(params, self.rows, mean))
-        step = self.steps.e_step(params, self.rows, None if mean is None else {"mean": mean})
+        step = self.engine.e_step(self.model, params, self.rows, None if mean is None else {"mean": mean})
         for _ in range(number):
-            params = self.steps.m_step(self.model, params, step, self.rows)
-            step = self.steps.e_step(params, self.rows, step.locals)
+            params = self.engine.m_step(self.model, params, step, self.rows)
+            step = self.engine.e_step(self.model, params, self.rows, step.locals)
         return params, step
 
     def objective(self, params: Params, step: EStep) -> float:
@@ -79,7 +79,7 @@ class Climber:
         for source in range(len(params["source_prior"])):
             pi = params["source_prior"].clone()
             pi[source] = FLOOR
-            again = self.steps.e_step({**params, "source_prior": pi}, self.rows, step.locals)
+            again = self.engine.e_step(self.model, {**params, "source_prior": pi}, self.rows, step.locals)
             new = again.locals["mean"].mean(0).clamp(FLOOR, 1 - FLOOR)
             divergence = new * (new / pi).log() + (1 - new) * ((1 - new) / (1 - pi)).log()
             divergence[source] = 0.0

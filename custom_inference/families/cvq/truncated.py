@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params
-from custom_inference.families.common.cubes import CubeModel, CubeSteps
+from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import CvqEngine, Quadratic, added, moments, quadratics
+from ppl_models import Model
 
 #: Rows a block: its (rows, 2^H) table stays in cache.
 _BLOCK_ROWS = 1024
@@ -99,8 +100,8 @@ def pairs_of(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CvqTruncated(CvqEngine, CubeSteps):
-    """E step on cubes of 2^H codes (see :class:`CubeSteps` for the settings); closed-form M step.
+class CvqTruncated(CvqEngine, CubeEngine):
+    """E step on cubes of 2^H codes (see :class:`CubeEngine` for the settings); closed-form M step.
 
     Choosing a cube costs no more than using it, so it is done at every E step.
     """
@@ -109,20 +110,21 @@ class CvqTruncated(CvqEngine, CubeSteps):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: RealRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        return self.cube_step(_Moments(params, rows), params, rows, locals_, temperature)
+        return self.cube_step(_Moments(params, rows), params, rows, warm, temperature)
 
 
-def likely_codes(params: Params, rows: RealRows, *, free: int = 4, steps: int = 3) -> Tensor:
+def likely_codes(model: Model, params: Params, rows: RealRows, *, free: int = 4, iterations: int = 3) -> Tensor:
     """Marginals of a few quick truncated E steps from the empty code, (N, K): a start for other families."""
-    engine, locals_ = CvqTruncated(free=free), None
-    for _ in range(steps):
-        locals_ = engine.e_step(params, rows, locals_).locals
-    assert locals_ is not None
-    return locals_["mean"]
+    engine, warm = CvqTruncated(free=free), None
+    for _ in range(iterations):
+        warm = engine.e_step(model, params, rows, warm).locals
+    assert warm is not None
+    return warm["mean"]

@@ -8,12 +8,13 @@ scores need the curvature alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Canonical, Checked
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.normal import normal_parameters
@@ -60,35 +61,19 @@ def parts(rows: BinaryRows) -> list[slice]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticSteps(Proposals, Engine):
-    """Data, starts, priors and the M step of every engine of logistic PCA.
+class LogisticEngine(Proposals, Canonical, Checked, Engine):
+    """Data, starts, priors and the M step of every engine of logistic PCA."""
 
-    score_mean, score_precision: of the scores' Normal prior, one number or one a component; a precision of 0 is flat.
-    turns: whether the priors allow the canonical rotation. ``for_model`` sets all three.
-    """
-
-    score_mean: tuple[float, ...] = (0.0,)
-    score_precision: tuple[float, ...] = (1.0,)
-    turns: bool = True
-
-    additive = True
-
-    def for_model(self, model: Model) -> LogisticSteps:
-        prior = ScorePrior.of(model, torch.zeros((), dtype=torch.float64))
-        mean, precision = (tuple(value.tolist()) for value in prior)
-        return replace(self, score_mean=mean, score_precision=precision, turns=rotatable(model))
-
-    def score_prior(self, params: Params) -> ScorePrior:
-        size, like = len(params["weight"]), params["weight"]
-        mean, precision = (like.new_tensor(v).expand(size) for v in (self.score_mean, self.score_precision))
-        return ScorePrior(mean, precision)
+    def score_prior(self, model: Model, params: Params) -> ScorePrior:
+        """A precision of 0 is flat."""
+        return ScorePrior.of(model, params["weight"])
 
     @property
-    def engine(self) -> LogisticSteps:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def engine(self) -> LogisticEngine:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Itself: its proposals are its own."""
         return self
 
-    def rows(self, data: Data) -> BinaryRows:
+    def rows(self, model: Model, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
 
     def check(self, model: Model, rows: BinaryRows) -> None:
@@ -126,15 +111,15 @@ class LogisticSteps(Proposals, Engine):
         found = torch.cholesky_solve(right[..., None], torch.linalg.cholesky(left))[..., 0]
         return {"weight": found[:, :-1].T.contiguous(), "bias": found[:, -1].contiguous()}
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """W'W of both, which no rotation changes, have a cosine above .98."""
         cross = (first["weight"] @ second["weight"].T).square().sum()
         own = [(p["weight"] @ p["weight"].T).square().sum().sqrt() for p in (first, second)]
         return bool(cross > 0.98 * own[0] * own[1])
 
-    def canonical(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         """Weights and scores turned into the canonical rotation, where the priors allow."""
-        return canonical(params, locals_) if self.turns else (params, locals_)
+        return canonical(params, locals_) if rotatable(model) else (params, locals_)
 
 
 def weight_prior(model: Model, current: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,11 +181,11 @@ def rotatable(model: Model) -> bool:
     return True
 
 
-def canonical(params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+def canonical(params: Params, warm: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
     """Orthogonal rows of the weight, the longest first, the largest entry of each positive; scores turned alike."""
     weight = params["weight"]
     turn = canonical_turn(weight)
-    moved = dict(locals_)
+    moved = dict(warm)
     if "score" in moved:
         moved["score"] = moved["score"] @ turn.T
     if "covariance" in moved:

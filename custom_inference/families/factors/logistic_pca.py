@@ -21,11 +21,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Accelerated, PointLocals
 from custom_inference.core.engine import POINT, EStep, Params
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.factors.common import (
-    LogisticSteps,
+    LogisticEngine,
     ScorePrior,
     half_signs,
     observed_only,
@@ -49,7 +50,7 @@ class _Scores(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Quadratic(LogisticSteps):
+class _Quadratic(LogisticEngine):
     """The E step that both families share.
 
     sweeps: updates of xi and the scores per E step.
@@ -59,18 +60,19 @@ class _Quadratic(LogisticSteps):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: BinaryRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        prior, total, found, bounds = self.score_prior(params), {}, [], []
+        prior, total, found, bounds = self.score_prior(model, params), {}, [], []
         for part in parts(rows):
             block = rows.select(part)
-            at = self._start(prior, block, {k: v[part] for k, v in locals_.items()} if locals_ else None)
-            for _ in range(self.sweeps if locals_ else max(self.sweeps, _COLD_SWEEPS)):
+            at = self._start(prior, block, {k: v[part] for k, v in warm.items()} if warm else None)
+            for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
                 at = self._updated(params, block, prior, at, temperature)
             odds, xi = self._log_odds(params, at)
             bounds.append(self._bound(block, prior, at, odds, xi))
@@ -103,7 +105,7 @@ class _Quadratic(LogisticSteps):
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
     @abc.abstractmethod
-    def _start(self, prior: ScorePrior, rows: BinaryRows, locals_: dict[str, Tensor] | None) -> _Scores:
+    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
         """Where the scores' updates begin."""
 
     @abc.abstractmethod
@@ -120,20 +122,21 @@ class _Quadratic(LogisticSteps):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticMap(_Quadratic):
+class LogisticMap(Accelerated, PointLocals, _Quadratic):
     """Point estimates of the scores beside those of the globals."""
 
     name = POINT
+    objective = "log joint"
     accelerate = "squarem"
     extrapolated = ("score",)
 
-    def _start(self, prior: ScorePrior, rows: BinaryRows, locals_: dict[str, Tensor] | None) -> _Scores:
-        return _Scores(locals_["score"] if locals_ else prior.mean.expand(len(rows), -1))
+    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
+        return _Scores(warm["score"] if warm else prior.mean.expand(len(rows), -1))
 
     def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
         return _Scores(mean)
 
-    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])
 
     def point_locals(self, step: EStep) -> dict[str, Tensor]:
@@ -151,9 +154,9 @@ class LogisticGaussian(_Quadratic):
         super().check(model, rows)
         require_proper_scores(model, rows)
 
-    def _start(self, prior: ScorePrior, rows: BinaryRows, locals_: dict[str, Tensor] | None) -> _Scores:
-        if locals_:
-            return _Scores(locals_["score"], locals_["covariance"])
+    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
+        if warm:
+            return _Scores(warm["score"], warm["covariance"])
         size = len(rows)
         return _Scores(prior.mean.expand(size, -1), torch.diag(1 / prior.precision).expand(size, -1, -1))
 
@@ -168,7 +171,7 @@ class LogisticGaussian(_Quadratic):
         rest = 0.5 * (at.log_det + prior.precision.log().sum() + len(prior.mean) - trace)
         return super()._bound(rows, prior, at, odds, xi) + rest
 
-    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return GaussianPosterior(step.locals["score"], step.locals["covariance"])
 
 

@@ -22,11 +22,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Exact
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import LogisticPosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.factors.common import LogisticSteps, half_signs, squared_rows
+from custom_inference.families.factors.common import LogisticEngine, half_signs, squared_rows
 from custom_inference.families.factors.logistic_pca import require_proper_scores
 from ppl_models import CapacityError, Model
 from ppl_models.core.expectations import hermite, jaakkola_curvature
@@ -45,15 +46,13 @@ class _Nodes(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticQuadrature(LogisticSteps):
+class LogisticQuadrature(LogisticEngine, Exact):
     """The E step by quadrature.
 
     nodes: Gauss-Hermite nodes for each component (the rule has nodes^K); 160 for one component, 32 each for two.
     """
 
     nodes: int | None = None
-
-    name = "exact"
 
     def feasible(self, model: Model) -> bool:
         return model.local_shape[0] <= MOST_COMPONENTS
@@ -81,9 +80,10 @@ class LogisticQuadrature(LogisticSteps):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: BinaryRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
@@ -91,7 +91,7 @@ class LogisticQuadrature(LogisticSteps):
         total: dict[str, Tensor] = {}
         bounds, size = [], len(params["weight"])
         for part in self._parts(params, rows):
-            nodes = self._nodes(params, part, temperature)
+            nodes = self._nodes(model, params, part, temperature)
             bounds.append(nodes.log_weight.logsumexp(-1))
             weight = nodes.log_weight.softmax(-1)
             flat = nodes.score.reshape(-1, size)
@@ -114,14 +114,14 @@ class LogisticQuadrature(LogisticSteps):
         size = max(1, _BLOCK_ENTRIES // (self._each(num_components) ** num_components * num_features))
         return [rows.select(slice(start, start + size)) for start in range(0, len(rows), size)]
 
-    def _joint(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> LogisticJoint:
+    def _joint(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> LogisticJoint:
         observed = None if rows.mask is None else rows.mask.to(params["weight"])
-        prior = self.score_prior(params)
+        prior = self.score_prior(model, params)
         return LogisticJoint(half_signs(rows), params["weight"], params["bias"], *prior, observed, temperature)
 
-    def _nodes(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Nodes:
+    def _nodes(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Nodes:
         """The rule is exact up to its own error wherever it is centred: a rough mode is enough."""
-        joint, size = self._joint(params, rows, temperature), len(params["weight"])
+        joint, size = self._joint(model, params, rows, temperature), len(params["weight"])
         mode, factor = joint.mode()
         grid, constant = (value.to(mode) for value in _hermite(self._each(size), size))
         # precision = F F', so L = F'^-1 and |L| = 1 / |F|.
@@ -130,27 +130,28 @@ class LogisticQuadrature(LogisticSteps):
         log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return _Nodes(score, joint(score) + constant + log_volume[:, None])
 
-    def posterior(self, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
+    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
         """Its moments and its integral by quadrature."""
         means, covariances, evidences = [], [], []
         for part in self._parts(params, rows):
-            nodes = self._nodes(params, part)
+            nodes = self._nodes(model, params, part)
             weight = nodes.log_weight.softmax(-1)
             mean = torch.einsum("nq,nqk->nk", weight, nodes.score)
             apart = nodes.score - mean[:, None]
             means.append(mean)
             covariances.append(torch.einsum("nq,nqk,nql->nkl", weight, apart, apart))
             evidences.append(nodes.log_weight.logsumexp(-1))
-        whole = self._joint(params, rows)
+        whole = self._joint(model, params, rows)
         return LogisticPosterior(
             location=torch.cat(means), covariance=torch.cat(covariances), log_evidence=torch.cat(evidences),
             half=whole.half, weight=whole.weight, bias=whole.bias, prior_mean=whole.prior_mean,
             prior_precision=whole.prior_precision,
         )  # fmt: skip
 
-    def log_evidence(self, params: Params, rows: BinaryRows) -> Tensor:
+    def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
         """log p(x_n | params), (N,)."""
-        return torch.cat([self._nodes(params, part).log_weight.logsumexp(-1) for part in self._parts(params, rows)])
+        parts = self._parts(params, rows)
+        return torch.cat([self._nodes(model, params, part).log_weight.logsumexp(-1) for part in parts])
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,7 @@
 """Mixed memberships of a graph's nodes: variational Bayes, CVB0, tiny graphs exactly, stochastic steps, Gibbs."""
 
 from custom_inference.core.registry import Family
-from custom_inference.families.memberships.cvb0 import MmsbCvb0
+from custom_inference.families.memberships.cvb0 import MmsbCvb0, few_tables
 from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.exact import MmsbExact
 from custom_inference.families.memberships.gibbs import MmsbSampler
@@ -16,7 +16,7 @@ FAMILIES = (
         model=MMSB,
         engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
         search={"dirichlet": MembershipProposals, "vb": PosteriorProposals, "cvb0": CountProposals},
-        default=lambda model, _: "cvb0" if MmsbCvb0().feasible(model) else "vb",
+        default=lambda model, _: "cvb0" if few_tables(model) else "vb",
         sampler=MmsbSampler,
         presentation=PRESENTATION,
     ),

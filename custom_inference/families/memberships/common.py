@@ -28,12 +28,14 @@ takes in them (a restriction of q, hence still a lower bound; ``_mmsb_shared``),
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Checked, SavedSettings, SharedWork
 from custom_inference.core.engine import Engine, Params
+from custom_inference.core.process_group import Pool
 from custom_inference.families.common.dirichlet import dirichlet_prior, expected_log
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.memberships.dyads import Dyads, edge_sums, zero_sums
@@ -72,84 +74,82 @@ class Collected(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbSteps(Engine):
+class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
     """zeros: "each" has its own table, or they are "shared" by node; None: by size.
 
-    model: set by ``for_model``. Several processes divide the edges and the blocks of zeros.
+    Several processes divide the edges and the blocks of zeros.
     """
 
-    shares: ClassVar[str | None] = "work"
-
     zeros: str | None = None
-    model: Any = None
 
     def __post_init__(self) -> None:
         if self.zeros not in (None, *ZEROS):
             raise MethodError(unknown_name("treatment of zeros", str(self.zeros), ZEROS))
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         return {} if self.zeros is None else {"zeros": self.zeros}
 
-    def for_model(self, model: Model) -> Self:
-        """Raises MethodError where the prior of the memberships is not a Dirichlet."""
-        dirichlet_prior(model, "membership", torch.ones((), dtype=torch.float64))
-        return replace(self, model=model)
+    def divided(self, rows: Dyads, processes: Pool) -> Dyads:
+        return replace(rows, processes=processes)
 
-    def rows(self, data: Data) -> Dyads:
+    def rows(self, model: Any, data: Data) -> Dyads:
         """On the CPU, wherever the graph is, where zeros share their blocks: the sweep goes node by node."""
-        here = data.to(device="cpu") if self.shares_zeros(data) else data
-        return Dyads.of(GraphRows.of(self.model, here))
+        here = data.to(device="cpu") if self.shares_zeros(model, data) else data
+        return Dyads.of(GraphRows.of(model, here))
 
     def check(self, model: Model, rows: Dyads) -> None:
         """Raises MethodError for priors without closed-form updates."""
         beta_prior(model, "edge_probability", rows.like)
         if model.sparsity is None:  # pyright: ignore[reportAttributeAccessIssue]
             beta_prior(model, "sparsity", rows.like)
-        if self.shares_zeros(rows) and self.pool.size > 1:
+        self.alpha(model, rows.like)
+        if self.shares_zeros(model, rows) and rows.processes.size > 1:
             raise MethodError('zeros="shared" is swept node by node, in one process; use zeros="each" for several')
 
-    def shares_zeros(self, rows: Dyads | Data) -> bool:
-        dense = 3.0 * len(rows) ** 2 * self.model.num_blocks
+    def shares_zeros(self, model: Any, rows: Dyads | Data) -> bool:
+        dense = 3.0 * len(rows) ** 2 * model.num_blocks
         return self.zeros == "shared" if self.zeros is not None else dense > DENSE_UP_TO
 
-    def alpha(self, like: Tensor) -> Tensor:
-        """(K,)."""
-        return dirichlet_prior(self.model, "membership", like).expand(self.model.num_blocks)
+    def alpha(self, model: Any, like: Tensor) -> Tensor:
+        """(K,). Raises MethodError where the prior of the memberships is not a Dirichlet."""
+        return dirichlet_prior(model, "membership", like).expand(model.num_blocks)
 
-    def collect(self, rows: Dyads, factors: Factors, role: Tensor | None = None, temperature: float = 1.0) -> Collected:
+    def collect(
+        self, model: Any, rows: Dyads, factors: Factors, role: Tensor | None = None, temperature: float = 1.0
+    ) -> Collected:
         """All sums over the tables at their optimum; where zeros share, after one sweep of ``role``."""
         share, link, gap = (
             bounded_exp(one) for one in (factors.share, temperature * factors.link, temperature * factors.gap)
         )
         near, far = factors.foreground.exp(), factors.background.exp()
-        edges = edge_sums(rows, share, link, self.pool)
+        edges = edge_sums(rows, share, link)
         count = torch.tensor(float(rows.num_edges), dtype=torch.float64, device=share.device)
         near_edges = count * factors.foreground.double() if rows.num_edges else 0.0
         members, links = edges.members(share, link), edges.cells(share, link, directed=rows.directed)
-        if self.shares_zeros(rows):
+        if self.shares_zeros(model, rows):
             from custom_inference.families.memberships.shared import shared_zeros
 
             log_rho = factors.background, factors.foreground
             zeros = shared_zeros(rows, factors.share, temperature * factors.gap, share, gap, log_rho, role)
             members, total = members + zeros.members, edges.log_total + near_edges + zeros.total
             return Collected(members, links, zeros.gaps, zeros.background, count + zeros.foreground, total, zeros.role)
-        zeros, table = zero_sums(rows, share, near * gap, far, self.pool), near * gap
+        zeros, table = zero_sums(rows, share, near * gap, far), near * gap
         members, gaps = members + zeros.members(share, table), zeros.cells(share, table, directed=rows.directed)
-        members, links, gaps, weight, total = self.pool.total(
+        members, links, gaps, weight, total = rows.processes.total(
             members, links, gaps, zeros.weight, edges.log_total + zeros.log_total
         )
         far_away = far.double() * weight
         return Collected(members, links, gaps, far_away, count + rows.num_zeros - far_away, near_edges + total)
 
-    def log_rho(self, params: Params, like: Tensor) -> tuple[Tensor, Tensor]:
+    def log_rho(self, model: Any, params: Params, like: Tensor) -> tuple[Tensor, Tensor]:
         """log rho and log(1 - rho) at a point: the site's, or the model's setting."""
-        rho = params["sparsity"] if self.model.sparsity is None else like.new_tensor(float(self.model.sparsity))
+        rho = params["sparsity"] if model.sparsity is None else like.new_tensor(float(model.sparsity))
         return torch.log(rho), torch.log1p(-rho)
 
-    def concentration_of(self, rows: Dyads, membership: Tensor) -> Tensor:
+    def concentration_of(self, model: Any, rows: Dyads, membership: Tensor) -> Tensor:
         """gamma (N, K) where the ends of node i fall to the blocks as ``membership`` says."""
-        return self.alpha(rows.like) + rows.ends[:, None] * membership
+        return self.alpha(model, rows.like) + rows.ends[:, None] * membership
 
 
 def expected_share(concentration: Tensor) -> Tensor:

@@ -26,12 +26,14 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks, PriorTerm
 from custom_inference.core.capacity import allowed_bytes, require
-from custom_inference.core.engine import EStep, Params
-from custom_inference.core.posteriors import BetaPosterior, DirichletPosterior, SymmetricBetaPosterior
-from custom_inference.core.process_group import Pool
-from custom_inference.families.memberships.common import MmsbSteps, beta_prior
+from custom_inference.core.engine import EStep, Objective, Params
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.core.states import State
+from custom_inference.families.memberships.common import MmsbEngine, beta_prior
 from custom_inference.families.memberships.dyads import Dyads
+from custom_inference.families.memberships.states import ExpectedCounts, MembershipPosteriors
 from custom_inference.families.memberships.vb import MmsbVB
 from ppl_models import Model
 
@@ -50,7 +52,7 @@ class _Listed(NamedTuple):
     directed: bool
 
     @classmethod
-    def of(cls, dyads: Dyads, pool: Pool) -> _Listed:
+    def of(cls, dyads: Dyads) -> _Listed:
         size, graph = len(dyads), dyads.graph
         value = torch.zeros(size, size, dtype=dyads.like.dtype, device=dyads.like.device)
         value[dyads.source, dyads.target] = 1
@@ -60,10 +62,10 @@ class _Listed(NamedTuple):
             seen.triu_()
         if not graph.self_loops:
             seen.fill_diagonal_(False)
-        i, j = (pool.share(end) for end in seen.nonzero().T)
+        i, j = (dyads.processes.share(end) for end in seen.nonzero().T)
         return cls(i, j, value[i, j], graph.directed)
 
-    def counts(self, table: Tensor, size: int) -> dict[str, Tensor]:
+    def counts(self, table: Tensor, size: int) -> ExpectedCounts:
         """Expected counts of tables (E, K, K)."""
         members = table.new_zeros(size, table.shape[1])
         members.index_add_(0, self.i, table.sum(2)).index_add_(0, self.j, table.sum(1))
@@ -73,13 +75,12 @@ class _Listed(NamedTuple):
         foreground = table.sum()
         away = len(self.i) - foreground
         split = torch.stack([away.clamp(min=0), foreground])
-        return {"members": members, "links": links, "gaps": (every - links).clamp(min=0), "background": split}
+        return ExpectedCounts(members, links, (every - links).clamp(min=0), split)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbCvb0(MmsbSteps):
-    """params: expected counts "members" n (N, K), "links" l and "gaps" m (K, K), "background" (2,). Locals: "table"
-    (E, K, K), whose counts they are.
+class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
+    """The state is :class:`ExpectedCounts`. Locals: "table" (E, K, K), whose counts they are.
 
     max_bytes: memory allowed for the tables, by default half of what is free.
     """
@@ -87,8 +88,8 @@ class MmsbCvb0(MmsbSteps):
     max_bytes: float | None = None
 
     name: ClassVar[str] = "cvb0"
-    integrates_globals: ClassVar[bool] = True
-    is_bound: ClassVar[bool] = False
+    objective: ClassVar[Objective] = "estimate"
+    state: ClassVar[type[State]] = ExpectedCounts
 
     def local(self) -> Any:
         """At given globals: the variational Dirichlet posteriors of the memberships."""
@@ -97,11 +98,7 @@ class MmsbCvb0(MmsbSteps):
     @property
     def posteriors(self) -> MmsbVB:
         """The engine whose starts these are."""
-        return MmsbVB(zeros=self.zeros, model=self.model)
-
-    def feasible(self, model: Model) -> bool:
-        """Whether the tables are few enough to be a default."""
-        return _numbers(model, model.num_nodes) <= FEASIBLE_UP_TO  # pyright: ignore[reportAttributeAccessIssue]
+        return MmsbVB(zeros=self.zeros)
 
     def check(self, model: Model, rows: Dyads) -> None:
         """Raises CapacityError where the tables of all dyads do not fit."""
@@ -114,49 +111,51 @@ class MmsbCvb0(MmsbSteps):
 
     def e_step(
         self,
-        params: Params,
+        model: Model,
+        state: ExpectedCounts,
         rows: Dyads,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         del generator
-        listed = _Listed.of(rows, self.pool)
-        counts = {name: value.to(rows.like) for name, value in params.items()}
-        table = None if not locals_ else locals_["table"].to(rows.like)
+        listed = _Listed.of(rows)
+        counts = ExpectedCounts.of({name: value.to(rows.like) for name, value in state.tensors().items()})
+        table = None if not warm else warm["table"].to(rows.like)
         bound = rows.like.new_zeros(1)
         for _ in range(_REFRESHES):
-            table, bound = self._refreshed(rows, listed, counts, table, temperature)
-            counts = listed.counts(table, len(rows))
-            *sums, bound = self.pool.total(*counts.values(), bound)
-            counts = dict(zip(counts, sums, strict=True))
+            table, bound = self._refreshed(model, rows, listed, counts, table, temperature)
+            *sums, bound = rows.processes.total(*listed.counts(table, len(rows)).tensors().values(), bound)
+            counts = ExpectedCounts(*sums)
         assert table is not None
-        return EStep(counts, {"table": table}, bound)
+        return EStep(counts.tensors(), {"table": table}, bound)
 
     def _refreshed(
-        self, rows: Dyads, listed: _Listed, counts: Params, table: Tensor | None, temperature: float
+        self, model: Any, rows: Dyads, listed: _Listed, counts: ExpectedCounts, table: Tensor | None, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """All tables at the counts of the others, and the sum of the log predictive probabilities (1,). Without tables
         the counts are taken as they are."""
-        own = counts["links"].new_zeros(1, 1, 1) if table is None else table
+        own = counts.links.new_zeros(1, 1, 1) if table is None else table
         x = listed.x
-        senders, receivers = self._ends(rows, listed, counts, own)
-        first, second = beta_prior(self.model, "edge_probability", rows.like)
+        senders, receivers = self._ends(model, rows, listed, counts, own)
+        first, second = beta_prior(model, "edge_probability", rows.like)
         mine = own if listed.directed else own + own.mT - torch.diag_embed(own.diagonal(dim1=1, dim2=2))
-        linked = (first + counts["links"] - x[:, None, None] * mine).clamp(min=0)
-        free = (second + counts["gaps"] - (1 - x)[:, None, None] * mine).clamp(min=0)
+        linked = (first + counts.links - x[:, None, None] * mine).clamp(min=0)
+        free = (second + counts.gaps - (1 - x)[:, None, None] * mine).clamp(min=0)
         chance = torch.where(x[:, None, None] > 0, linked, free) / (linked + free)
-        far, near = self._background(rows, counts, own, table is None)
+        far, near = self._background(model, rows, counts, own, table is None)
         weight = near[:, None, None] * senders[:, :, None] * receivers[:, None, :]
         weight = weight * (chance if temperature == 1 else chance**temperature)
         total = weight.sum((1, 2)) + (1 - x) * far
         return weight / total[:, None, None], total.log().sum().reshape(1)
 
-    def _ends(self, rows: Dyads, listed: _Listed, counts: Params, own: Tensor) -> tuple[Tensor, Tensor]:
+    def _ends(
+        self, model: Any, rows: Dyads, listed: _Listed, counts: ExpectedCounts, own: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The predictive probabilities of the blocks of both ends (E, K). The ends of a self loop are left out
         together."""
-        alpha, members = self.alpha(rows.like), counts["members"]
+        alpha, members = self.alpha(model, rows.like), counts.members
         loop = (listed.i == listed.j)[:, None]
         sent, received = own.sum(2), own.sum(1)
         either = torch.where(loop, sent + received, 0.0)
@@ -166,58 +165,52 @@ class MmsbCvb0(MmsbSteps):
             found.append(rest / rest.sum(-1, keepdim=True))
         return found[0], found[1]
 
-    def _background(self, rows: Dyads, counts: Params, own: Tensor, afresh: bool) -> tuple[Tensor, Tensor]:
+    def _background(
+        self, model: Any, rows: Dyads, counts: ExpectedCounts, own: Tensor, afresh: bool
+    ) -> tuple[Tensor, Tensor]:
         """P(z = 1) and P(z = 0) of every dyad."""
-        if self.model.sparsity is not None:
-            far = rows.like.new_tensor([float(self.model.sparsity)])
+        if model.sparsity is not None:
+            far = rows.like.new_tensor([float(model.sparsity)])
             return far, 1 - far
-        prior = torch.stack(beta_prior(self.model, "sparsity", rows.like))
+        prior = torch.stack(beta_prior(model, "sparsity", rows.like))
         near = own.sum((1, 2)) if not afresh else rows.like.new_zeros(1)
-        left = counts["background"][:, None] - (torch.stack([1 - near, near]) if not afresh else 0.0)
+        left = counts.background[:, None] - (torch.stack([1 - near, near]) if not afresh else 0.0)
         weight = left.clamp(min=0) + prior[:, None]
         return weight[0] / weight.sum(0), weight[1] / weight.sum(0)
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: Dyads) -> Params:
-        return step.statistics
+    def m_step(self, model: Model, state: ExpectedCounts, step: EStep, rows: Dyads) -> ExpectedCounts:
+        return ExpectedCounts.of(step.statistics)
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        return float(bound.double().sum())
+    def prior_term(self, model: Model, state: ExpectedCounts) -> float:
+        return 0.0
 
-    # ----- results and starts ---------------------------------------------------------------------------------------
-
-    def posterior(self, params: Params, rows: Dyads, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: Model, state: ExpectedCounts, rows: Dyads, step: EStep) -> DirichletPosterior:
         """Dirichlet(alpha + n_i)."""
-        return DirichletPosterior(self.alpha(rows.like) + step.statistics["members"])
+        return DirichletPosterior(self.alpha(model, rows.like) + step.statistics["members"])
 
-    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, Any]]:
-        """Means of the posteriors at the expected counts, and those posteriors."""
-        first, second = beta_prior(model, "edge_probability", params["links"])
-        kind = BetaPosterior if self.model.directed else SymmetricBetaPosterior
-        found: dict[str, Any] = {"edge_probability": kind(first + params["links"], second + params["gaps"])}
-        if self.model.sparsity is None:
-            prior = torch.stack(beta_prior(model, "sparsity", params["links"]))
-            found["sparsity"] = BetaPosterior(*(prior + params["background"]))
-        return {site: posterior.mean for site, posterior in found.items()}, found
+    # ----- starts -------------------------------------------------------------------------------------------------
 
-    def from_membership(self, model: Model, rows: Dyads, membership: Tensor) -> Params:
-        return self._counted(model, rows, self.posteriors.from_membership(model, rows, membership))
-
-    def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> Params:
+    def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> ExpectedCounts:
         return self._counted(model, rows, self.posteriors.initial(model, rows, generator))
 
-    def starting(self, model: Model, params: Params, rows: Dyads) -> Params:
-        return self._counted(model, rows, self.posteriors.starting(model, params, rows))
+    def from_membership(self, model: Model, rows: Dyads, membership: Tensor) -> ExpectedCounts:
+        return self._counted(model, rows, self.posteriors.from_membership(model, rows, membership))
 
-    def _counted(self, model: Model, rows: Dyads, params: Params) -> Params:
+    def from_point(self, model: Model, params: Params, rows: Dyads, e_step: Looks) -> ExpectedCounts:
+        return self._counted(model, rows, self.posteriors.from_point(model, params, rows, e_step))
+
+    def _counted(self, model: Model, rows: Dyads, state: MembershipPosteriors) -> ExpectedCounts:
         """The counts that posteriors hold beside their priors."""
         first, second = beta_prior(model, "edge_probability", rows.like)
+        members = state.concentration - self.alpha(model, rows.like)
         split = rows.like.new_tensor([0.0, float(rows.num_edges + rows.num_zeros)])
-        found = {
-            "members": params["concentration"] - self.alpha(rows.like),
-            "links": params["links"] - first,
-            "gaps": params["gaps"] - second,
-        }
-        return {name: value.clamp(min=0) for name, value in found.items()} | {"background": split}
+        links, gaps = state.links - first, state.gaps - second
+        return ExpectedCounts(members.clamp(min=0), links.clamp(min=0), gaps.clamp(min=0), split)
+
+
+def few_tables(model: Any) -> bool:
+    """Whether the tables are few enough to be a default."""
+    return _numbers(model, model.num_nodes) <= FEASIBLE_UP_TO
 
 
 def _numbers(model: Model, num_nodes: int) -> float:

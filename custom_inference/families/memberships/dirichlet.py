@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Looks, OwnState
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.core.states import PointsWithLocals, State
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
-from custom_inference.families.memberships.common import Collected, Factors, MmsbSteps
+from custom_inference.families.memberships.common import Collected, Factors, MmsbEngine
 from custom_inference.families.memberships.dyads import Dyads
 from custom_inference.families.memberships.initialisation import (
     matched_membership,
@@ -39,9 +41,9 @@ Round = Callable[[Tensor, Tensor | None], tuple[Collected, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbDirichlet(MmsbSteps):
-    """params: the globals; and "concentration" gamma (N, K) where a start has it. Locals: "concentration", and "role"
-    phi where zeros share it.
+class MmsbDirichlet(OwnState, MmsbEngine):
+    """The state is the globals, and "concentration" gamma (N, K) where a start has it. Locals: "concentration", and
+    "role" phi where zeros share it.
 
     cycles: extrapolations an E step.
     """
@@ -49,46 +51,50 @@ class MmsbDirichlet(MmsbSteps):
     cycles: int = 1
 
     name: ClassVar[str] = "dirichlet"
+    state: ClassVar[type[State]] = PointsWithLocals
 
-    def factors(self, params: Params, gamma: Tensor) -> Factors:
+    def factors(self, model: Model, params: Params, gamma: Tensor) -> Factors:
         eta = interior(params["edge_probability"])
-        return Factors(expected_log(gamma), torch.log(eta), torch.log1p(-eta), *self.log_rho(params, gamma))
+        return Factors(expected_log(gamma), torch.log(eta), torch.log1p(-eta), *self.log_rho(model, params, gamma))
 
     def e_step(
         self,
-        params: Params,
+        model: Model,
+        state: PointsWithLocals | Params,
         rows: Dyads,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        alpha = self.alpha(rows.like)
+        alpha, at = self.alpha(model, rows.like), PointsWithLocals.from_any(state)
 
         def one(gamma: Tensor, role: Tensor | None) -> tuple[Collected, Tensor]:
-            found = self.collect(rows, self.factors(params, gamma), role, temperature)
+            found = self.collect(model, rows, self.factors(model, at.sites, gamma), role, temperature)
             return found, found.total - dirichlet_divergence(gamma, alpha).sum(dtype=torch.float64)
 
-        known = {**{name: params[name] for name in ("concentration",) if name in params}, **(locals_ or {})}
-        gamma = known["concentration"] if known else self.cold_start(params, rows, one, generator)
+        known = {**at.locals, **(warm or {})}
+        gamma = known["concentration"] if known else self.cold_start(model, at.sites, rows, one, generator)
         found, bound = extrapolated(one, gamma, alpha, known.get("role"), self.cycles)
         split = torch.stack([found.background, found.foreground]).to(rows.like)
         statistics = {"members": found.members, "links": found.links, "gaps": found.gaps, "background": split}
         reached = {"concentration": alpha + found.members, **({} if found.role is None else {"role": found.role})}
         return EStep(statistics, reached, bound.reshape(1).to(rows.like))
 
-    def cold_start(self, params: Params, rows: Dyads, one: Round, generator: torch.Generator | None) -> Tensor:
+    def cold_start(
+        self, model: Any, params: Params, rows: Dyads, one: Round, generator: torch.Generator | None
+    ) -> Tensor:
         """The best gamma of several starts: proposals whose blocks are matched to those of eta, and random ones."""
         generator = generator or torch.Generator().manual_seed(0)
-        alpha, eta = self.alpha(rows.like), interior(params["edge_probability"])
+        alpha, eta = self.alpha(model, rows.like), interior(params["edge_probability"])
         reached: list[tuple[float, Tensor]] = []
         for attempt in range(_COLD_STARTS):
             if attempt % 2:
-                membership = random_membership(rows, self.model.num_blocks, generator)
+                membership = random_membership(rows, model.num_blocks, generator)
             else:
-                proposal = propose_membership(rows, self.model, generator, attempt // 2)
+                proposal = propose_membership(rows, model, generator, attempt // 2)
                 membership = matched_membership(rows, proposal, eta)
-            gamma = self.concentration_of(rows, membership)
+            gamma = self.concentration_of(model, rows, membership)
             found, bound = one(gamma, None)
             for _ in range(_COLD_ROUNDS):
                 gamma = alpha + found.members
@@ -96,14 +102,14 @@ class MmsbDirichlet(MmsbSteps):
             reached.append((float(bound), gamma))
         return max(reached, key=lambda one: one[0])[1]
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: Dyads) -> Params:
+    def m_step(self, model: Any, state: PointsWithLocals, step: EStep, rows: Dyads) -> PointsWithLocals:
         seen = step.statistics
         learned = self.modes(model, rows, seen["links"], seen["gaps"])
-        if self.model.sparsity is None:
+        if model.sparsity is None:
             split = seen["background"]
             prior = beta_parameters(model, "sparsity", split[0].reshape(1))
             learned["sparsity"] = beta_mode(split[:1], split.sum().reshape(1), prior, floor=FLOOR)[0]
-        return learned
+        return PointsWithLocals(learned)
 
     def modes(self, model: Model, rows: Dyads, links: Tensor, gaps: Tensor) -> Params:
         prior = beta_parameters(model, "edge_probability", rows.like.expand(1, 1))
@@ -113,25 +119,22 @@ class MmsbDirichlet(MmsbSteps):
         super().check(model, rows)
         beta_parameters(model, "edge_probability", rows.like.expand(1, 1))
 
-    def posterior(self, params: Params, rows: Dyads, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: Model, state: Any, rows: Dyads, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
-
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        return super().objective(model, {site: params[site] for site in model.shapes}, bound)
 
     # ----- starts -------------------------------------------------------------------------------------------------
 
-    def from_membership(self, model: Model, rows: Dyads, membership: Tensor) -> Params:
-        params = self.modes(model, rows, *pair_totals(rows, membership))
-        if self.model.sparsity is None:
-            params["sparsity"] = rows.like.new_tensor(0.1)
-        return {**params, "concentration": self.concentration_of(rows, membership)}
+    def from_point(self, model: Model, params: Params, rows: Dyads, e_step: Looks) -> PointsWithLocals:
+        return PointsWithLocals(params)
 
-    def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> Params:
-        return self.from_membership(model, rows, random_membership(rows, self.model.num_blocks, generator))
+    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> PointsWithLocals:
+        sites = self.modes(model, rows, *pair_totals(rows, membership))
+        if model.sparsity is None:
+            sites["sparsity"] = rows.like.new_tensor(0.1)
+        return PointsWithLocals(sites, {"concentration": self.concentration_of(model, rows, membership)})
 
-    def reported(self, model: Model, params: Params) -> tuple[Params, dict]:
-        return {site: params[site] for site in model.shapes}, {}
+    def initial(self, model: Any, rows: Dyads, generator: torch.Generator) -> PointsWithLocals:
+        return self.from_membership(model, rows, random_membership(rows, model.num_blocks, generator))
 
 
 def extrapolated(

@@ -36,7 +36,8 @@ class Dyads:
     """The dyads of a graph of N nodes; of undirected graphs those with i <= j.
 
     source, target (E,): edges. hidden (2, M): not observed. ends (N,): how often a node is an end of an observed dyad
-    (a self loop counts twice). num_zeros: observed dyads without an edge. marks: see ``marked``.
+    (a self loop counts twice). num_zeros: observed dyads without an edge. processes: those that divide the
+    sums over dyads. marks: see ``marked``.
     """
 
     graph: GraphRows
@@ -46,6 +47,7 @@ class Dyads:
     ends: Tensor
     num_zeros: int
     like: Tensor
+    processes: Pool = ALONE
     marks: list[Tensor] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
@@ -133,9 +135,10 @@ class Sums(NamedTuple):
         return found if directed else found + found.mT - torch.diag(found.diagonal())
 
 
-def edge_sums(dyads: Dyads, share: Tensor, table: Tensor, pool: Pool = ALONE) -> Sums:
+def edge_sums(dyads: Dyads, share: Tensor, table: Tensor) -> Sums:
     """Over the edges; over this process's part of them."""
-    return pair_sums(pool.share(dyads.source), pool.share(dyads.target), share, table)
+    part = dyads.processes.share
+    return pair_sums(part(dyads.source), part(dyads.target), share, table)
 
 
 def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
@@ -153,13 +156,11 @@ def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest
     return Sums(out, into, log_total, weight)
 
 
-def zero_sums(
-    dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float = 0.0, pool: Pool = ALONE
-) -> Sums:
+def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
     """Over all zeros, by dense products of blocks of rows; over this process's part of the blocks."""
     left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)
     log_total, weight = (torch.zeros((), dtype=torch.float64, device=share.device) for _ in range(2))
-    for (first, last), marks in pool.share(list(zip(dyads.blocks, dyads.marked(), strict=True))):
+    for (first, last), marks in dyads.processes.share(list(zip(dyads.blocks, dyads.marked(), strict=True))):
         column, size = 0 if dyads.directed else first, last - first
         z = left[first:last] @ share[column:].mT + rest
         if not dyads.directed:

@@ -18,62 +18,57 @@ The derivative of log p(x) by log w_ij,ab is the posterior probability of (s_ij,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Accelerated, Checked, Exact, OneProcess
 from custom_inference.core.capacity import allowed_bytes, require
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
 from custom_inference.families.common.graph_rows import GraphRows
-from ppl_models import Data, Model
+from ppl_models import Data
 
 #: Up to so many terms exact posteriors are the default.
 _LITTLE = 2**14
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbExact(Engine):
-    """max_bytes: memory allowed; half of what is free by default. model: set by ``for_model``."""
+class MmsbExact(Accelerated, OneProcess, Checked, Exact):
+    """max_bytes: memory allowed; half of what is free by default."""
 
     max_bytes: float | None = None
-    model: Any = None
 
-    name = "exact"
     accelerate = "squarem"
-    shares = None
 
-    def for_model(self, model: Model) -> Self:
-        return replace(self, model=model)
-
-    def rows(self, data: Data) -> GraphRows:
-        return GraphRows.of(self.model, data)
+    def rows(self, model: Any, data: Data) -> GraphRows:
+        return GraphRows.of(model, data)
 
     def feasible(self, model: Any) -> bool:
         return _most_terms(model, model.num_nodes) <= _LITTLE
 
-    def check(self, model: Model, rows: GraphRows) -> None:
+    def check(self, model: Any, rows: GraphRows) -> None:
         """Raises MethodError for priors without closed-form updates, CapacityError where the terms do not fit."""
         for site in model.shapes:
             beta_parameters(model, site, rows.like)
-        self._alpha(rows.like)
-        self._require(rows)
+        self._alpha(model, rows.like)
+        self._require(model, rows)
 
-    def _alpha(self, like: Tensor) -> Tensor:
-        return dirichlet_prior(self.model, "membership", like).expand(self.model.num_blocks)
+    def _alpha(self, model: Any, like: Tensor) -> Tensor:
+        return dirichlet_prior(model, "membership", like).expand(model.num_blocks)
 
-    def _require(self, rows: GraphRows) -> None:
+    def _require(self, model: Any, rows: GraphRows) -> None:
         i, j, _ = observed_dyads(rows)
-        size = self.model.num_blocks
+        size = model.num_blocks
         ends = np.bincount(np.concatenate([i, j]), minlength=len(rows))
         allowed = allowed_bytes(self.max_bytes)
-        fitting = [n for n in range(1, 12) if _bytes(_most_terms(self.model, n), size) <= allowed]
+        fitting = [n for n in range(1, 12) if _bytes(_most_terms(model, n), size) <= allowed]
         fits = f"complete graphs of up to {max(fitting, default=0)} nodes would fit; use a bound instead, \"dirichlet\""
         needed = _bytes(math.prod(math.comb(int(n) + size - 1, size - 1) for n in ends), size)
         # The terms are numbered by whole numbers of 64 bits.
@@ -83,16 +78,16 @@ class MmsbExact(Engine):
 
     # ----- E step -----------------------------------------------------------------------------------------------------
 
-    def _tables(self, params: Params, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _tables(self, model: Any, params: Params, value: Tensor) -> tuple[Tensor, Tensor]:
         """w (E, K, K), and of it what dyads bring that are not background."""
-        rho = self.model.rho(params)
+        rho = model.rho(params)
         eta = interior(params["edge_probability"])
         inside = (1 - rho) * torch.where(value[:, None, None] > 0, eta, 1 - eta)
         return inside + (1 - value[:, None, None]) * rho, inside
 
-    def _weighted(self, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
+    def _weighted(self, model: Any, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
         """log [beta(c) prod_i E[..]] (M,), and c (M, N, K)."""
-        self._require(rows)
+        self._require(model, rows)
         i, j, _ = observed_dyads(rows)
         places, counts = _terms(tuple(i.tolist()), tuple(j.tolist()), len(rows), tables.shape[-1])
         coefficient = tables.new_ones(1)
@@ -101,62 +96,65 @@ class MmsbExact(Engine):
             size = int(place.max()) + 1
             coefficient = tables.new_zeros(size).index_add(0, place.flatten().to(tables.device), product.flatten())
         counts = counts.to(tables)
-        return coefficient.log() + log_moment(counts, self._alpha(tables)).sum(-1), counts
+        return coefficient.log() + log_moment(counts, self._alpha(model, tables)).sum(-1), counts
 
-    def log_evidence(self, params: Params, rows: GraphRows) -> Tensor:
+    def log_evidence(self, model: Any, params: Params, rows: GraphRows) -> Tensor:
         """log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""
         value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
-        return self._weighted(rows, self._tables(params, value)[0])[0].logsumexp(0, keepdim=True)
+        return self._weighted(model, rows, self._tables(model, params, value)[0])[0].logsumexp(0, keepdim=True)
 
     def e_step(
         self,
+        model: Any,
         params: Params,
         rows: GraphRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
-        tables, inside = (one.detach() for one in self._tables(params, value))
+        tables, inside = (one.detach() for one in self._tables(model, params, value))
         with torch.enable_grad():
             log_table = tables.log().requires_grad_()
-            bound = self._weighted(rows, (temperature * log_table).exp())[0].logsumexp(0, keepdim=True)
+            bound = self._weighted(model, rows, (temperature * log_table).exp())[0].logsumexp(0, keepdim=True)
             # The derivative is by the logarithm of the powered table over the temperature.
             share = torch.autograd.grad(bound.sum(), log_table)[0] / temperature if len(value) else tables
         seen = share * inside / tables
         linked = value[:, None, None]
         statistics = {"edges": (seen * linked).sum(0), "empty": (seen * (1 - linked)).sum(0)}
-        statistics = {name: self._by_pairs(found) for name, found in statistics.items()}
+        statistics = {name: self._by_pairs(model, found) for name, found in statistics.items()}
         statistics["background"] = (share - seen).sum()
         statistics["dyads"] = torch.full_like(statistics["background"], len(value))
         return EStep(statistics, {}, bound.detach())
 
-    def _by_pairs(self, found: Tensor) -> Tensor:
+    def _by_pairs(self, model: Any, found: Tensor) -> Tensor:
         """Of undirected graphs blocks (a, b) in either order."""
-        return found if self.model.directed else found + found.mT - torch.diag(found.diagonal())
+        return found if model.directed else found + found.mT - torch.diag(found.diagonal())
 
-    def posterior(self, params: Params, rows: GraphRows, step: EStep | None = None) -> JointDirichletMixture:
+    def posterior(
+        self, model: Any, params: Params, rows: GraphRows, step: EStep | None = None
+    ) -> JointDirichletMixture:
         """The exact joint posterior of all memberships."""
         value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
-        log_weight, counts = self._weighted(rows, self._tables(params, value)[0])
-        return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + self._alpha(counts))
+        log_weight, counts = self._weighted(model, rows, self._tables(model, params, value)[0])
+        return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + self._alpha(model, counts))
 
     # ----- globals ----------------------------------------------------------------------------------------------------
 
-    def initial(self, model: Model, rows: GraphRows, generator: torch.Generator) -> Params:
+    def initial(self, model: Any, rows: GraphRows, generator: torch.Generator) -> Params:
         """Edge probabilities around a half."""
         shape = model.shapes["edge_probability"]
         eta = 0.2 + 0.6 * torch.rand(shape, generator=generator, dtype=torch.float64)
-        eta = eta if self.model.directed else eta.triu() + eta.triu(1).mT
+        eta = eta if model.directed else eta.triu() + eta.triu(1).mT
         params = {"edge_probability": eta.to(rows.like)}
         return {**params, "sparsity": rows.like.new_tensor(0.1)} if "sparsity" in model.shapes else params
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: GraphRows) -> Params:
+    def m_step(self, model: Any, params: Params, step: EStep, rows: GraphRows) -> Params:
         """The mode of Beta(g + m, h + e), and of rho's posterior."""
         found, like = step.statistics, params["edge_probability"]
         a, b = (one.expand(like.shape) for one in beta_parameters(model, "edge_probability", like))
-        if not self.model.directed:
+        if not model.directed:
             a, b = (one.triu() + one.triu(1).mT for one in (a, b))
         eta = beta_mode(found["edges"], found["edges"] + found["empty"], (a, b), floor=FLOOR)
         if "sparsity" not in model.shapes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from custom_inference.core.engine import Params
@@ -25,12 +27,12 @@ class MembershipProposals(Proposals):
 class PosteriorProposals(MembershipProposals):
     """Starts of variational Bayes."""
 
-    def same_solution(self, first: Params, second: Params) -> bool:
-        return same_memberships(first["concentration"], second["concentration"])
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        return same_memberships(first.concentration, second.concentration)
 
 
 class CountProposals(MembershipProposals):
     """Starts of CVB0."""
 
-    def same_solution(self, first: Params, second: Params) -> bool:
-        return same_memberships(*(one["members"] + 1e-6 for one in (first, second)))
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        return same_memberships(*(one.members + 1e-6 for one in (first, second)))

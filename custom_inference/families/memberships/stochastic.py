@@ -9,17 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep
 from custom_inference.core.fit import Fit
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
-from custom_inference.core.registry import engine_for, proposals_for
+from custom_inference.em.driver import Driver
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.em.stepwise import Rates
 from custom_inference.families.memberships.dyads import Dyads
+from custom_inference.families.memberships.propose import MembershipProposals
 from custom_inference.families.memberships.sampled import sampled_statistics, sides_of
+from custom_inference.families.memberships.states import MembershipPosteriors
+from custom_inference.families.memberships.vb import MmsbVB
 from ppl_models import MMSB, Data, MethodError, Model
 
 
@@ -58,63 +61,66 @@ class StochasticMMSB(Method):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """With ``init`` it starts at the memberships found at those globals. Ctrl-C ends the steps."""
         method = VariationalEM(guide=VariationalBayes())
-        steps: Any = engine_for(model, "vb")
-        rows = steps.rows(data)
-        steps.check(model, rows)
+        engine = MmsbVB()
+        rows = engine.rows(model, data)
+        engine.check(model, rows)
         generator = torch.Generator().manual_seed(call.seed)
         with Progress(None, self.name, enabled=call.progress) as bar, torch.no_grad():
             start = call.start(model)
             if start is not None:
-                params = steps.starting(model, {site: value.to(rows.like) for site, value in start.items()}, rows)
+                state: Any = Driver(engine, model, rows).from_point(start)
             else:
-                params = proposals_for(model, steps).propose(model, rows, generator, 0)
+                state = MembershipProposals(engine).propose(model, rows, generator, 0)
             outcome, done = f"made {self.steps} steps", 0
             try:
-                for reached in self.walk(steps, model, rows, params, generator, bar):
-                    params, done = reached, done + 1
+                for reached in self.walk(engine, model, rows, state, generator, bar):
+                    state, done = reached, done + 1
             except KeyboardInterrupt:
                 if not done:
                     raise
                 outcome = f"interrupted after {done} of {self.steps} steps"
-            run = run_em(steps, model, rows, params, max_iterations=2, tolerance=1e-9, generator=generator)
+            run = run_em(engine, model, rows, state, max_iterations=2, tolerance=1e-9, generator=generator)
         run.outcome = f"{outcome} of {min(self.batch_size, len(rows))} nodes each"
-        fit = method._result(model, data, steps, rows, run, call.seed)
+        fit = method._result(model, data, engine, rows, run, call.seed)
         return replace(fit, method=self.name)
 
     def climb(
-        self, steps: Any, model: Model, rows: Dyads, params: Params, generator: torch.Generator, bar: Progress | None
-    ) -> Params:
-        """Where all the steps lead to, from given parameters."""
-        for reached in self.walk(steps, model, rows, params, generator, bar):
-            params = reached
-        return params
+        self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator,
+        bar: Progress | None,
+    ) -> MembershipPosteriors:  # fmt: skip
+        """Where all the steps lead to, from a given state."""
+        for reached in self.walk(engine, model, rows, state, generator, bar):
+            state = reached
+        return state
 
     def walk(
-        self, steps: Any, model: Model, rows: Dyads, params: Params, generator: torch.Generator, bar: Progress | None
-    ) -> Iterator[Params]:
-        """The parameters after each of the steps, from given ones."""
+        self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator,
+        bar: Progress | None,
+    ) -> Iterator[MembershipPosteriors]:  # fmt: skip
+        """The state after each of the steps, from a given one."""
         sides, size = sides_of(rows), len(rows)
         visits = torch.zeros(size, dtype=rows.like.dtype, device=rows.like.device)
         rates = Rates(delay=self.delay, forgetting=self.forgetting)
         for t in range(self.steps):
             nodes = torch.randperm(size, generator=generator)[: self.batch_size].to(rows.like.device)
-            params = self.step(steps, model, rows, params, nodes, sides, visits, rates.at(t), generator)
+            state = self.step(engine, model, rows, state, nodes, sides, visits, rates.at(t), generator)
             if bar is not None:
                 bar.advance(float(t + 1))
-            yield params
+            yield state
 
     def step(
-        self, steps: Any, model: Model, rows: Dyads, params: Params, nodes: Tensor, sides: Any, visits: Tensor,
-        rate: float, generator: torch.Generator,
-    ) -> Params:  # fmt: skip
+        self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, nodes: Tensor, sides: Any,
+        visits: Tensor, rate: float, generator: torch.Generator,
+    ) -> MembershipPosteriors:  # fmt: skip
         """One step on ``nodes``, whose ``visits`` it counts."""
-        found = sampled_statistics(rows, sides, steps.factors(params), nodes, self.zeros, generator)
-        members = torch.zeros_like(params["concentration"])
+        found = sampled_statistics(rows, sides, engine.factors(model, state), nodes, self.zeros, generator)
+        members = torch.zeros_like(state.concentration)
         members[nodes] = found["members"]
-        aim = steps.m_step(model, params, EStep({**found, "members": members}, {}, rows.like.reshape(1)), rows)
+        step = EStep({**found, "members": members}, {}, rows.like.reshape(1))
+        aim = engine.m_step(model, state, step, rows).tensors()
         own = (visits[nodes] + self.delay).pow(-self.forgetting).clamp(max=1.0)[:, None]
         visits[nodes] += 1
-        moved = {name: value + rate * (aim[name] - value) for name, value in params.items() if name != "concentration"}
-        gamma = params["concentration"].clone()
+        moved = {name: value + rate * (aim[name] - value) for name, value in state.tensors().items()}
+        gamma = state.concentration.clone()
         gamma[nodes] += own * (aim["concentration"][nodes] - gamma[nodes])
-        return {**moved, "concentration": gamma}
+        return MembershipPosteriors.of({**moved, "concentration": gamma})

@@ -22,122 +22,107 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Accelerated, GlobalPosterior, LocalEngine, Looks, PriorTerm
 from custom_inference.core.engine import EStep, Params
-from custom_inference.core.posteriors import BetaPosterior, DirichletPosterior, SymmetricBetaPosterior
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
-from custom_inference.families.memberships.common import Factors, MmsbSteps, beta_divergence, beta_prior
+from custom_inference.families.memberships.common import Factors, MmsbEngine, beta_divergence, beta_prior
 from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.dyads import Dyads
 from custom_inference.families.memberships.initialisation import (
     pair_totals,
     random_membership,
 )
-from ppl_models import Model
+from custom_inference.families.memberships.states import MembershipPosteriors
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbVB(MmsbSteps):
-    """params: "concentration" gamma (N, K); "links" l and "gaps" m (K, K); where rho is learned, "background" (2,)."""
+class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
+    """The state is :class:`MembershipPosteriors`."""
 
     name: ClassVar[str] = "vb"
-    integrates_globals: ClassVar[bool] = True
     accelerate: ClassVar[str | None] = "squarem"
+    state: ClassVar[type[State]] = MembershipPosteriors
 
     def local(self) -> MmsbDirichlet:
         """Memberships at given globals."""
-        return MmsbDirichlet(zeros=self.zeros, model=self.model)
+        return MmsbDirichlet(zeros=self.zeros)
 
-    def factors(self, params: Params) -> Factors:
-        links, gaps = params["links"], params["gaps"]
+    def factors(self, model: Any, state: MembershipPosteriors) -> Factors:
+        links, gaps = state.links, state.gaps
         total = torch.digamma(links + gaps)
-        if "background" in params:
-            background, foreground = expected_log(params["background"])
+        if state.background is None:
+            background, foreground = self.log_rho(model, {}, links)
         else:
-            background, foreground = self.log_rho(params, links)
-        share = expected_log(params["concentration"])
+            background, foreground = expected_log(state.background)
+        share = expected_log(state.concentration)
         return Factors(share, torch.digamma(links) - total, torch.digamma(gaps) - total, background, foreground)
 
     def e_step(
         self,
-        params: Params,
+        model: Any,
+        state: MembershipPosteriors,
         rows: Dyads,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         del generator
-        gamma = params["concentration"]
-        found = self.collect(rows, self.factors(params), (locals_ or {}).get("role"), temperature)
-        bound = found.total - dirichlet_divergence(gamma, self.alpha(gamma)).sum(dtype=torch.float64)
+        gamma = state.concentration
+        found = self.collect(model, rows, self.factors(model, state), (warm or {}).get("role"), temperature)
+        bound = found.total - dirichlet_divergence(gamma, self.alpha(model, gamma)).sum(dtype=torch.float64)
         split = torch.stack([found.background, found.foreground]).to(gamma)
         statistics = {"members": found.members, "links": found.links, "gaps": found.gaps, "background": split}
         return EStep(statistics, {} if found.role is None else {"role": found.role}, bound.reshape(1).to(gamma))
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: Dyads) -> Params:
+    def m_step(self, model: Any, state: Any, step: EStep, rows: Dyads) -> MembershipPosteriors:
         first, second = beta_prior(model, "edge_probability", rows.like)
-        seen = step.statistics
-        learned = {
-            "concentration": self.alpha(rows.like) + seen["members"],
-            "links": first + seen["links"],
-            "gaps": second + seen["gaps"],
-        }
-        if "background" in params:
-            learned["background"] = torch.stack(beta_prior(model, "sparsity", rows.like)) + seen["background"]
-        return learned
+        seen, background = step.statistics, None
+        if model.sparsity is None:
+            background = torch.stack(beta_prior(model, "sparsity", rows.like)) + seen["background"]
+        concentration = self.alpha(model, rows.like) + seen["members"]
+        return MembershipPosteriors(concentration, first + seen["links"], second + seen["gaps"], background)
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        prior = beta_prior(model, "edge_probability", params["links"])
-        each = beta_divergence(params["links"], params["gaps"], prior).double()
-        divergence = each.sum() if self.model.directed else each.triu().sum()
-        if "background" in params:
-            prior = beta_prior(model, "sparsity", params["links"])
-            first, second = params["background"]
-            divergence = divergence + beta_divergence(first, second, prior).double()
-        return float(bound.double().sum() - divergence)
+    def prior_term(self, model: Any, state: MembershipPosteriors) -> Tensor:
+        prior = beta_prior(model, "edge_probability", state.links)
+        each = beta_divergence(state.links, state.gaps, prior).double()
+        divergence = each.sum() if model.directed else each.triu().sum()
+        if state.background is not None:
+            prior = beta_prior(model, "sparsity", state.links)
+            divergence = divergence + beta_divergence(state.background[0], state.background[1], prior).double()
+        return -divergence
 
-    def posterior(self, params: Params, rows: Dyads, step: EStep) -> DirichletPosterior:
-        return DirichletPosterior(params["concentration"])
+    def posterior(self, model: Any, state: MembershipPosteriors, rows: Dyads, step: EStep) -> DirichletPosterior:
+        return DirichletPosterior(state.concentration)
 
-    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, Any]]:
-        """Posterior means, and the posteriors."""
-        kind = BetaPosterior if self.model.directed else SymmetricBetaPosterior
-        found: dict[str, Any] = {"edge_probability": kind(params["links"], params["gaps"])}
-        if "background" in params:
-            found["sparsity"] = BetaPosterior(params["background"][0], params["background"][1])
-        return {site: posterior.mean for site, posterior in found.items()}, found
-
-    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+    def project(self, model: Any, state: MembershipPosteriors, locals_: Params) -> tuple[MembershipPosteriors, Params]:
         """No iteration leads below the prior's concentrations."""
-        like = params["links"]
-        least = {"concentration": self.alpha(like)}
-        least["links"], least["gaps"] = beta_prior(self.model, "edge_probability", like)
-        if "background" in params:
-            least["background"] = torch.stack(beta_prior(self.model, "sparsity", like))
-        return {name: torch.maximum(value, least[name]) for name, value in params.items()}, locals_
+        like = state.links
+        first, second = beta_prior(model, "edge_probability", like)
+        least = MembershipPosteriors(
+            self.alpha(model, like),
+            first,
+            second,
+            None if state.background is None else torch.stack(beta_prior(model, "sparsity", like)),
+        ).tensors()
+        inside = {name: torch.maximum(value, least[name]) for name, value in state.tensors().items()}
+        return MembershipPosteriors.of(inside), locals_
 
     # ----- starts -------------------------------------------------------------------------------------------------
 
-    def from_membership(self, model: Model, rows: Dyads, membership: Tensor) -> Params:
-        """Params at which nodes divide their dyads as ``membership`` (N, K) says, the two ends independently."""
+    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> MembershipPosteriors:
+        """The state at which nodes divide their dyads as ``membership`` (N, K) says, the two ends independently."""
         links, gaps = pair_totals(rows, membership)
         first, second = beta_prior(model, "edge_probability", rows.like)
-        params = {
-            "concentration": self.concentration_of(rows, membership),
-            "links": first + links,
-            "gaps": second + gaps,
-        }
-        if self.model.sparsity is None:
-            params["background"] = torch.stack(beta_prior(model, "sparsity", rows.like))
-        return params
+        background = torch.stack(beta_prior(model, "sparsity", rows.like)) if model.sparsity is None else None
+        concentration = self.concentration_of(model, rows, membership)
+        return MembershipPosteriors(concentration, first + links, second + gaps, background)
 
-    def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> Params:
-        return self.from_membership(model, rows, random_membership(rows, self.model.num_blocks, generator))
+    def initial(self, model: Any, rows: Dyads, generator: torch.Generator) -> MembershipPosteriors:
+        return self.from_membership(model, rows, random_membership(rows, model.num_blocks, generator))
 
-    def starting(self, model: Model, params: Params, rows: Dyads) -> Params:
+    def from_point(self, model: Any, params: Params, rows: Dyads, e_step: Looks) -> MembershipPosteriors:
         """The posterior that goes with the memberships found at these globals."""
-        step = self.looked(params, rows)
-        learned = {"concentration": step.locals["concentration"]}
-        if self.model.sparsity is None:
-            learned["background"] = torch.stack(beta_prior(model, "sparsity", rows.like))
-        return self.m_step(model, learned, step, rows)
+        return self.m_step(model, None, e_step(), rows)

@@ -106,10 +106,10 @@ class MixtureSampler(Sampler):
             raise MethodError(f"the prior of '{density.site}' is improper (Flat) and cannot be integrated out; use EM")
 
     def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MixtureChain:
-        steps = MixtureExact(classes=density_of(model))
-        rows = steps.rows(data)
-        given = None if start is None else steps.log_joint({s: v.to(rows.like) for s, v in start.items()}, rows)
-        return MixtureChain(model, steps.density, rows, seed, given)
+        engine = MixtureExact()
+        rows = engine.rows(model, data)
+        given = None if start is None else engine.log_joint(model, {s: v.to(rows.like) for s, v in start.items()}, rows)
+        return MixtureChain(model, density_of(model), rows, seed, given)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         share = locals_.mean(0)

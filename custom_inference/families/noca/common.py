@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Checked
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, logit_jitter, prior_mode
 from custom_inference.families.common.rows import BinaryRows
@@ -18,10 +19,10 @@ from ppl_models import Data, Model
 from ppl_models.distributions import theta_of
 
 
-class NocaEngine(Engine):
+class NocaEngine(Checked, Engine):
     """``rows``, ``check`` and ``initial`` of every NOCA engine."""
 
-    def rows(self, data: Data) -> BinaryRows:
+    def rows(self, model: Model, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
 
     def check(self, model: Model, rows: BinaryRows) -> None:

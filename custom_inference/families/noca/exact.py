@@ -37,9 +37,10 @@ class NocaExact(NocaEngine, Enumerated):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: BinaryRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,

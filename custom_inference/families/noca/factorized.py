@@ -23,6 +23,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import AllRows, NeedsRows, ReadsRows
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import FLOOR, beta_parameters, interior, prior_mode
@@ -83,7 +84,7 @@ def sharpen(mean: Tensor, q: Tensor, slope: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaFactorized(NocaEngine):
+class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
     """E step: alternate Q (eq. 5) and q (Fig. 2) ``inner_steps`` times. M step: the roots of Fig. 2.
 
     start: where q of a row begins: "codes" (its likely codes, by a truncated posterior) or "prior" (the paper's: the
@@ -93,10 +94,8 @@ class NocaFactorized(NocaEngine):
     inner_steps: int = 5
     start: str = "codes"
     name: ClassVar[str] = "factorized"
-    additive: ClassVar[bool] = False
-    by_pieces: ClassVar[bool] = True
 
-    def first_q(self, params: Params, rows: BinaryRows) -> Tensor:
+    def first_q(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
         """q in proportion to lambda_i theta_ij / (theta_ij + theta_0j), (E, K), lambda as ``start`` says.
 
         F has many local optima in q: from lambda = pi the sources of a row share its ones and none is convincing.
@@ -104,7 +103,7 @@ class NocaFactorized(NocaEngine):
         theta, theta0 = thetas(params)
         row, column = rows.nonzero
         share = (theta / _safe(theta + theta0)).T[column]
-        mean = params["source_prior"] if self.start == "prior" else likely_codes(params, rows)[row]
+        mean = params["source_prior"] if self.start == "prior" else likely_codes(model, params, rows)[row]
         weight = mean * share + FLOOR
         return weight / weight.sum(-1, keepdim=True)
 
@@ -129,9 +128,10 @@ class NocaFactorized(NocaEngine):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: BinaryRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
@@ -139,7 +139,7 @@ class NocaFactorized(NocaEngine):
         outcomes, first = [], 0
         for _, part in rows.parts():  # rows are independent given the globals, and a block's arrays stay in cache
             last = first + len(part.nonzero[0])
-            q = self.first_q(params, part) if not locals_ else locals_["q"][first:last]
+            q = self.first_q(model, params, part) if not warm else warm["q"][first:last]
             outcomes.append(self._alternate(params, part, q, temperature))
             first = last
         q, mean, bound = (torch.cat(parts) for parts in zip(*outcomes, strict=True))
@@ -159,30 +159,31 @@ class NocaFactorized(NocaEngine):
             mean = self.source_mean(params, rows, gain, temperature)
         return q, mean, self.bound(params, rows, gain, mean)
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
+    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows | AllRows) -> Params:
         """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each).
 
         Of rows that are read block by block every step of Newton's method reads them, and their q and lambda, once.
         """
+        every = AllRows.of(rows)
         source, count = step.statistics["source"], round(float(step.statistics["rows"]))
         new = {**params, "source_prior": prior_mode(model, params, source, count)}
-        new["loading"] = -torch.expm1(-self._loading_roots(model, new, rows, step.locals))
-        new["leak"] = -torch.expm1(-self._leak_roots(model, new, rows, step.locals))
+        new["loading"] = -torch.expm1(-self._loading_roots(model, new, every, step.locals))
+        new["leak"] = -torch.expm1(-self._leak_roots(model, new, every, step.locals))
         return new
 
-    def _sums(self, ready: Ready, rows: BinaryRows, locals_: dict[str, Tensor]) -> Callable[[Terms], list[Tensor]]:
+    def _sums(self, ready: Ready, rows: AllRows, warm: dict[str, Tensor]) -> Callable[[Terms], list[Tensor]]:
         """What sums terms over all rows of all processes; ``ready`` is made once where the rows are in memory."""
-        pieces = self.pieces(rows, locals_)
+        pieces = rows.pieces(warm)
         held = [ready(part, kept["q"], kept["mean"]) for part, kept in pieces] if isinstance(pieces, list) else None
 
         def total(terms: Terms) -> list[Tensor]:
-            read = ((part, kept["q"], kept["mean"]) for part, kept in self.pieces(rows, locals_))
+            read = ((part, kept["q"], kept["mean"]) for part, kept in rows.pieces(warm))
             found = (terms(*constants) for constants in (held or (ready(*one) for one in read)))
-            return list(self.pool.total(*(functools.reduce(torch.add, each) for each in zip(*found, strict=True))))
+            return list(rows.total(*(functools.reduce(torch.add, each) for each in zip(*found, strict=True))))
 
         return total
 
-    def _loading_roots(self, model: Model, params: Params, rows: BinaryRows, locals_: dict[str, Tensor]) -> Tensor:
+    def _loading_roots(self, model: Model, params: Params, rows: AllRows, warm: dict[str, Tensor]) -> Tensor:
         """sum_n lambda_ni [-m_nj + x_nj / (1 - A)] + (a - 1) / (e^theta - 1) - (b - 1) = 0."""
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "loading", theta)
@@ -198,7 +199,7 @@ class NocaFactorized(NocaEngine):
             first = _by_feature(share, column, t)
             return [first, _by_feature(share.mul_(absent).mul_(scale).div_(on), column, t), seen]
 
-        total = self._sums(ready, rows, locals_)
+        total = self._sums(ready, rows, warm)
 
         def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
             first, second, present = total(lambda *constants: terms(t, *constants))
@@ -208,7 +209,7 @@ class NocaFactorized(NocaEngine):
         low, high = torch.full_like(theta, FLOOR), torch.full_like(theta, -math.log(FLOOR))
         return decreasing_root(derivative, low, high, theta)
 
-    def _leak_roots(self, model: Model, params: Params, rows: BinaryRows, locals_: dict[str, Tensor]) -> Tensor:
+    def _leak_roots(self, model: Model, params: Params, rows: AllRows, warm: dict[str, Tensor]) -> Tensor:
         """sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] = #zeros."""
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "leak", theta0)
@@ -225,7 +226,7 @@ class NocaFactorized(NocaEngine):
             first = zero.index_add(0, column, sent.sum(-1))
             return [first, zero.index_add(0, column, sent.mul_(reached).sum(-1)), zeros, off]
 
-        total = self._sums(ready, rows, locals_)
+        total = self._sums(ready, rows, warm)
 
         def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
             rest = 1 / torch.expm1(t)
@@ -237,7 +238,7 @@ class NocaFactorized(NocaEngine):
         low, high = torch.full_like(theta0, FLOOR), torch.full_like(theta0, -math.log(FLOOR))
         return decreasing_root(derivative, low, high, theta0)
 
-    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
 
 

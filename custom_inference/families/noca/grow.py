@@ -43,12 +43,13 @@ def grow(model: Model, rows: BinaryRows, generator: torch.Generator, held_leak: 
     ones = rows.ones
     leak = ones.new_full((ones.shape[1],), held_leak)
     params: Params = {"source_prior": ones.new_zeros(0), "loading": ones.new_zeros(0, ones.shape[1]), "leak": leak}
-    steps = NocaExact(inner_steps=2)
+    engine = NocaExact(inner_steps=2)
     prior_model = any_size(model)
     for _ in range(model.shapes["source_prior"][0]):
         params = birth(params, rows, generator)
         for _ in range(climb):
-            params = steps.m_step(prior_model, params, steps.e_step(params, rows), rows) | {"leak": leak}
+            step = engine.e_step(prior_model, params, rows)
+            params = engine.m_step(prior_model, params, step, rows) | {"leak": leak}
     return params
 
 

@@ -90,16 +90,17 @@ class NocaMeanField(NocaEngine):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: BinaryRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         nodes = _Nodes.of(params, self.tolerance)
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
-        start = locals_["mean"] if locals_ else likely_codes(params, rows)
+        start = warm["mean"] if warm else likely_codes(model, params, rows)
         total: dict[str, Tensor] = {}
         means, bounds = [], []
         for block, part in rows.parts(_block_rows(rows, nodes)):
@@ -139,7 +140,7 @@ class NocaMeanField(NocaEngine):
         entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
         return prior - absent + explained + entropy
 
-    def bound(self, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
+    def bound(self, model: Model, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
         """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
         nodes = _Nodes.of(params, self.tolerance)
         bounds = []
@@ -166,7 +167,7 @@ class NocaMeanField(NocaEngine):
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         return transmission_m_step(model, params, step)
 
-    def posterior(self, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
 
 

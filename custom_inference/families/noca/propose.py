@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from custom_inference.core.align import match_components
@@ -35,7 +37,7 @@ class NocaProposals(Proposals):
             return params
         return shut_off(model, rows, params)
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every source of one has its own counterpart in the other, with cosine of the loadings above .9.
 
         Equal scores are not enough: on data with weak links wrong solutions score alike.

@@ -49,17 +49,17 @@ class _Climber:
 
     model: Model
     rows: BinaryRows
-    steps: NocaTruncated
+    engine: NocaTruncated
     #: What a link costs beside half log N; log D (extended BIC) when sources are shut off for good.
     link_price: float = 0.0
 
     def climb(self, state: _State, iterations: int) -> _State:
         params, cubes, bound = state.params, state.cubes, state.bound
         for _ in range(iterations):
-            step = self.steps.e_step(params, self.rows, cubes._asdict())
+            step = self.engine.e_step(self.model, params, self.rows, cubes._asdict())
             cubes = Cubes(*(step.locals[field] for field in Cubes._fields))
             bound = step.bound
-            params = self.steps.m_step(self.model, params, step, self.rows)
+            params = self.engine.m_step(self.model, params, step, self.rows)
         return _State(params, cubes, bound)
 
     def price(self, params: Params) -> Tensor:
@@ -106,7 +106,7 @@ def removal_loss(climber: _Climber, state: _State) -> tuple[Tensor, Tensor]:
     part, again = climber.rows.select(row), Cubes.at(base)
     bound = state.bound[row]
     for _ in range(2):
-        step = climber.steps.e_step(params, part, again._asdict(), forbid=source)
+        step = climber.engine.e_step(climber.model, params, part, again._asdict(), forbid=source)
         again, bound = Cubes(*(step.locals[field] for field in Cubes._fields)), step.bound
     pi = params["source_prior"]
     zero = torch.zeros_like(pi)

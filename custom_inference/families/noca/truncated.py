@@ -17,7 +17,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.beta import FLOOR, interior
-from custom_inference.families.common.cubes import CubeModel, CubeSteps
+from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.noca.common import NocaEngine, thetas, transmission_m_step, transmission_statistics
 from ppl_models import Model
@@ -126,30 +126,31 @@ class _Transmission(CubeModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaTruncated(NocaEngine, CubeSteps):
-    """E step on cubes of 2^H codes (see :class:`CubeSteps` for the settings); M step: cause transmission."""
+class NocaTruncated(NocaEngine, CubeEngine):
+    """E step on cubes of 2^H codes (see :class:`CubeEngine` for the settings); M step: cause transmission."""
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: BinaryRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
         forbid: Tensor | None = None,
     ) -> EStep:
         """forbid (N,): a source held off in each row."""
-        return self.cube_step(_Transmission(params, rows, forbid), params, rows, locals_, temperature)
+        return self.cube_step(_Transmission(params, rows, forbid), params, rows, warm, temperature)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         return transmission_m_step(model, params, step)
 
 
-def likely_codes(params: Params, rows: BinaryRows, *, free: int = 4, steps: int = 4) -> Tensor:
+def likely_codes(model: Model, params: Params, rows: BinaryRows, *, free: int = 4, iterations: int = 4) -> Tensor:
     """Marginals of a few quick truncated E steps from the empty code, (N, K): a start for other families."""
-    engine, locals_ = NocaTruncated(free=free, refresh_every=1), None
-    for _ in range(steps):
-        locals_ = engine.e_step(params, rows, locals_).locals
-    assert locals_ is not None
-    return locals_["mean"]
+    engine, warm = NocaTruncated(free=free, refresh_every=1), None
+    for _ in range(iterations):
+        warm = engine.e_step(model, params, rows, warm).locals
+    assert warm is not None
+    return warm["mean"]

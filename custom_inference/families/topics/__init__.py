@@ -15,7 +15,6 @@ from custom_inference.families.topics.presentation import (
 )
 from custom_inference.families.topics.propose import (
     CorrelatedProposals,
-    Cvb0Proposals,
     PointProposals,
     ProfileProposals,
     SupervisedProposals,
@@ -32,7 +31,7 @@ from custom_inference.families.topics.user_rating_profile import (
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import CTM, LDA, PLSA, MultinomialPCA, SupervisedLDA, UserRatingProfile
 
-_SEARCH = {"map": PointProposals, "cvb0": Cvb0Proposals} | dict.fromkeys(("exact", "dirichlet", "vb"), TopicProposals)
+_SEARCH = {"map": PointProposals} | dict.fromkeys(("exact", "dirichlet", "vb", "cvb0"), TopicProposals)
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
 
 FAMILIES = (

@@ -7,12 +7,12 @@ maximum likelihood, and else gamma_v as printed, which is the mode in the softma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Checked, PriorTerm
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.documents import DocumentRows
@@ -24,37 +24,24 @@ from ppl_models.data import sparse as _sparse
 FLOOR = 1e-12
 
 
-@dataclass(frozen=True, kw_only=True)
-class TopicSteps(Engine):
-    """concentration: alpha of the topic proportions, (K,), empty for all 1; coefficient: of the counts' distribution.
-
-    Both are set by ``for_model``.
-    """
-
-    concentration: tuple[float, ...] = ()
-    coefficient: bool = False
+class TopicEngine(PriorTerm, Checked, Engine):
+    """``rows``, ``check``, ``initial`` and ``m_step`` of the engines."""
 
     #: How even random starts are: the words of the topics are multiplied by Gamma variables of this shape.
     noise_shape: ClassVar[int] = 1
 
-    def for_model(self, model: Model) -> Self:
-        """Raises MethodError where the prior of the topic proportions is not a Dirichlet."""
-        alpha = dirichlet_prior(model, "topic_proportion", torch.ones((), dtype=torch.float64))
-        coefficient = bool(getattr(model, "coefficient", False))
-        return replace(self, concentration=tuple(alpha.flatten().tolist()), coefficient=coefficient)
+    def alpha(self, model: Model, like: Tensor) -> Tensor:
+        """The concentration of the proportions' prior, (K,). Raises MethodError where that is not a Dirichlet."""
+        return dirichlet_prior(model, model.local_site, like).expand(model.local_shape)
 
-    def alpha(self, params: Params) -> Tensor:
-        """(K,)."""
-        topic = params["topic"]
-        return topic.new_tensor(self.concentration or [1.0] * len(topic))
-
-    def rows(self, data: Data) -> DocumentRows:
-        return DocumentRows.of(data, coefficient=self.coefficient)
+    def rows(self, model: Model, data: Data) -> DocumentRows:
+        return DocumentRows.of(data, coefficient=bool(getattr(model, "coefficient", False)))
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         """Raises MethodError for priors without closed-form updates."""
-        self.for_model(model)
-        dirichlet_prior(model, "topic", rows.like.values())
+        like = rows.like.values()
+        self.alpha(model, like)
+        dirichlet_prior(model, "topic", like)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         """The corpus' word frequencies, each multiplied by a Gamma(noise_shape) variable in every topic."""
@@ -74,13 +61,13 @@ class TopicSteps(Engine):
         prior = dirichlet_prior(model, "topic", params["topic"])
         return {**params, "topic": softmax_or_simplex(step.statistics["topic"], prior, floor=FLOOR)}
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        """With the prior's density in the basis that the M step takes its mode in."""
+    def prior_term(self, model: Model, params: Params) -> Tensor | float:
+        """The prior's density in the basis that the M step takes its mode in."""
         prior = dirichlet_prior(model, "topic", params["topic"])
-        return float(bound.double().sum() + log_prior_density(params["topic"], prior).double())
+        return log_prior_density(params["topic"], prior).double()
 
 
-def shares_at(proportion: Tensor, topic: Tensor, rows: DocumentRows) -> Tensor:
+def responsibilities_at(proportion: Tensor, topic: Tensor, rows: DocumentRows) -> Tensor:
     """p(z = k | word, document) proportional to proportion_dk topic_kv of every stored cell, (nnz, K)."""
     row, column, _ = _sparse.triplets(rows.counts)
     joint = proportion[row] * topic.T[column]

@@ -5,13 +5,15 @@ on the simplex,
 
     P = Sigma^-1 + L (diag t - t t'),  V = P^-1
     f(m, t) = sum_v n_v log sum_k exp(m_k) b_kv - L [lse_k(m_k + V_kk / 2 - (V t)_k) + t'V t / 2]
-              - 1/2 [tr(Sigma^-1 V) - K + log|Sigma| + log|P| + (m - mu)' Sigma^-1 (m - mu)]    <= log p(w | b, mu, Sigma)
+              - 1/2 [tr(Sigma^-1 V) - K + log|Sigma| + log|P| + (m - mu)' Sigma^-1 (m - mu)]
+            <= log p(w | b, mu, Sigma)
 
-The bracket bounds E[log sum_k exp z_k] by Jensen's inequality on sum_k exp(z_k - t'z), the tilted bound (Knowles &
-Minka, *Non-conjugate variational message passing for multinomial and binary regression*, NIPS 2011); t = 0 would be that
-of Blei and Lafferty (27.53 by 21.8.1.1), which also pays for variance that the softmax does not see. It is stationary in t at
-t = softmax(m + diag V / 2 - V t), and there in V too, so that one vector serves both. Newton's matrix for m, at given
-responsibilities of the tokens (a minoriser), is P as well: one Cholesky factor a step, halved where the bound falls.
+The first bracket bounds E[log sum_k exp z_k] by Jensen's inequality on sum_k exp(z_k - t'z), the tilted bound (Knowles
+& Minka, *Non-conjugate variational message passing for multinomial and binary regression*, NIPS 2011); t = 0 would be
+that of Blei and Lafferty (27.53 by 21.8.1.1), which also pays for variance that the softmax does not see. It is
+stationary in t at t = softmax(m + diag V / 2 - V t), and there in V too, so that one vector serves both. Newton's
+matrix for m, at given responsibilities of the tokens (a minoriser), is P as well: one Cholesky factor a step, halved
+where the bound falls.
 
 M step: topics as LDA's (27.42); mu and Sigma by turns, each the exact conditional maximum under mu ~ N(m0, s0^2) and
 Sigma ~ InverseWishart(df, Psi). What the data cannot see, equal changes of all logits, goes to its mode under the
@@ -20,8 +22,8 @@ priors where these are the same for all topics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +32,7 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.normal import normal_parameters
-from custom_inference.families.topics.common import TopicSteps
+from custom_inference.families.topics.common import TopicEngine
 from ppl_models import MethodError, Model
 from ppl_models.data import sparse
 from ppl_models.distributions import InverseWishart
@@ -114,7 +116,7 @@ class _Problem(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrelatedGaussian(TopicSteps):
+class CorrelatedGaussian(TopicEngine):
     """q(topic_logit_n) = Normal(m_n, V_n), globals as points.
 
     steps, cold_steps: Newton steps an E step, from where the last ended and from the prior's mean.
@@ -127,8 +129,9 @@ class CorrelatedGaussian(TopicSteps):
 
     name: ClassVar[str] = "gaussian"
 
-    def for_model(self, model: Model) -> Self:
-        return replace(self, coefficient=bool(getattr(model, "coefficient", False)))
+    def alpha(self, model: Model, like: Tensor) -> Tensor:
+        """(0,): the logits have no Dirichlet prior."""
+        return like.new_zeros(0)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         """Raises MethodError for priors without closed-form updates."""
@@ -149,17 +152,18 @@ class CorrelatedGaussian(TopicSteps):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: DocumentRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        del generator
+        del model, generator
         problem = _Problem.of(params, rows, temperature)
-        if locals_:
-            at, steps = problem.at(locals_["mean"], locals_["tilt"]), self.steps
+        if warm:
+            at, steps = problem.at(warm["mean"], warm["tilt"]), self.steps
         else:
             start = params["mean"].expand(len(rows), -1)
             at, steps = problem.at(start, torch.softmax(start, -1)), self.cold_steps
@@ -175,8 +179,8 @@ class CorrelatedGaussian(TopicSteps):
             "outer": at.m.T @ at.m + at.covariance.sum(0),
             "rows": at.m.new_tensor(float(len(rows))),
         }
-        locals_ = {"mean": at.m, "tilt": at.t, "covariance": at.covariance}
-        return EStep(statistics, locals_, at.bound + rows.log_coefficient)
+        found = {"mean": at.m, "tilt": at.t, "covariance": at.covariance}
+        return EStep(statistics, found, at.bound + rows.log_coefficient)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
         counts, size = step.statistics, len(params["mean"])
@@ -202,12 +206,12 @@ class CorrelatedGaussian(TopicSteps):
             covariance = centre @ covariance @ centre + psi[0, 0] / (df + size + 1) / size
         return {**super().m_step(model, params, step, rows), "mean": mean, "covariance": covariance}
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+    def prior_term(self, model: Model, params: Params) -> Tensor | float:
         """With the prior's density of the topics in the basis that the M step takes its mode in."""
         rest = sum(model.prior(site, like=params[site]).log_prob(params[site]) for site in ("mean", "covariance"))
-        return super().objective(model, params, bound) + float(rest)
+        return super().prior_term(model, params) + rest
 
-    def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> GaussianPosterior:
+    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> GaussianPosterior:
         return GaussianPosterior(step.locals["mean"], step.locals["covariance"])
 
 

@@ -18,20 +18,23 @@ likelihood, no bound on log p(x), and not always monotone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks, Sequential, from_point
 from custom_inference.core.capacity import allowed_bytes, require
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.engine import Engine, EStep, Objective, Params
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.dirichlet import dirichlet_prior, normalised
+from custom_inference.core.states import State
+from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.common import TopicSteps
+from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.cvb0_sweeps import counted, refresh, start
 from custom_inference.families.topics.dirichlet import LdaDirichlet
+from custom_inference.families.topics.states import TopicCounts
 from ppl_models import Model
 from ppl_models.data import sparse as _sparse
 
@@ -40,36 +43,27 @@ _COLD_SWEEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaCvb0(TopicSteps):
-    """Params: "topic", the expected counts N_kv (K, V). Locals: "share", of every stored cell (nnz, K), which add up to
-    the params that an E step with them is given.
+class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
+    """The state is N_kv. Locals: "share", of every stored cell (nnz, K), which add up to the counts that an E step with
+    them is given.
 
-    topic_concentration: gamma, one number or (V,), set by ``for_model``; max_bytes: memory allowed for the shares, by
-    default half of what is free.
+    max_bytes: memory allowed for the shares, by default half of what is free.
     """
 
-    topic_concentration: tuple[float, ...] = field(default=(1.0,), repr=False)
     max_bytes: float | None = None
 
     name = "cvb0"
-    integrates_globals = True
-    is_bound = False
-    accelerate = None
-    sequential = True
+    objective: ClassVar[Objective] = "estimate"
+    state: ClassVar[type[State]] = TopicCounts
 
-    def for_model(self, model: Model) -> Self:
-        steps = super().for_model(model)
-        gamma = dirichlet_prior(model, "topic", torch.ones((), dtype=torch.float64)).flatten()
-        same = bool((gamma == gamma[0]).all())
-        return replace(steps, topic_concentration=tuple((gamma[:1] if same else gamma).tolist()))
-
-    def gamma(self, like: Tensor) -> Tensor:
-        """(1,) or (V,)."""
-        return like.new_tensor(self.topic_concentration)
+    def gamma(self, model: Model, like: Tensor) -> Tensor:
+        """(1,) where all are the same, or (V,)."""
+        gamma = dirichlet_prior(model, "topic", like).flatten()
+        return gamma[:1] if bool((gamma == gamma[0]).all()) else gamma
 
     def local(self) -> Engine:
         """At given topics: the variational Dirichlet posteriors of the proportions."""
-        return LdaDirichlet(concentration=self.concentration, coefficient=self.coefficient)
+        return LdaDirichlet()
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         """Raises CapacityError where the shares of all (document, word) pairs do not fit."""
@@ -84,58 +78,49 @@ class LdaCvb0(TopicSteps):
 
     def e_step(
         self,
-        params: Params,
+        model: Model,
+        state: TopicCounts,
         rows: DocumentRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        alpha = self.alpha(params)
-        if locals_:
-            share, counts = locals_["share"], params["topic"].T
+        alpha = self.alpha(model, state.counts)
+        if warm:
+            share, counts = warm["share"], state.counts.T
         else:
-            share = start(rows, self.mean(params), alpha, sweeps=_COLD_SWEEPS)
+            share = start(rows, state.values(model)["topic"], alpha, sweeps=_COLD_SWEEPS)
             counts = counted(rows, share)
-        found = refresh(rows, share, counts, alpha, self.gamma(alpha), temperature)
+        found = refresh(rows, share, counts, alpha, self.gamma(model, alpha), temperature)
         return EStep({"topic": found.counts.T}, {"share": found.share}, found.bound + rows.log_coefficient)
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
-        return {"topic": step.statistics["topic"]}
+    def m_step(self, model: Model, state: TopicCounts, step: EStep, rows: DocumentRows) -> TopicCounts:
+        return TopicCounts(step.statistics["topic"])
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        return float(bound.double().sum())
+    def prior_term(self, model: Model, state: TopicCounts) -> float:
+        return 0.0
 
     # ----- what else the driver asks ------------------------------------------------------------------------------
 
-    def mean(self, params: Params) -> Tensor:
-        """(N_kv + gamma_v) / (N_k + sum gamma), (K, V)."""
-        return normalised(params["topic"] + self.gamma(params["topic"]))
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicCounts:
+        return from_point(self, model, super().initial(model, rows, generator), rows)
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return self.starting(model, super().initial(model, rows, generator), rows)
+    def from_counts(self, model: Model, counts: Tensor) -> TopicCounts:
+        return TopicCounts(counts)
 
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return {"topic": counts}
-
-    def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
+    def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: Looks) -> TopicCounts:
         """The counts that topics of equal size would have."""
         topic = params["topic"]
-        tokens = self.looked(params, rows).statistics["topic"].sum()
-        return {"topic": topic * (tokens / len(topic))}
+        return TopicCounts(topic * (e_step().statistics["topic"].sum() / len(topic)))
 
-    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
-        """The smoothed expected topics: means of Dirichlet(N_k + gamma), their posterior at the expected counts."""
-        posterior = DirichletPosterior(params["topic"] + self.gamma(params["topic"]))
-        return {"topic": posterior.mean}, {"topic": posterior}
-
-    def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: Model, state: TopicCounts, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         """Dirichlet(alpha + N_d)."""
         share = step.locals["share"]
         row, _, count = _sparse.triplets(rows.counts)
-        found = self.alpha(params).expand(len(rows), -1).clone()
+        found = self.alpha(model, share).expand(len(rows), -1).clone()
         return DirichletPosterior(found.index_add_(0, row, share * count.unsqueeze(-1)))
 
-    def responsibilities(self, params: Params, rows: DocumentRows, locals_: dict[str, Tensor]) -> Tensor:
+    def responsibilities(self, model: Model, state: TopicCounts, rows: DocumentRows, warm: Params) -> Tensor:
         """share of every stored cell, (nnz, K)."""
-        return locals_["share"]
+        return warm["share"]

@@ -20,12 +20,13 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.common import TopicSteps
+from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.sweeps import Scores, responsibilities, sweep_documents
+from ppl_models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaDirichlet(TopicSteps):
+class LdaDirichlet(TopicEngine):
     """sweeps, cold_sweeps: at most this many of an E step that goes on from the last one, and of one that does not.
 
     threshold: a block of documents is done when pi~ changes by less than this, on average over the topics.
@@ -43,23 +44,27 @@ class LdaDirichlet(TopicSteps):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: DocumentRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         del generator
-        start, sweeps = (locals_["concentration"], self.sweeps) if locals_ else (None, self.cold_sweeps)
-        scores, alpha = self.scores(params, temperature), self.alpha(params)
+        return self.documents(rows, self.scores(params, temperature), self.alpha(model, params["topic"]), warm)
+
+    def documents(self, rows: DocumentRows, scores: Scores, alpha: Tensor, warm: dict[str, Tensor] | None) -> EStep:
+        """The documents' posteriors at (expected) log b and alpha."""
+        start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
         limits = {"sweeps": sweeps, "afresh": self.cold_sweeps}
         found = sweep_documents(rows, scores, alpha, start, threshold=self.threshold, **limits)
         return EStep({"topic": found.counts}, {"concentration": found.concentration}, found.bound)
 
-    def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
 
-    def responsibilities(self, params: Params, rows: DocumentRows, locals_: dict[str, Tensor]) -> Tensor:
+    def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         """c~_ivk of every stored cell (eq. 27.45), (nnz, K)."""
-        return responsibilities(rows, self.scores(params), locals_["concentration"])
+        return responsibilities(rows, self.scores(params), warm["concentration"])

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Accelerated, Exact
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import DirichletMixture
 from custom_inference.families.common import polynomial as _polynomial
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.polynomial import BLOCK_ENTRIES, num_states, num_terms
-from custom_inference.families.topics.common import TopicSteps
+from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Model
 
 #: Polynomials of fewer terms than this cost what the calls cost: short documents are padded to the longest.
@@ -33,12 +34,11 @@ _LITTLE = 2**18
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaExact(TopicSteps):
+class LdaExact(Accelerated, TopicEngine, Exact):
     """max_bytes: memory allowed; half of what is free by default."""
 
     max_bytes: float | None = None
 
-    name = "exact"
     accelerate = "squarem"
 
     def feasible(self, model: Model) -> bool:
@@ -62,9 +62,10 @@ class LdaExact(TopicSteps):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: DocumentRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
@@ -72,15 +73,15 @@ class LdaExact(TopicSteps):
         topic = params["topic"]
         counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
         for tokens in self._blocks(params, rows, temperature):
-            states, weight = self._multiplied(params, tokens, bound)
+            states, weight = self._multiplied(model, params, tokens, bound)
             for place, share in _polynomial.attributed(tokens, states, weight):
                 counts.index_add_(0, tokens.word[place], (share * tokens.inside[place]).T)
         return EStep({"topic": counts.T}, {}, bound)
 
-    def _multiplied(self, params: Params, tokens: _Tokens, bound: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _multiplied(self, model: Model, params: Params, tokens: _Tokens, bound: Tensor) -> tuple[list[Tensor], Tensor]:
         """All degrees of the block's polynomials, and w(m); adds log p(n) to the block's places of ``bound``."""
         states, log_scale = _polynomial.multiplied(tokens, keep=True)
-        weight = _polynomial.prior_weight(len(tokens), self.alpha(params)).to(tokens.like)
+        weight = _polynomial.prior_weight(len(tokens), self.alpha(model, params["topic"])).to(tokens.like)
         bound[tokens.documents] += log_scale + (weight @ states[-1]).log()
         return states, weight
 
@@ -101,18 +102,20 @@ class LdaExact(TopicSteps):
             for part in documents.split(block):
                 yield _Tokens(topic, rows, part, length, temperature)
 
-    def log_evidence(self, params: Params, rows: DocumentRows) -> Tensor:
+    def log_evidence(self, model: Model, params: Params, rows: DocumentRows) -> Tensor:
         """log p(n_d | topic, alpha), (N,); differentiable in the topics."""
         documents, found = [], []
         for tokens in self._blocks(params, rows, keep=False):
             documents.append(tokens.documents)
-            found.append(_polynomial.log_terms(tokens, self.alpha(params))[1])
+            found.append(_polynomial.log_terms(tokens, self.alpha(model, params["topic"]))[1])
         place = torch.argsort(torch.cat(documents))
         return torch.cat(found)[place] + rows.log_coefficient
 
-    def posterior(self, params: Params, rows: DocumentRows, step: EStep | None = None) -> DirichletMixture:
+    def posterior(
+        self, model: Model, params: Params, rows: DocumentRows, step: EStep | None = None
+    ) -> DirichletMixture:
         """The exact posterior of every document's proportions: the same Dirichlets, in proportions of its own."""
-        topic, alpha = params["topic"], self.alpha(params)
+        topic, alpha = params["topic"], self.alpha(model, params["topic"])
         length = int(rows.lengths.max()) if len(rows) else 0
         self._require(len(topic), length, len(rows), topic.element_size(), only_last=True)
         block = max(1, BLOCK_ENTRIES // (4 * num_terms(length, len(topic))))
@@ -121,12 +124,12 @@ class LdaExact(TopicSteps):
         exponents = _polynomial.terms_of(length, len(topic), topic.device).every.to(topic)
         return DirichletMixture(torch.cat(log_weight), alpha + exponents)
 
-    def responsibilities(self, params: Params, rows: DocumentRows, locals_: dict[str, Tensor]) -> Tensor:
+    def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         """p(q = k | document) of the tokens of every stored cell, (nnz, K): those of one word share theirs."""
         topic = params["topic"]
         found, ignored = topic.new_zeros(rows.counts.values().numel(), len(topic)), torch.zeros_like(rows.lengths)
         for tokens in self._blocks(params, rows):
-            states, weight = self._multiplied(params, tokens, ignored)
+            states, weight = self._multiplied(model, params, tokens, ignored)
             for place, share in _polynomial.attributed(tokens, states, weight):
                 inside = tokens.inside[place]
                 found[tokens.cell[place][inside]] = share.T[inside]

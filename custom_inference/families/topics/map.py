@@ -29,11 +29,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import POINT, EStep, Params
+from custom_inference.core.capabilities import Accelerated, LocalEngine, PointLocals, SavedSettings
+from custom_inference.core.engine import POINT, EStep, Objective, Params
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.common.dirichlet import in_softmax_basis, softmax_or_simplex
 from custom_inference.families.common.documents import Block, DocumentRows
-from custom_inference.families.topics.common import FLOOR, TopicSteps, shares_at
+from custom_inference.families.topics.common import FLOOR, TopicEngine, responsibilities_at
+from ppl_models import Model
 from ppl_models.distributions.sparse_products import entry_products
 
 #: Updates of the proportions of documents that start from equal shares.
@@ -41,7 +43,7 @@ _COLD_SWEEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaMap(TopicSteps):
+class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
     """sweeps: updates of the proportions in an E step. temper, share: see above; ``share`` (K,) is needed below 1.
 
     EStep.bound is log p(n_d | theta_d, b), with the multinomial coefficient where the model has it, plus
@@ -53,11 +55,12 @@ class LdaMap(TopicSteps):
     share: tuple[float, ...] = ()
 
     name: ClassVar[str] = POINT
+    objective: ClassVar[Objective] = "log joint"
     accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("topic_proportion",)
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         return {} if self.temper == 1.0 else {"temper": self.temper, "share": self.share}
 
     def local(self) -> LdaMap:
@@ -66,18 +69,19 @@ class LdaMap(TopicSteps):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: DocumentRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         del generator
-        topic, alpha = params["topic"], self.alpha(params)
-        sweeps = self.sweeps if locals_ else max(self.sweeps, _COLD_SWEEPS)
+        topic, alpha = params["topic"], self.alpha(model, params["topic"])
+        sweeps = self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)
         equal = topic.new_full((len(rows), len(topic)), 1 / len(topic))
-        proportion = (locals_["topic_proportion"] if locals_ else equal).clone()
+        proportion = (warm["topic_proportion"] if warm else equal).clone()
         words = topic.T.contiguous()
         tempered = words if self.temper == 1.0 else words**self.temper
         bound = rows.log_coefficient + self._log_prior_constant(alpha)
@@ -111,17 +115,17 @@ class LdaMap(TopicSteps):
         flat = bool((alpha == 1).all())
         return alpha.new_zeros(()) if flat else torch.lgamma(alpha.sum()) - torch.lgamma(alpha).sum()
 
-    def responsibilities(self, params: Params, rows: DocumentRows, locals_: dict[str, Tensor]) -> Tensor:
+    def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         """P(z | d, w) of every stored cell, (nnz, K)."""
-        return shares_at(locals_["topic_proportion"], params["topic"], rows)
+        return responsibilities_at(warm["topic_proportion"], params["topic"], rows)
 
-    def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["topic_proportion"])
 
     def point_locals(self, step: EStep) -> dict[str, Tensor]:
         return {"topic_proportion": step.locals["topic_proportion"]}
 
-    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+    def project(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         """Proportions onto the simplex; none at 0, which an EM step could not leave."""
         inside = locals_["topic_proportion"].clamp(min=FLOOR)
         return params, {**locals_, "topic_proportion": inside / inside.sum(-1, keepdim=True)}

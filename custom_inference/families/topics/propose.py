@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.dirichlet import dirichlet_prior, normalised
+from custom_inference.core.states import values_of
+from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.merge import propose_topics
+from custom_inference.families.topics.user_rating_profile import response_prior
 from ppl_models import Model
 
 #: Two starts found a topic in common where their word probabilities have at least this cosine.
@@ -38,7 +42,7 @@ class TopicProposals(Proposals):
         """
         del attempt
         like = rows.like.values()
-        alpha = like.new_tensor(self.engine.concentration).clamp(max=_SPARSE_ALPHA)
+        alpha = self.engine.alpha(model, like).clamp(max=_SPARSE_ALPHA)
         gamma = dirichlet_prior(model, "topic", like).clamp(max=_SPARSE_GAMMA)
         return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
 
@@ -46,16 +50,10 @@ class TopicProposals(Proposals):
         """Three starts; on so many documents that they show every topic often."""
         return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every topic has its counterpart."""
-        return bool((match_components(first["topic"], second["topic"]).similarity > _SAME).all())
-
-
-class Cvb0Proposals(TopicProposals):
-    """Starts of CVB0, whose parameters are counts: topics are compared as their means."""
-
-    def same_solution(self, first: Params, second: Params) -> bool:
-        return super().same_solution({"topic": self.engine.mean(first)}, {"topic": self.engine.mean(second)})
+        one, other = (values_of(model, state)["topic"] for state in (first, second))
+        return bool((match_components(one, other).similarity > _SAME).all())
 
 
 class PointProposals(TopicProposals):
@@ -80,17 +78,17 @@ class ProfileProposals(Proposals):
         """Sampled as LDA's topics are, of which nothing says that every response is there once."""
         del attempt
         like = rows.like.values()
-        alpha = like.new_tensor(self.engine.concentration).clamp(max=_PROFILE_ALPHA)
-        gamma = self.engine.prior(model, like).mean(0).clamp(max=_PROFILE_GAMMA)
+        alpha = self.engine.alpha(model, like).clamp(max=_PROFILE_ALPHA)
+        gamma = response_prior(model, like).mean(0).clamp(max=_PROFILE_GAMMA)
         return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Three starts on all rows."""
         return 3, num_rows
 
-    def same_solution(self, first: Params, second: Params) -> bool:
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every profile has its counterpart: their differences from the mean profile have cosines above .95."""
-        tables = (normalised(p["response"].flatten(1), self.engine.groups) for p in (first, second))
+        tables = (values_of(model, one)["response"].flatten(1) for one in (first, second))
         return same_classes(*((table, torch.full_like(table[:, 0], 1 / len(table))) for table in tables))
 
 
@@ -99,9 +97,12 @@ class CorrelatedProposals(TopicProposals):
 
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """LDA's sampled topics, and the mean and covariance of the logarithms of its proportions."""
-        lda = LdaDirichlet(concentration=(_LOGIT_ALPHA,) * model.shapes["topic"][0])
-        start = TopicProposals(lda).propose(model, rows, generator, attempt)
-        share = lda.e_step(start, rows).locals["concentration"]
+        like, size = rows.like.values(), model.shapes["topic"][0]
+        gamma = dirichlet_prior(model, "topic", like).clamp(max=_SPARSE_GAMMA)
+        alpha = like.new_full((size,), _SPARSE_ALPHA)
+        start = self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
+        lda, alpha = LdaDirichlet(), like.new_full((size,), _LOGIT_ALPHA)
+        share = lda.documents(rows, lda.scores(start), alpha, None).locals["concentration"]
         logit = (share / share.sum(-1, keepdim=True)).log()
         logit = logit - logit.mean(-1, keepdim=True)
         covariance = torch.atleast_2d(torch.cov(logit.T)) + 0.1 * torch.eye(logit.shape[1]).to(logit)

@@ -29,7 +29,7 @@ from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.normal import normal_parameters
-from custom_inference.families.topics.common import TopicSteps
+from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Data, Model
 from ppl_models.distributions.topic_mean import Cells, log_mean_sigmoid
 
@@ -112,7 +112,7 @@ class _Documents:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SupervisedDirichlet(TopicSteps):
+class SupervisedDirichlet(TopicEngine):
     """Dirichlet posteriors of the topic proportions, globals as points.
 
     sweeps, cold_sweeps: rounds an E step, from where the last ended and from LDA's start.
@@ -123,7 +123,7 @@ class SupervisedDirichlet(TopicSteps):
 
     name: ClassVar[str] = "dirichlet"
 
-    def rows(self, data: Data) -> SupervisedRows:
+    def rows(self, model: Model, data: Data) -> SupervisedRows:
         return SupervisedRows.supervised(data)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
@@ -141,18 +141,18 @@ class SupervisedDirichlet(TopicSteps):
 
     def e_step(
         self,
+        model: Model,
         params: Params,
         rows: SupervisedRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
         del generator
-        documents = _Documents(params, rows, self.alpha(params), temperature)
-        if locals_:
-            g, u, sweeps = locals_["concentration"], locals_["answer"], self.sweeps
-            xi = locals_["xi"]
+        documents = _Documents(params, rows, self.alpha(model, params["topic"]), temperature)
+        if warm:
+            g, u, xi, sweeps = warm["concentration"], warm["answer"], warm["xi"], self.sweeps
         else:
             size = len(params["topic"])
             g = (documents.alpha + rows.lengths[:, None] / size).contiguous()
@@ -166,8 +166,7 @@ class SupervisedDirichlet(TopicSteps):
             if float((g - before).abs().max()) < 1e-7 * (1 + float(rows.lengths.max())):
                 break
         statistics = self._statistics(params, documents, phi, qbar, xi)
-        locals_ = {"concentration": g, "answer": u, "xi": xi}
-        return EStep(statistics, locals_, documents.bound(phi, g, xi))
+        return EStep(statistics, {"concentration": g, "answer": u, "xi": xi}, documents.bound(phi, g, xi))
 
     def _statistics(
         self, params: Params, documents: _Documents, phi: Tensor, qbar: Tensor, xi: Tensor
@@ -188,21 +187,20 @@ class SupervisedDirichlet(TopicSteps):
         weight = torch.linalg.solve(2 * counts["pair"] + torch.diag(precision), counts["answer"] + precision * center)
         return {**super().m_step(model, params, step, rows), "response_weight": weight}
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+    def prior_term(self, model: Model, params: Params) -> Tensor | float:
         """With the prior's density of the topics in the basis that the M step takes its mode in."""
         weight = params["response_weight"]
-        rest = model.prior("response_weight", like=weight).log_prob(weight)
-        return super().objective(model, params, bound) + float(rest)
+        return super().prior_term(model, params) + model.prior("response_weight", like=weight).log_prob(weight)
 
-    def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
 
 
 def predicted_response(fit: Any, data: Data) -> Tensor:
     """P(response = 1 | words) of every document, (N,): topics inferred without a response, their tokens' summed out."""
-    engine, params = SupervisedDirichlet().for_model(fit.model), fit.globals
+    engine, model, params = SupervisedDirichlet(), fit.model, fit.globals
     rows = SupervisedRows.supervised(replace(data, others={}))
-    step = engine.e_step(params, rows)
-    documents = _Documents(params, rows, engine.alpha(params), 1.0)
+    step = engine.e_step(model, params, rows)
+    documents = _Documents(params, rows, engine.alpha(model, params["topic"]), 1.0)
     phi, _ = documents.tokens(step.locals["concentration"], step.locals["xi"], step.locals["answer"])
     return log_mean_sigmoid(params["response_weight"], phi, documents.cells, 1.0).exp()

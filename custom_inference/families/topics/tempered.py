@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import POINT, EStep, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, LocalSolver
@@ -76,49 +77,49 @@ class TemperedEM(Method):
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """``init`` gives the topics to start from. Ctrl-C keeps the best state so far."""
-        steps: Any = replace(engine_for(model, POINT), sweeps=1)  # pyright: ignore[reportArgumentType]
-        rows, start = steps.rows(data), call.start(model)
-        steps.check(model, rows)
+        engine = LdaMap(sweeps=1)
+        rows, start = engine.rows(model, data), call.start(model)
+        engine.check(model, rows)
         generator = torch.Generator().manual_seed(call.seed)
         split = split_tokens(rows, self.held_out, generator)
         with Progress(None, self.name, enabled=call.progress) as bar, torch.no_grad():
-            params = self._start(model, steps, split[0], start, generator)
-            path = _Path(self, model, steps, split, params)
+            params = self._start(model, engine, split[0], start, generator)
+            path = _Path(self, model, engine, split, params)
             path.follow(bar)
             try:
-                fit = self._result(model, data, steps, rows, params, path, call.seed)
+                fit = self._result(model, data, rows, params, path, call.seed)
             except KeyboardInterrupt:  # the best state is there all the same
                 path.interrupted = True
-                fit = self._result(model, data, steps, rows, params, path, call.seed)
+                fit = self._result(model, data, rows, params, path, call.seed)
         return fit
 
     def _start(
-        self, model: Model, steps: LdaMap, rows: DocumentRows, given: Params | None, generator: torch.Generator
+        self, model: Model, engine: LdaMap, rows: DocumentRows, given: Params | None, generator: torch.Generator
     ) -> Params:
         if given is not None:
             return {"topic": given["topic"].to(rows.like)}
-        propose = proposals_for(model, steps).propose
-        return propose(model, rows, generator, 0) if self.informed else steps.initial(model, rows, generator)
+        propose = proposals_for(model, engine).propose
+        return propose(model, rows, generator, 0) if self.informed else engine.initial(model, rows, generator)
 
     def _result(
-        self, model: Model, data: Data, steps: LdaMap, rows: DocumentRows, start: Params, path: _Path, seed: int
+        self, model: Model, data: Data, rows: DocumentRows, start: Params, path: _Path, seed: int
     ) -> Fit:
         best = path.best
-        params, steps, trace = best.params, best.steps, best.trace
+        params, engine, trace = best.params, best.engine, best.trace
         locals_: Any = {"topic_proportion": best.proportion}
         if self.refit and not path.interrupted:
             params, locals_, trace = start, None, []
             for beta in best.betas:
-                steps = tempered(steps, rows, locals_, beta)
-                step = steps.e_step(params, rows, locals_)
-                trace.append(steps.objective(model, params, step.bound))
-                params, locals_ = steps.m_step(model, params, step, rows), step.locals
-        solver = LocalSolver(steps=tempered(steps, rows, locals_, steps.temper))
-        local = (replace(solver, max_iterations=1) if path.interrupted else solver).solve(params, data)
+                engine = tempered(engine, rows, locals_, beta)
+                step = engine.e_step(model, params, rows, locals_)
+                trace.append(objective_at(engine, model, params, step.bound))
+                params, locals_ = engine.m_step(model, params, step, rows), step.locals
+        solver = LocalSolver(engine=tempered(engine, rows, locals_, engine.temper))
+        local = (replace(solver, max_iterations=1) if path.interrupted else solver).solve(model, params, data)
         step = EStep({}, {"topic_proportion": local.posterior.mean}, local.bound)
         return Fit(
             model=model,
-            params={**params, **steps.point_locals(step)},
+            params={**params, **engine.point_locals(step)},
             elbo=torch.tensor(trace, dtype=torch.float64),
             bound_name=POINT,
             status=path.outcome,
@@ -133,16 +134,16 @@ class TemperedEM(Method):
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """Folding in at beta = 1: a beta belongs to a fit."""
         with torch.no_grad():
-            return LocalSolver(steps=engine_for(model, POINT)).solve(params, data, seed=seed)
+            return LocalSolver(engine=engine_for(model, POINT)).solve(model, params, data, seed=seed)
 
 
 @dataclass
 class _State:
-    """Where the search for beta is: topics, proportions, the steps that led here, their betas and objectives."""
+    """Where the search for beta is: topics, proportions, the engine that led here, the betas and objectives."""
 
     params: Params
     proportion: Tensor | None
-    steps: LdaMap
+    engine: LdaMap
     betas: list[float] = field(default_factory=list)
     trace: list[float] = field(default_factory=list)
 
@@ -151,11 +152,12 @@ class _Path:
     """The search for beta on the observed tokens, judged by the hidden ones."""
 
     def __init__(
-        self, settings: TemperedEM, model: Model, steps: LdaMap, split: tuple[DocumentRows, DocumentRows], start: Params
-    ):
+        self, settings: TemperedEM, model: Model, engine: LdaMap, split: tuple[DocumentRows, DocumentRows],
+        start: Params,
+    ):  # fmt: skip
         self.settings, self.model = settings, model
         self.observed, self.hidden = split
-        self.best = _State(start, None, steps)
+        self.best = _State(start, None, engine)
         self.tried: list[float] = []
         self.scores: list[float] = []
         self.interrupted = False
@@ -186,12 +188,12 @@ class _Path:
 
     def _moved(self, state: _State, beta: float) -> _State:
         locals_ = None if state.proportion is None else {"topic_proportion": state.proportion}
-        steps = tempered(state.steps, self.observed, locals_, beta)
-        step = steps.e_step(state.params, self.observed, locals_)
-        value = steps.objective(self.model, state.params, step.bound)
-        params = steps.m_step(self.model, state.params, step, self.observed)
+        engine = tempered(state.engine, self.observed, locals_, beta)
+        step = engine.e_step(self.model, state.params, self.observed, locals_)
+        value = objective_at(engine, self.model, state.params, step.bound)
+        params = engine.m_step(self.model, state.params, step, self.observed)
         betas, trace = [*state.betas, beta], [*state.trace, value]
-        return _State(params, step.locals["topic_proportion"], steps, betas, trace)
+        return _State(params, step.locals["topic_proportion"], engine, betas, trace)
 
     def _score(self, state: _State) -> float:
         """Log perplexity of the hidden tokens."""
@@ -217,14 +219,14 @@ class _Path:
         return {"beta": self.tried, "held_out_perplexity": perplexity, **found}
 
 
-def tempered(steps: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] | None, beta: float) -> LdaMap:
-    """The steps at this beta, with P(z) = sum_d L_d P(z | d) / sum_d L_d of proportions so far; equal without."""
+def tempered(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] | None, beta: float) -> LdaMap:
+    """The engine at this beta, with P(z) = sum_d L_d P(z | d) / sum_d L_d of proportions so far; equal without."""
     if beta == 1.0:
-        return replace(steps, temper=1.0, share=())
+        return replace(engine, temper=1.0, share=())
     if locals_ is None:
         raise MethodError("a beta below 1 needs proportions to start from")
     weight = rows.lengths @ locals_["topic_proportion"]
-    return replace(steps, temper=beta, share=tuple((weight / weight.sum()).tolist()))
+    return replace(engine, temper=beta, share=tuple((weight / weight.sum()).tolist()))
 
 
 def split_tokens(

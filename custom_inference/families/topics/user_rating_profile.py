@@ -8,14 +8,15 @@ are normalised in R groups of C. So the E steps are LDA's, and M steps, priors a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params
-from custom_inference.core.posteriors import DirichletPosterior, LocalPosterior
+from custom_inference.core.posteriors import LocalPosterior
+from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import (
     dirichlet_divergence,
     dirichlet_prior,
@@ -25,10 +26,11 @@ from custom_inference.families.common.dirichlet import (
 )
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.rows import MixtureRows
-from custom_inference.families.topics.common import FLOOR, TopicSteps
+from custom_inference.families.topics.common import FLOOR, TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.map import LdaMap
+from custom_inference.families.topics.states import ProfilePosteriors, TopicPosteriors
 from custom_inference.families.topics.sweeps import Scores
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import Data, MethodError, Model
@@ -38,63 +40,49 @@ from ppl_models.data import sparse as _sparse
 _EXACT_TERMS = 500
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfileSteps(TopicSteps):
-    """groups: R; num_categories: C. Both are set by ``for_model``. ``params`` {"response": b (K, R, C)}."""
+def response_prior(model: Model, like: Tensor) -> Tensor:
+    """The concentration of the responses' prior, (K, R C)."""
+    return dirichlet_prior(model, "response", like).expand(model.shapes["response"]).flatten(1)
 
-    groups: int = 1
-    num_categories: int = 1
 
-    def for_model(self, model: Any) -> Self:
-        """Raises MethodError where the prior of the memberships is not a Dirichlet."""
-        alpha = dirichlet_prior(model, "membership", torch.ones((), dtype=torch.float64))
-        sizes = {"groups": model.num_features, "num_categories": model.num_categories}
-        return replace(self, concentration=tuple(alpha.flatten().tolist()), **sizes)
+class ProfileEngine(TopicEngine):
+    """What the engines share beside those of LDA: tables b (K, R, C) are topics (K, R C) side by side."""
 
-    def rows(self, data: Data) -> DocumentRows:
-        return DocumentRows(MixtureRows.of_categories(data, self.num_categories).counts)
+    def rows(self, model: Any, data: Data) -> DocumentRows:
+        return DocumentRows(MixtureRows.of_categories(data, model.num_categories).counts)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         """Raises MethodError for priors without closed-form updates."""
-        self.for_model(model)
-        dirichlet_prior(model, "response", rows.like.values())
+        like = rows.like.values()
+        self.alpha(model, like)
+        dirichlet_prior(model, "response", like)
 
-    def prior(self, model: Model, like: Tensor) -> Tensor:
-        """The concentration of the responses' prior, (K, R C)."""
-        return dirichlet_prior(model, "response", like).expand(model.shapes["response"]).flatten(1)
+    def from_counts(self, model: Any, counts: Tensor) -> Any:
+        flat = softmax_or_simplex(counts, response_prior(model, counts), floor=FLOOR, groups=model.num_features)
+        return {"response": flat.unflatten(-1, (model.num_features, model.num_categories))}
 
-    def shaped(self, flat: Tensor) -> Tensor:
-        """(K, R C) as (K, R, C)."""
-        return flat.unflatten(-1, (self.groups, self.num_categories))
-
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        flat = softmax_or_simplex(counts, self.prior(model, counts), floor=FLOOR, groups=self.groups)
-        return {"response": self.shaped(flat)}
-
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
+    def random_counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
         """The responses' frequencies, each multiplied by an exponential variable of mean 1 in every profile."""
         frequency = _sparse.column_sums(rows.counts) + 1
         shape = (model.shapes["response"][0], len(frequency))
         noise = torch.rand(shape, generator=generator, dtype=torch.float64).to(frequency)
-        return self.from_counts(model, frequency * -torch.log1p(-noise * (1 - 1e-6)))
+        return frequency * -torch.log1p(-noise * (1 - 1e-6))
 
-    def alpha(self, params: Params) -> Tensor:
-        """(K,)."""
-        return params["response"].new_tensor(self.concentration)
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Any:
+        return self.from_counts(model, self.random_counts(model, rows, generator))
 
-    def e_step(self, params: Params, rows: DocumentRows, locals_: Any = None, **settings: Any) -> EStep:
-        return super().e_step(as_topics(params), rows, locals_, **settings)
+    def e_step(self, model: Model, params: Params, rows: DocumentRows, warm: Any = None, **settings: Any) -> EStep:
+        return super().e_step(model, as_topics(params), rows, warm, **settings)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
         return self.from_counts(model, step.statistics["topic"])
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
+    def prior_term(self, model: Any, params: Params) -> Tensor:
         flat = params["response"].flatten(1)
-        prior = log_prior_density(flat, self.prior(model, flat), groups=self.groups)
-        return float(bound.double().sum() + prior.double())
+        return log_prior_density(flat, response_prior(model, flat), groups=model.num_features).double()
 
-    def posterior(self, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
-        return super().posterior(as_topics(params), rows, step)
+    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
+        return super().posterior(model, as_topics(params), rows, step)
 
 
 def as_topics(params: Params) -> Params:
@@ -103,12 +91,12 @@ def as_topics(params: Params) -> Params:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileDirichlet(ProfileSteps, LdaDirichlet):
+class ProfileDirichlet(ProfileEngine, LdaDirichlet):
     """Dirichlet posteriors of the memberships, the responses as points (002, eqs. 27.44 and 27.45)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileMap(ProfileSteps, LdaMap):
+class ProfileMap(ProfileEngine, LdaMap):
     """Points for memberships and responses."""
 
     def point_locals(self, step: EStep) -> dict[str, Tensor]:
@@ -116,7 +104,7 @@ class ProfileMap(ProfileSteps, LdaMap):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileExact(ProfileSteps, LdaExact):
+class ProfileExact(ProfileEngine, LdaExact):
     """The memberships integrated out by all C(R + K - 1, K - 1) numbers of responses from each profile."""
 
     def feasible(self, model: Any) -> bool:
@@ -129,49 +117,47 @@ class ProfileExact(ProfileSteps, LdaExact):
         super().check(model, rows)
         self._require(model.num_components, model.num_features, 1, rows.like.values().element_size())
 
-    def log_evidence(self, params: Params, rows: DocumentRows) -> Tensor:
-        return super().log_evidence(as_topics(params), rows)
+    def log_evidence(self, model: Model, params: Params, rows: DocumentRows) -> Tensor:
+        return super().log_evidence(model, as_topics(params), rows)
+
+
+#: What variational Bayes shares with points: rows, priors, and the memberships at given responses.
+_POINTS = ProfileDirichlet()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileVB(ProfileSteps, LdaVB):
-    """Dirichlet posteriors of memberships and responses; params {"response": their concentrations (K, R C)}."""
+class ProfileVB(LdaVB):
+    """Dirichlet posteriors of memberships and responses."""
 
-    integrates_globals: ClassVar[bool] = True
+    state: ClassVar[type[State]] = ProfilePosteriors
+
+    def rows(self, model: Model, data: Data) -> DocumentRows:
+        return _POINTS.rows(model, data)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         """Raises MethodError for priors without closed-form updates, and where priors are to be learned."""
-        super().check(model, rows)
+        _POINTS.check(model, rows)
         if self.learn is not None:
             raise MethodError(f"learn = {self.learn!r}: the priors of the user rating profile model are not learned")
 
     def local(self) -> ProfileDirichlet:
-        return ProfileDirichlet(
-            concentration=self.concentration, groups=self.groups, num_categories=self.num_categories
-        )
+        return _POINTS
 
-    def scores(self, params: Params, temperature: float = 1.0) -> Scores:
+    def expected_scores(self, model: Any, state: TopicPosteriors, temperature: float = 1.0) -> Scores:
         """E[log b], tempered."""
-        return Scores.of(temperature * expected_log(params["topic"], self.groups))
+        return Scores.of(temperature * expected_log(state.concentration, model.num_features))
 
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return {"response": self.prior(model, counts) + counts}
+    def from_counts(self, model: Model, counts: Tensor) -> ProfilePosteriors:
+        return ProfilePosteriors(response_prior(model, counts) + counts)
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        concentration = params["response"]
-        divergence = dirichlet_divergence(concentration, self.prior(model, concentration), self.groups)
-        return float(bound.double().sum() - divergence.double().sum())
+    def m_step(self, model: Model, state: TopicPosteriors, step: EStep, rows: DocumentRows) -> ProfilePosteriors:
+        return self.from_counts(model, step.statistics["topic"])
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
+    def prior_term(self, model: Any, state: TopicPosteriors) -> Tensor:
+        prior = response_prior(model, state.concentration)
+        return -dirichlet_divergence(state.concentration, prior, model.num_features).double().sum()
+
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> ProfilePosteriors:
         """Every response, divided among the profiles in random proportions."""
-        random = super().initial(model, rows, generator)["response"]
+        random = self.from_counts(model, _POINTS.random_counts(model, rows, generator)).concentration
         return self.from_counts(model, random / random.sum(0) * _sparse.column_sums(rows.counts))
-
-    def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
-        """The posterior that the rows give when their memberships are inferred at these responses."""
-        return self.from_counts(model, self.looked(params, rows).statistics["topic"])
-
-    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
-        """Posterior means, and the posteriors."""
-        posterior = DirichletPosterior(self.shaped(params["response"]))
-        return {"response": posterior.mean}, {"response": posterior}

@@ -22,13 +22,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
-from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log, normalised
+from custom_inference.core.capabilities import Accelerated, GlobalPosterior, LocalEngine, Looks
+from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.states import State
+from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.learn_dirichlet import LEAST, fixed_point, learned_scale
 from custom_inference.families.topics.dirichlet import LdaDirichlet
-from custom_inference.families.topics.sweeps import Scores
+from custom_inference.families.topics.states import TopicPosteriors
+from custom_inference.families.topics.sweeps import Scores, responsibilities
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse as _sparse
@@ -38,18 +40,16 @@ LEARNED = ("alpha", "gamma", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaVB(LdaDirichlet):
-    """params {"topic": b~ (K, V)}, the concentrations of the topics' posteriors; and what is learned of the priors.
-
-    learn: "alpha", "gamma" or "both" learn the priors' concentrations as maxima of F: alpha with a value for every
-        topic, gamma as its prior times a factor (K topics are too few to learn a value for every word from). They are
-        ``params["alpha"]`` (K,) and ``params["gamma"]`` (V,), and end in the priors of ``Fit.model``.
+class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
+    """learn: "alpha", "gamma" or "both" learn the priors' concentrations as maxima of F: alpha with a value for every
+        topic, gamma as its prior times a factor (K topics are too few to learn a value for every word from). They
+        end in the priors of ``Fit.model``.
     """
 
     learn: str | None = None
 
     name: ClassVar[str] = "vb"
-    integrates_globals: ClassVar[bool] = True
+    state: ClassVar[type[State]] = TopicPosteriors
     #: From sharper random topics documents settle in one of them at once, and topics that are two never part.
     noise_shape: ClassVar[int] = 10
 
@@ -57,81 +57,71 @@ class LdaVB(LdaDirichlet):
         if self.learn not in (None, *LEARNED):
             raise MethodError(unknown_name("prior to learn", str(self.learn), LEARNED))
 
-    def local(self) -> LdaDirichlet:
+    def local(self) -> Engine:
         """The documents' inference at given topics."""
-        return LdaDirichlet(concentration=self.concentration, coefficient=self.coefficient)
+        return LdaDirichlet()
 
-    def scores(self, params: Params, temperature: float = 1.0) -> Scores:
-        """E[log b], tempered."""
-        return Scores.of(temperature * expected_log(params["topic"]))
-
-    def alpha(self, params: Params) -> Tensor:
-        return params["alpha"] if "alpha" in params else super().alpha(params)
-
-    def gamma(self, model: Model, params: Params) -> Tensor:
+    def gamma(self, model: Model, state: TopicPosteriors) -> Tensor:
         """The concentration of the topics' prior, broadcastable to (K, V)."""
-        return params["gamma"] if "gamma" in params else dirichlet_prior(model, "topic", params["topic"])
+        return dirichlet_prior(model, "topic", state.concentration) if state.gamma is None else state.gamma
 
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
+    def from_counts(self, model: Model, counts: Tensor) -> TopicPosteriors:
         """b~ = gamma + counts, with the priors as the model has them."""
         prior = dirichlet_prior(model, "topic", counts)
-        params = {"topic": prior + counts}
-        if self.learn in ("alpha", "both"):
-            params["alpha"] = super().alpha(params).clamp(min=LEAST)
-        if self.learn in ("gamma", "both"):
-            params["gamma"] = prior.clamp(min=LEAST)
-        return params
+        alpha = self.alpha(model, counts).clamp(min=LEAST) if self.learn in ("alpha", "both") else None
+        gamma = prior.clamp(min=LEAST) if self.learn in ("gamma", "both") else None
+        return TopicPosteriors(prior + counts, alpha, gamma)
 
     def e_step(
         self,
-        params: Params,
+        model: Model,
+        state: TopicPosteriors,
         rows: DocumentRows,
-        locals_: dict[str, Tensor] | None = None,
+        warm: dict[str, Tensor] | None = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:
-        step = super().e_step(params, rows, locals_, temperature=temperature, generator=generator)
-        if "alpha" not in params:
+        alpha = self.alpha(model, state.concentration) if state.alpha is None else state.alpha
+        step = self.documents(rows, self.expected_scores(model, state, temperature), alpha, warm)
+        if state.alpha is None:
             return step
         log_proportion = expected_log(step.locals["concentration"])
         seen = {"log_proportion": log_proportion.sum(0), "documents": log_proportion.new_tensor(len(rows))}
         return step._replace(statistics={**step.statistics, **seen})
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
+    def expected_scores(self, model: Model, state: TopicPosteriors, temperature: float = 1.0) -> Scores:
+        """E[log b], tempered."""
+        del model
+        return Scores.of(temperature * expected_log(state.concentration))
+
+    def m_step(self, model: Model, state: TopicPosteriors, step: EStep, rows: DocumentRows) -> TopicPosteriors:
         """Each of b~, gamma and alpha is set to its best given the others."""
-        topic = self.gamma(model, params) + step.statistics["topic"]
-        learned = {"topic": topic}
-        if "alpha" in params:
-            mean_log = step.statistics["log_proportion"] / step.statistics["documents"]
-            learned["alpha"] = fixed_point(mean_log, params["alpha"])
-        if "gamma" in params:
-            mean_log, before = expected_log(topic).mean(-2), params["gamma"]
-            learned["gamma"] = before * learned_scale(mean_log, before, torch.ones_like(before[0]))
-        return learned
+        topic = self.gamma(model, state) + step.statistics["topic"]
+        alpha, gamma = state.alpha, state.gamma
+        if alpha is not None:
+            alpha = fixed_point(step.statistics["log_proportion"] / step.statistics["documents"], alpha)
+        if gamma is not None:
+            gamma = gamma * learned_scale(expected_log(topic).mean(-2), gamma, torch.ones_like(gamma[0]))
+        return TopicPosteriors(topic, alpha, gamma)
 
-    def objective(self, model: Model, params: Params, bound: Tensor) -> float:
-        divergence = dirichlet_divergence(params["topic"], self.gamma(model, params))
-        return float(bound.double().sum() - divergence.double().sum())
+    def prior_term(self, model: Model, state: TopicPosteriors) -> Tensor:
+        return -dirichlet_divergence(state.concentration, self.gamma(model, state)).double().sum()
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicPosteriors:
         """Every word's tokens, divided among the topics in random proportions."""
         topic = super().initial(model, rows, generator)["topic"]
         return self.from_counts(model, topic / topic.sum(0) * _sparse.column_sums(rows.counts))
 
-    def starting(self, model: Model, params: Params, rows: DocumentRows) -> Params:
+    def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: Looks) -> TopicPosteriors:
         """The posterior that the documents give when their own are inferred at these topics."""
-        return self.from_counts(model, self.looked(params, rows).statistics["topic"])
+        return self.from_counts(model, e_step().statistics["topic"])
 
-    def reported(self, model: Model, params: Params) -> tuple[Params, dict[str, DirichletPosterior]]:
-        """Posterior means, and the posteriors."""
-        return {"topic": normalised(params["topic"])}, {"topic": DirichletPosterior(params["topic"])}
-
-    def project(self, params: Params, locals_: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
+    def project(self, model: Model, state: TopicPosteriors, locals_: Params) -> tuple[TopicPosteriors, Params]:
         """Concentrations are positive."""
-        return {name: value.clamp(min=LEAST) for name, value in params.items()}, locals_
+        positive = {name: value.clamp(min=LEAST) for name, value in state.tensors().items()}
+        return type(state).of(positive), locals_
 
-    def fitted_model(self, model: Model, params: Params) -> Model:
-        """With the learned concentrations as its priors'."""
-        learned = {name: params[name] for name in ("alpha", "gamma") if name in params}
-        return model.with_concentration(**learned) if learned else model  # pyright: ignore[reportAttributeAccessIssue]
+    def responsibilities(self, model: Model, state: TopicPosteriors, rows: DocumentRows, warm: Params) -> Tensor:
+        """c~_ivk of every stored cell (eq. 27.45), (nnz, K)."""
+        return responsibilities(rows, self.expected_scores(model, state), warm["concentration"])

@@ -50,7 +50,9 @@ def test_refusals():
     assert counts.prepare(np.array([[0, 1, np.nan]])).mask.tolist() == [[True, True, False]]
     with pytest.raises(MethodError, match="unknown acceleration"):
         example, steps = problem(1), AspectMap()
-        run_em(steps, example[0], steps.rows(example[1]), example[2], max_iterations=2, tolerance=1, accelerate="x")
+        run_em(
+            steps, example[0], steps.rows(model, example[1]), example[2], max_iterations=2, tolerance=1, accelerate="x"
+        )
 
 
 @pytest.mark.quick
@@ -61,15 +63,15 @@ def test_sparse_rows_give_what_dense_ones_do(total_count, monkeypatch):
     model, dense, params, s = problem(6, num_rows=50, total_count=total_count)
     sparse = model.prepare(scipy.sparse.csr_matrix(dense.x.numpy()))
     assert sparse.is_sparse
-    steps = AspectMap().for_model(model)
+    steps = AspectMap()
     ends = []
     for data in (dense, sparse):
-        rows = steps.rows(data)
-        step = steps.e_step(params, rows, {"membership": s})
+        rows = steps.rows(model, data)
+        step = steps.e_step(model, params, rows, {"membership": s})
         ends.append([step.bound, steps.m_step(model, params, step, rows)["aspect_probability"]])
         start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
         ends[-1].append(start["aspect_probability"])
-        assert steps.rows(data).to(torch.float32).select(torch.tensor([3, 1])).draws.dtype == torch.float32
+        assert steps.rows(model, data).to(torch.float32).select(torch.tensor([3, 1])).draws.dtype == torch.float32
     for one, other in zip(*ends, strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-10)
 
@@ -86,8 +88,8 @@ def test_whole_fit_of_sparse_data():
 def test_small_and_odd_sizes(num_components, num_features, num_rows):
     model, data, _, _ = problem(2, num_components=num_components, num_features=num_features, num_rows=num_rows)
     for update in UPDATES:
-        steps = AspectMap(update=update).for_model(model)
-        rows = steps.rows(data)
+        steps = AspectMap(update=update)
+        rows = steps.rows(model, data)
         start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
         run = run_em(steps, model, rows, start, max_iterations=50, tolerance=1e-9, accelerate="anderson")
         assert (np.diff(run.trace) >= -1e-10).all() and math.isfinite(run.objective)

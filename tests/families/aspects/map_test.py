@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyro import poutine
 from sklearn.datasets import load_digits
 
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for, proposals_for
 from custom_inference.em.loop import run_em
@@ -63,14 +64,16 @@ def explicit_em(x, observed, s, a, total_count, alpha, beta):
 def test_multiplicative_updates_are_the_explicit_em(total_count, missing, with_priors):
     priors = informative() if with_priors else {}
     model, data, params, s = problem(3, total_count=total_count, missing=missing, priors=priors)
-    steps = AspectMap(update="em").for_model(model)
-    rows, a = steps.rows(data), params["aspect_probability"]
+    steps = AspectMap(update="em")
+    rows, a = steps.rows(model, data), params["aspect_probability"]
     observed = torch.ones_like(data.x) if data.mask is None else data.mask.double()
     alpha = model.priors["membership"].concentration
-    beta = tuple(float(v) for v in (model.priors["aspect_probability"].concentration1,
-                                    model.priors["aspect_probability"].concentration0))
+    beta = tuple(
+        float(v)
+        for v in (model.priors["aspect_probability"].concentration1, model.priors["aspect_probability"].concentration0)
+    )
     expected_s, _ = explicit_em(data.x, observed, s, a, total_count, alpha, beta)
-    step = steps.e_step(params, rows, {"membership": s})
+    step = steps.e_step(model, params, rows, {"membership": s})
     assert torch.allclose(step.locals["membership"], expected_s, rtol=0, atol=1e-14)
     _, expected_a = explicit_em(data.x, observed, expected_s, a, total_count, alpha, beta)
     found = steps.m_step(model, params, step, rows)["aspect_probability"]
@@ -81,8 +84,8 @@ def test_multiplicative_updates_are_the_explicit_em(total_count, missing, with_p
 def test_bound_is_the_binomial_log_likelihood_and_the_membership_prior(total_count):
     """With the program: the bound is its log p(x, s | a), up to the constants of the membership's prior."""
     model, data, params, s = problem(5, total_count=total_count, missing=0.2, priors=informative())
-    steps = AspectMap(update="em").for_model(model)
-    step = steps.e_step(params, steps.rows(data), {"membership": s})
+    steps = AspectMap(update="em")
+    step = steps.e_step(model, params, steps.rows(model, data), {"membership": s})
     new = step.locals["membership"]
     p = new @ params["aspect_probability"]
     binomial = torch.distributions.Binomial(total_count, p).log_prob(data.x)
@@ -109,21 +112,23 @@ def test_bound_is_the_binomial_log_likelihood_and_the_membership_prior(total_cou
 def test_objective_never_falls(seed, total_count, missing, update, with_priors, accelerate):
     priors = informative() if with_priors else {}
     model, data, params, _ = problem(seed, total_count=total_count, missing=missing, priors=priors)
-    steps = AspectMap(update=update).for_model(model)
-    run = run_em(steps, model, steps.rows(data), params, max_iterations=60, tolerance=1e-12, accelerate=accelerate)
+    steps = AspectMap(update=update)
+    run = run_em(
+        steps, model, steps.rows(model, data), params, max_iterations=60, tolerance=1e-12, accelerate=accelerate
+    )
     trace = np.array(run.trace)
     assert (np.diff(trace) >= -1e-10).all()
     membership = run.step.locals["membership"]
     assert bool((membership >= 0).all()) and torch.allclose(membership.sum(1), torch.ones(len(data)), atol=1e-14)
-    aspect = run.params["aspect_probability"]
+    aspect = run.state["aspect_probability"]
     assert bool((aspect > 0).all() and (aspect < 1).all())
 
 
 def converged(model, data, params, update="newton", accelerate="squarem", iterations=3000):
-    steps = AspectMap(update=update).for_model(model)
-    rows = steps.rows(data)
+    steps = AspectMap(update=update)
+    rows = steps.rows(model, data)
     run = run_em(steps, model, rows, params, max_iterations=iterations, tolerance=1e-14, accelerate=accelerate)
-    return run.params["aspect_probability"], run.step.locals["membership"], run
+    return run.state["aspect_probability"], run.step.locals["membership"], run
 
 
 def log_posterior(model, data, a, s):
@@ -171,15 +176,15 @@ def test_maximum_likelihood_meets_the_kkt_conditions():
 def test_acceleration_reaches_the_optimum_of_em_with_fewer_evaluations(accelerate):
     generated = datasets.sample_aspects(AspectBernoulli.example().truth["aspect_probability"], 150, concentration=0.3)
     model = AspectBernoulli(num_components=3, num_features=9)
-    steps = AspectMap(update="em").for_model(model)
-    rows = steps.rows(generated.data)
+    steps = AspectMap(update="em")
+    rows = steps.rows(model, generated.data)
     start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
     plain = run_em(steps, model, rows, start, max_iterations=6000, tolerance=1e-9)
     most = plain.evaluations // 4
     fast = run_em(steps, model, rows, start, max_iterations=most, tolerance=1e-12, accelerate=accelerate)
     assert fast.objective >= plain.objective - 1e-4
     assert fast.evaluations < plain.evaluations / 3
-    assert steps.objective(model, fast.params, fast.step.bound) == fast.objective
+    assert objective_at(steps, model, fast.state, fast.step.bound) == fast.objective
 
 
 @pytest.mark.parametrize("accelerate", ["squarem", "anderson"])
@@ -187,7 +192,7 @@ def test_accelerated_exact_em_without_locals(accelerate):
     """The driver's acceleration is not the aspect model's own: NOCA's exact EM climbs to the same place in less."""
     example = MODELS["noca"].example()
     steps = engine_for(example.model, "exact")
-    rows = steps.rows(example.data)
+    rows = steps.rows(example.model, example.data)
     start = proposals_for(example.model, steps).propose(example.model, rows, torch.Generator().manual_seed(1), 0)
     settings_ = {"max_iterations": 3000, "tolerance": 1e-11}
     plain = run_em(steps, example.model, rows, start, **settings_)
@@ -203,12 +208,12 @@ def test_fill_values_and_empty_rows_do_not_matter(update, total_count):
     model, data, params, s = problem(4, total_count=total_count, missing=0.4)
     mask = data.mask.clone()
     mask[2] = False
-    steps = AspectMap(update=update).for_model(model)
+    steps = AspectMap(update=update)
     found = []
     for fill in (0.0, float(total_count), torch.nan):
         x = torch.where(mask, data.x, torch.full_like(data.x, fill))
-        rows = steps.rows(Data(x=x, mask=mask))
-        step = steps.e_step(params, rows, {"membership": s})
+        rows = steps.rows(model, Data(x=x, mask=mask))
+        step = steps.e_step(model, params, rows, {"membership": s})
         found.append((step, steps.m_step(model, params, step, rows)["aspect_probability"]))
     for step, aspect in found[1:]:
         assert torch.equal(step.bound, found[0][0].bound) and torch.equal(aspect, found[0][1])
@@ -220,23 +225,25 @@ def test_empty_row_goes_to_the_priors_mode():
     model, data, params, _ = problem(4, priors=informative())
     alpha = model.priors["membership"].concentration
     empty = Data(x=data.x, mask=torch.zeros_like(data.x, dtype=torch.bool))
-    local = LocalSolver(steps=engine_for(model, "map")).solve(params, empty)
+    local = LocalSolver(engine=engine_for(model, "map")).solve(model, params, empty)
     assert torch.allclose(local.posterior.mean[0], (alpha - 1) / (alpha - 1).sum())
 
 
 @pytest.mark.parametrize("total_count", [1, 2])
 def test_statistics_add_over_rows_and_blocks_agree(total_count, monkeypatch):
     model, data, params, s = problem(6, num_rows=50, num_features=20, total_count=total_count, missing=0.2)
-    steps = AspectMap().for_model(model)
-    whole = steps.e_step(params, steps.rows(data), {"membership": s})
-    parts = [steps.e_step(params, steps.rows(data.rows(at)), {"membership": s[at]})
-             for at in (slice(0, 20), slice(20, 50))]
+    steps = AspectMap()
+    whole = steps.e_step(model, params, steps.rows(model, data), {"membership": s})
+    parts = [
+        steps.e_step(model, params, steps.rows(model, data.rows(at)), {"membership": s[at]})
+        for at in (slice(0, 20), slice(20, 50))
+    ]
     for name, value in whole.statistics.items():
         assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], rtol=1e-12)
     monkeypatch.setattr("custom_inference.families.common.counts._TILE_ROWS", 16)
     monkeypatch.setattr("custom_inference.families.common.counts._TILE_ENTRIES", 1)
-    small = steps.e_step(params, steps.rows(data), {"membership": s})
-    assert [len(block.tiles) for block in steps.rows(data).tiled()] == [2, 2, 2, 2]
+    small = steps.e_step(model, params, steps.rows(model, data), {"membership": s})
+    assert [len(block.tiles) for block in steps.rows(model, data).tiled()] == [2, 2, 2, 2]
     assert torch.allclose(small.bound, whole.bound, rtol=1e-13)
     for name, value in whole.statistics.items():
         assert torch.allclose(value, small.statistics[name], rtol=1e-12)
@@ -246,12 +253,12 @@ def test_statistics_add_over_rows_and_blocks_agree(total_count, monkeypatch):
 def test_single_precision_ends_where_double_does(update):
     generated = datasets.sample_aspects(AspectBernoulli.example().truth["aspect_probability"], 200, concentration=0.3)
     model = AspectBernoulli(num_components=3, num_features=9)
-    steps, ends = AspectMap(update=update).for_model(model), []
+    steps, ends = AspectMap(update=update), []
     for dtype in (torch.float32, torch.float64):
-        rows = steps.rows(generated.data).to(dtype)
+        rows = steps.rows(model, generated.data).to(dtype)
         start = proposals_for(model, steps).propose(model, rows, torch.Generator().manual_seed(0), 0)
         run = run_em(steps, model, rows, start, max_iterations=500, tolerance=1e-7, accelerate="squarem")
-        assert run.params["aspect_probability"].dtype == dtype
+        assert run.state["aspect_probability"].dtype == dtype
         ends.append(run.objective / 200)
     assert ends[0] == pytest.approx(ends[1], abs=2e-4)
 

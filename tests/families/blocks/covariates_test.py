@@ -15,7 +15,8 @@ from sklearn.metrics import adjusted_rand_score
 import custom_inference as ci
 from custom_inference.core.local_inference import row_log_joint, solve_local
 from custom_inference.core.registry import engine_for
-from custom_inference.families.blocks.covariates import SHARE
+from custom_inference.core.states import values_of
+from custom_inference.families.blocks.common import RESPONSIBILITY
 from custom_inference.families.blocks.weighted_logistic import fit_weighted, objectives
 from ppl_models import CapacityError, CovariateSBM, GraphData, MethodError
 from ppl_models.data import sparse as _sparse
@@ -66,11 +67,11 @@ def log_evidence(table: dict[tuple[int, ...], float]) -> float:
 def test_bound_is_the_sum_over_labelings(directed, loops):
     model, data, params = problem(directed=directed, loops=loops)
     table, steps = tabled(model, data, params), engine_for(model, "mean_field")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     share = dist.Dirichlet(torch.ones(3)).sample(torch.Size([4]))
-    assert np.isclose(float(steps.bound(params, rows, share)), bound_of(table, share), rtol=1e-10)
-    step = steps.e_step(params, rows)
-    assert np.isclose(float(step.bound), bound_of(table, step.locals[SHARE]), rtol=1e-10)
+    assert np.isclose(float(steps.bound(model, params, rows, share)), bound_of(table, share), rtol=1e-10)
+    step = steps.e_step(model, params, rows)
+    assert np.isclose(float(step.bound), bound_of(table, step.locals[RESPONSIBILITY]), rtol=1e-10)
     assert float(step.bound) <= log_evidence(table) + 1e-10
 
 
@@ -79,44 +80,44 @@ def test_a_settled_e_step_is_a_maximum(directed, loops):
     """Every node at its optimum given the others': no other distribution of a node's block has a higher bound."""
     model, data, params = problem(directed=directed, loops=loops)
     steps = engine_for(model, "mean_field")
-    rows = steps.rows(data)
-    step = steps.e_step(params, rows)
-    share, best = step.locals[SHARE], float(step.bound)
+    rows = steps.rows(model, data)
+    step = steps.e_step(model, params, rows)
+    share, best = step.locals[RESPONSIBILITY], float(step.bound)
     for i in range(4):
         other = share.clone()
         for row in dist.Dirichlet(torch.ones(3)).sample(torch.Size([10])):
             other[i] = 0.9 * share[i] + 0.1 * row
-            assert float(steps.bound(params, rows, other)) <= best + 1e-7
+            assert float(steps.bound(model, params, rows, other)) <= best + 1e-7
 
 
 @pytest.mark.parametrize(("directed", "loops"), CASES)
 def test_exact_steps_are_the_sum_over_labelings(directed, loops):
     model, data, params = problem(directed=directed, loops=loops)
     table, steps = tabled(model, data, params), engine_for(model, "exact")
-    rows = steps.rows(data)
-    step = steps.e_step(params, rows)
+    rows = steps.rows(model, data)
+    step = steps.e_step(model, params, rows)
     assert np.isclose(float(step.bound), log_evidence(table), rtol=1e-12)
-    assert np.isclose(float(steps.log_evidence(params, rows)), log_evidence(table), rtol=1e-12)
+    assert np.isclose(float(steps.log_evidence(model, params, rows)), log_evidence(table), rtol=1e-12)
     weight = {labels: np.exp(log_p - log_evidence(table)) for labels, log_p in table.items()}
     pairs = np.zeros((4, 3, 4, 3))
     for labels, p in weight.items():
         one_hot = np.eye(3)[list(labels)]
         pairs += p * np.einsum("ia,jb->iajb", one_hot, one_hot)
     assert np.allclose(step.statistics["pairs"].numpy(), pairs, atol=1e-12)
-    posterior = steps.posterior(params, rows, step)
+    posterior = steps.posterior(model, params, rows, step)
     assert np.allclose(posterior.mean.numpy(), pairs.diagonal(axis1=0, axis2=2).diagonal(axis1=0, axis2=1), atol=1e-12)
 
 
 def test_gradient_of_the_evidence_is_that_of_finite_differences():
     model, data, params = problem(directed=False, blocks=2)
     steps = engine_for(model, "exact")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     weight = params["weight"].clone().requires_grad_()
-    steps.log_evidence({**params, "weight": weight}, rows).sum().backward()
+    steps.log_evidence(model, {**params, "weight": weight}, rows).sum().backward()
     for place in itertools.product(range(2), range(2), range(3)):
         change = torch.zeros(2, 2, 3)
         change[place] = 1e-5
-        up, down = (float(steps.log_evidence({**params, "weight": params["weight"] + s * change}, rows))
+        up, down = (float(steps.log_evidence(model, {**params, "weight": params["weight"] + s * change}, rows))
                     for s in (1, -1))
         assert np.isclose(float(weight.grad[place]), (up - down) / 2e-5, atol=1e-7)
 
@@ -128,22 +129,22 @@ def test_m_step_is_where_the_gradient_vanishes(bound, directed, loops):
     model, data, params = problem(directed=directed, loops=loops, size=6, blocks=2)
     model = model.with_priors(weight=dist.Normal(0.3, 1.5), block_proportion=dist.Dirichlet(torch.tensor([2.0, 3.0])))
     steps = engine_for(model, bound)
-    rows = steps.rows(data)
-    step = steps.e_step(params, rows)
+    rows = steps.rows(model, data)
+    step = steps.e_step(model, params, rows)
     new = steps.m_step(model, params, step, rows)
-    new = steps.m_step(model, new, step, rows)  # Newton's steps are limited in number
+    new = values_of(model, steps.m_step(model, new, step, rows))  # Newton's steps are limited in number
     if bound == "exact":
         pairs = step.statistics["pairs"][rows.i, :, rows.j]
     else:
-        pairs = steps._dyad_weights(step.locals[SHARE], rows)
+        pairs = steps._dyad_weights(step.locals[RESPONSIBILITY], rows)
     free = new["weight"].clone().requires_grad_()
     upper = torch.ones(2, 2).triu().bool()[..., None]
     weight = free if directed else torch.where(upper, free, free.transpose(0, 1))
     expected = (pairs * rows.log_probabilities(weight).permute(2, 0, 1)).sum()
     (expected + model.prior("weight").log_prob(weight)).backward()
     assert float(free.grad.abs().max()) < 1e-6
-    share = step.locals[SHARE].sum(0) if bound == "mean_field" else steps.posterior(params, rows, step).mean.sum(0)
-    assert torch.allclose(new["block_proportion"], (share + torch.tensor([1.0, 2.0])) / (6 + 3))
+    share = step.locals.get(RESPONSIBILITY, steps.posterior(model, params, rows, step).mean)
+    assert torch.allclose(new["block_proportion"], (share.sum(0) + torch.tensor([1.0, 2.0])) / (6 + 3))
     if not directed:
         assert torch.equal(new["weight"], new["weight"].transpose(0, 1))
 
@@ -255,7 +256,7 @@ def test_what_does_not_fit_and_what_has_no_steps_is_refused():
     large = CovariateSBM(num_blocks=20, covariates=rng.standard_normal((20000, 1)), directed=False)
     empty = _sparse.tensor(torch.zeros(20001).long(), torch.zeros(0).long(), torch.zeros(0), size=(20000, 20000))
     with pytest.raises(CapacityError, match="SVI"):
-        engine_for(large, "mean_field").rows(GraphData(x=empty, directed=False))
+        engine_for(large, "mean_field").rows(large, GraphData(x=empty, directed=False))
     model, data, _ = problem(size=4)
     changed = model.with_priors(weight=dist.StudentT(3.0, 0.0, 1.0))
     with pytest.raises(MethodError, match="Normal prior for 'weight'"):

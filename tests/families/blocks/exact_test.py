@@ -9,6 +9,7 @@ import torch
 import custom_inference as ci
 from custom_inference.core.local_inference import LocalSolver, bound_of, enumerate_local, is_feasible
 from custom_inference.core.registry import engine_for
+from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.rows import Counts
 from custom_inference.families.blocks.sweep import Expected, _swapped
 from custom_inference.graphs.criteria import icl, integrated_log_likelihood
@@ -24,24 +25,26 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*have no edge.*")
 def test_evidence_and_posterior_are_those_of_enumeration(kind, directed, loops):
     one = case(kind, directed, loops)
     generic, steps = enumerate_local(one.model, one.params, one.data), engine_for(one.model, "exact")
-    exact = LocalSolver(steps=steps).solve(one.params, one.data)
+    exact = LocalSolver(engine=steps).solve(one.model, one.params, one.data)
     assert float(exact.bound) == pytest.approx(one.graph.log_evidence(), abs=1e-9)
     assert float(generic.bound) == pytest.approx(float(exact.bound), abs=1e-9)
     torch.testing.assert_close(exact.posterior.mean, generic.posterior.mean)
-    assert float(steps.log_evidence(one.params, steps.rows(one.data))) == pytest.approx(float(exact.bound), abs=1e-9)
+    assert float(steps.log_evidence(one.model, one.params, steps.rows(one.model, one.data))) == pytest.approx(
+        float(exact.bound), abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("kind", "directed", "loops"), KINDS)
 def test_mean_field_bound_and_sweeps_are_the_references(kind, directed, loops):
     one = case(kind, directed, loops)
     steps = engine_for(one.model, "mean_field")
-    rows, share = steps.rows(one.data), torch.as_tensor(one.shares)
-    assert float(steps.bound(one.params, rows, share)) == pytest.approx(one.graph.elbo(one.shares), abs=1e-9)
-    step = steps.e_step({**one.params, "responsibility": share}, rows)
+    rows, share = steps.rows(one.model, one.data), torch.as_tensor(one.shares)
+    assert float(steps.bound(one.model, one.params, rows, share)) == pytest.approx(one.graph.elbo(one.shares), abs=1e-9)
+    step = steps.e_step(one.model, PointsWithLocals(one.params, {"responsibility": share}), rows)
     found = step.locals["responsibility"]
     np.testing.assert_allclose(found, one.graph.mean_field(one.shares, sweeps=5), atol=1e-9)
     assert one.graph.elbo(one.shares) < float(step.bound) <= one.graph.log_evidence() + 1e-9
-    posterior = steps.posterior(one.params, rows, step)
+    posterior = steps.posterior(one.model, one.params, rows, step)
     assert float(bound_of(one.model, one.params, one.data, posterior)) == pytest.approx(float(step.bound), abs=1e-6)
 
 
@@ -65,14 +68,14 @@ def test_exact_em_rises_to_a_stationary_point(kind, directed, loops):
 def test_finite_differences_of_the_differentiable_evidence():
     one = case(DegreeCorrectedSBM, False, True, size=4, blocks=2)
     steps = engine_for(one.model, "exact")
-    rows = steps.rows(one.data)
+    rows = steps.rows(one.model, one.data)
     for site in ("propensity", "block_proportion"):
         value = one.params[site].clone().requires_grad_()
-        slope = torch.autograd.grad(steps.log_evidence({**one.params, site: value}, rows).sum(), value)[0]
+        slope = torch.autograd.grad(steps.log_evidence(one.model, {**one.params, site: value}, rows).sum(), value)[0]
         for k in range(len(value)):
             moved = [one.params[site].clone() for _ in range(2)]
             moved[0][k], moved[1][k] = moved[0][k] + 1e-6, moved[1][k] - 1e-6
-            up, down = (float(steps.log_evidence({**one.params, site: v}, rows)) for v in moved)
+            up, down = (float(steps.log_evidence(one.model, {**one.params, site: v}, rows)) for v in moved)
             assert float(slope[k]) == pytest.approx((up - down) / 2e-6, rel=1e-5, abs=1e-6)
 
 
@@ -80,7 +83,7 @@ def test_probabilities_of_0_and_1_give_finite_answers():
     one = case(SBM, True, False)
     params = {**one.params, "edge_probability": torch.tensor([[0.0, 1.0, 0.5], [1.0, 0.0, 0.3], [0.2, 0.1, 0.4]])}
     for bound in ("exact", "mean_field"):
-        local = LocalSolver(steps=engine_for(one.model, bound)).solve(params, one.data)
+        local = LocalSolver(engine=engine_for(one.model, bound)).solve(one.model, params, one.data)
         assert torch.isfinite(local.bound).all() and torch.isfinite(local.posterior.mean).all()
 
 
@@ -102,7 +105,9 @@ def test_a_cold_start_names_the_blocks_as_the_globals_do():
         "block_proportion": torch.tensor([12.0, 9.0, 8.0])[order] / 29,
         "edge_probability": torch.as_tensor(matrix[order][:, order]),
     }
-    local = LocalSolver(steps=engine_for(model, "mean_field")).solve(params, model.prepare(x, dtype=torch.float64))
+    local = LocalSolver(engine=engine_for(model, "mean_field")).solve(
+        model, params, model.prepare(x, dtype=torch.float64)
+    )
     assert (local.posterior.mean.argmax(-1).numpy() == np.argsort(order)[block]).all()
 
 

@@ -11,8 +11,10 @@ from sklearn.metrics import adjusted_rand_score
 
 import custom_inference as ci
 from custom_inference import VariationalEM
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.posteriors import BetaPosterior, SymmetricBetaPosterior, SymmetricGammaPosterior
 from custom_inference.core.registry import engine_for
+from custom_inference.families.blocks.states import BlockPosteriors
 from ppl_models import SBM, DegreeCorrectedSBM, MethodError, PoissonSBM
 from tests.support.sbm_cases import KINDS, case, planted
 
@@ -36,9 +38,7 @@ def test_the_objective_is_the_references_bound_and_rises(kind, directed, loops):
     propensities = []
     if kind is DegreeCorrectedSBM:
         propensities = [(q[s].shape.numpy(), q[s].rate.numpy()) for s in one.model.propensity_sites]
-    wanted = one.reference.vb_bound(
-        one.x, share, weight, first, second, *propensities, mask=one.mask, **one.settings
-    )
+    wanted = one.reference.vb_bound(one.x, share, weight, first, second, *propensities, mask=one.mask, **one.settings)
     assert float(fit.elbo[-1]) == pytest.approx(wanted, abs=1e-8)
 
 
@@ -68,24 +68,24 @@ def test_a_settled_fit_is_stationary_in_its_globals(directed):
     one = case(DegreeCorrectedSBM, directed, True, seed=5)
     fit = settled(one, max_iterations=3000, tolerance=1e-14)
     steps = engine_for(one.model, "vb")
-    rows, share = steps.rows(one.data), fit.posterior.mean
-    params = {"block_proportion": fit.global_posterior["block_proportion"].concentration}
-    for site, names in {"edge_rate": ("first", "second")}.items():
-        params |= {f"{site}_{n}": v for n, v in zip(names, vars(fit.global_posterior[site]).values(), strict=True)}
-    for site in set(one.model.propensity_sites):
-        params |= {f"{site}_shape": fit.global_posterior[site].shape, f"{site}_rate": fit.global_posterior[site].rate}
+    rows, share = steps.rows(one.model, one.data), fit.posterior.mean
+    posterior = fit.global_posterior
+    matrix, sites = list(vars(posterior["edge_rate"]).values()), dict.fromkeys(one.model.propensity_sites)
+    nodes = {f"{site}_{part}": getattr(posterior[site], part) for site in sites for part in ("shape", "rate")}
+    parts = BlockPosteriors(posterior["block_proportion"].concentration, *matrix, share, nodes).tensors()
 
     def value(moved):
-        return steps.objective(one.model, moved, steps.bound(moved, rows, share))
+        state = BlockPosteriors.of(moved)
+        return objective_at(steps, one.model, state, steps.bound(one.model, state, rows, share))
 
-    assert value(params) == pytest.approx(float(fit.elbo[-1]), abs=1e-8)
-    for name in [n for n in params if n.endswith("_rate") and "propensity" in n] + ["edge_rate_second"]:
+    assert value(parts) == pytest.approx(float(fit.elbo[-1]), abs=1e-8)
+    for name in [n for n in parts if n.endswith("_rate") and "propensity" in n] + ["second"]:
         for flat in range(3):
             ends = []
             for sign in (1, -1):
-                factor = torch.ones_like(params[name])
+                factor = torch.ones_like(parts[name])
                 factor.view(-1)[flat * (1 if factor.ndim == 1 else 4)] = np.exp(sign * 1e-4)
-                ends.append(value({**params, name: params[name] * factor}))
+                ends.append(value({**parts, name: parts[name] * factor}))
             assert abs(ends[0] - ends[1]) / 2e-4 < 2e-3
 
 
@@ -116,9 +116,11 @@ def test_planted_blocks_are_recovered(name):
         fit = ci.fit(SBM(num_blocks=3, num_nodes=50, directed=directed), x, seed=seed, progress=False)
         # Fifty nodes do not always tell: where the optimum is another division, its bound is above the planted one's.
         steps = engine_for(fit.model, "vb")
-        rows = steps.rows(fit.data)
-        params = steps.from_shares(fit.model, torch.nn.functional.one_hot(torch.as_tensor(block), 3).double(), rows)
-        planted_bound = steps.objective(fit.model, params, steps.e_step(params, rows).bound)
+        rows = steps.rows(fit.model, fit.data)
+        params = steps.from_responsibilities(
+            fit.model, torch.nn.functional.one_hot(torch.as_tensor(block), 3).double(), rows
+        )
+        planted_bound = objective_at(steps, fit.model, params, steps.e_step(fit.model, params, rows).bound)
         assert float(fit.elbo[-1]) >= planted_bound - 1e-6
         assert adjusted_rand_score(block, fit.params["block"]) > 0.8
         assert fit.method == "VariationalEM(vb)" and "responsibility" not in fit.params
@@ -208,13 +210,13 @@ def test_big_graphs_take_memory_by_their_edges():
     x.data[:] = 1.0
     model = SBM(num_blocks=blocks, num_nodes=size)
     steps = engine_for(model, "vb")
-    rows = steps.rows(model.prepare(x, dtype=torch.float64))
+    rows = steps.rows(model, model.prepare(x, dtype=torch.float64))
     noisy = np.where(rng.random(size) < 0.4, rng.integers(blocks, size=size), block)
     share = torch.nn.functional.one_hot(torch.as_tensor(noisy), blocks).double()
-    params = steps.from_shares(model, share, rows)
+    params = steps.from_responsibilities(model, share, rows)
     for _ in range(5):
-        params = steps.m_step(model, params, steps.e_step(params, rows), rows)
-    assert adjusted_rand_score(block, params["responsibility"].argmax(-1)) > 0.9
+        params = steps.m_step(model, params, steps.e_step(model, params, rows), rows)
+    assert adjusted_rand_score(block, params.responsibility.argmax(-1)) > 0.9
 
 
 def test_sampsons_monks_fall_into_their_three_groups(real_data):

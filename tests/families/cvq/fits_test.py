@@ -53,7 +53,7 @@ def test_jumps_repair_what_em_cannot(missing):
     generated = bars(500, 0, side=6, source_prior=0.15)
     model = CVQ(num_components=12, num_features=36)
     mask = torch.rand(generated.x.shape, generator=torch.Generator().manual_seed(0)) >= missing if missing else None
-    climber = Climber(model, CvqMeanField().rows(model.prepare(generated.x, mask=mask)))
+    climber = Climber(model, CvqMeanField().rows(model, model.prepare(generated.x, mask=mask)))
     truth = {site: generated.truth[site] for site in model.shapes}
     weight = truth["weight"].clone()
     weight[1], weight[2], weight[3] = weight[0], weight[2:4].mean(0), 0.0
@@ -94,7 +94,9 @@ def test_default_fit_finds_the_bars():
         fit = ci.fit(model, generated.x, seed=0, progress=False)
         truth = {site: generated.truth[site] for site in model.shapes}
         assert ci.recovered(fit.params["weight"], truth["weight"]) == 2 * side
-        gain = fit.log_likelihood().mean() - CvqExact().log_evidence(truth, CvqExact().rows(fit.data)).mean()
+        gain = (
+            fit.log_likelihood().mean() - CvqExact().log_evidence(model, truth, CvqExact().rows(model, fit.data)).mean()
+        )
         assert 0 < gain < 0.5
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import custom_inference as ci
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.local_inference import LocalSolver
@@ -81,15 +82,15 @@ def brute_force(params: Params, data: Data) -> Tensor:
 def test_log_joint_of_every_code_is_brute_force_and_the_programs(missing, per_feature):
     model, params, data = problem(1, missing=missing, per_feature=per_feature)
     exact = CvqExact()
-    codes, joint = exact.log_joint(params, exact.rows(data))
+    codes, joint = exact.log_joint(params, exact.rows(model, data))
     expected = brute_force(params, data)
     values, enumerated = enumerated_log_joint(model, params, data)
     assert torch.allclose(joint, expected, atol=1e-11)
     assert torch.equal(values["source"].reshape(codes.shape), codes) and torch.allclose(joint, enumerated, atol=1e-11)
-    assert torch.allclose(exact.log_evidence(params, exact.rows(data)), expected.logsumexp(1), atol=1e-11)
-    assert torch.allclose(exact.e_step(params, exact.rows(data)).bound, expected.logsumexp(1), atol=1e-11)
+    assert torch.allclose(exact.log_evidence(model, params, exact.rows(model, data)), expected.logsumexp(1), atol=1e-11)
+    assert torch.allclose(exact.e_step(model, params, exact.rows(model, data)).bound, expected.logsumexp(1), atol=1e-11)
     posterior = torch.softmax(expected, 1)
-    assert torch.allclose(exact.posterior(params, exact.rows(data)).mean, posterior @ codes, atol=1e-12)
+    assert torch.allclose(exact.posterior(model, params, exact.rows(model, data)).mean, posterior @ codes, atol=1e-12)
 
 
 @settings(max_examples=25, deadline=None)
@@ -101,14 +102,14 @@ def test_log_joint_of_every_code_is_brute_force_and_the_programs(missing, per_fe
 )
 def test_chain_of_bounds_datum_by_datum(seed, shape, missing, per_feature):
     """Mean field <= log evidence and truncated <= log evidence; F is the ELBO of its lambda."""
-    _, params, data = problem(seed, *shape, missing=missing, per_feature=per_feature)
+    model, params, data = problem(seed, *shape, missing=missing, per_feature=per_feature)
     table = brute_force(params, data)
     evidence = table.logsumexp(1)
-    local = LocalSolver(steps=CvqMeanField()).solve(params, data)
+    local = LocalSolver(engine=CvqMeanField()).solve(model, params, data)
     log_q = local.posterior.table()[1]
     elbo = (log_q.exp() * (table - log_q)).sum(1)
     assert torch.allclose(local.bound, elbo, atol=1e-8) and (local.bound <= evidence + 1e-9).all()
-    truncated = LocalSolver(steps=CvqTruncated(free=2)).solve(params, data)
+    truncated = LocalSolver(engine=CvqTruncated(free=2)).solve(model, params, data)
     assert (truncated.bound <= evidence + 1e-9).all()
     codes = truncated.posterior.table()[1]
     listed = torch.where(codes > -torch.inf, table, torch.full_like(table, -torch.inf)).logsumexp(1)
@@ -116,12 +117,12 @@ def test_chain_of_bounds_datum_by_datum(seed, shape, missing, per_feature):
 
 
 def test_sweeps_never_lower_the_bound_and_end_at_the_slides_fixed_point():
-    _, params, data = problem(4, 4, 6, 30, missing=0.2)
+    model, params, data = problem(4, 4, 6, 30, missing=0.2)
     field = CvqMeanField(sweeps=1)
-    rows, mean = field.rows(data), torch.full((30, 4), 0.4)
-    bound = field.bound(params, rows, mean)
+    rows, mean = field.rows(model, data), torch.full((30, 4), 0.4)
+    bound = field.bound(model, params, rows, mean)
     for _ in range(300):
-        step = field.e_step(params, rows, {"mean": mean})
+        step = field.e_step(model, params, rows, {"mean": mean})
         assert (step.bound >= bound - 1e-12).all()
         mean, bound = step.locals["mean"], step.bound
     observed, weight = data.mask.to(mean), params["weight"]
@@ -134,9 +135,12 @@ def test_sweeps_never_lower_the_bound_and_end_at_the_slides_fixed_point():
 @pytest.mark.quick
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_truncated_with_every_code_is_exact(missing):
-    _, params, data = problem(5, 4, 6, 8, missing=missing)
+    model, params, data = problem(5, 4, 6, 8, missing=missing)
     exact, cubes = CvqExact(), CvqTruncated(free=4)
-    mine, theirs = cubes.e_step(params, cubes.rows(data)), exact.e_step(params, exact.rows(data))
+    mine, theirs = (
+        cubes.e_step(model, params, cubes.rows(model, data)),
+        exact.e_step(model, params, exact.rows(model, data)),
+    )
     assert torch.allclose(mine.bound, theirs.bound, atol=1e-11)
     for name, value in theirs.statistics.items():
         assert torch.allclose(mine.statistics[name], value, atol=1e-11), name
@@ -145,19 +149,21 @@ def test_truncated_with_every_code_is_exact(missing):
 @pytest.mark.quick
 def test_statistics_are_additive_over_rows():
     for missing, engine in itertools.product([0.0, 0.2], ENGINES):
-        _, params, data = problem(2, 3, 5, 12, missing=missing)
-        whole = engine.e_step(params, engine.rows(data))
-        parts = [engine.e_step(params, engine.rows(data.rows(part))) for part in (slice(0, 5), slice(5, 12))]
+        model, params, data = problem(2, 3, 5, 12, missing=missing)
+        whole = engine.e_step(model, params, engine.rows(model, data))
+        parts = [
+            engine.e_step(model, params, engine.rows(model, data.rows(part))) for part in (slice(0, 5), slice(5, 12))
+        ]
         for name, value in whole.statistics.items():
             assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], atol=1e-10), name
         assert torch.allclose(whole.bound, torch.cat([p.bound for p in parts]), atol=1e-10)
 
 
 def test_statistics_are_the_posteriors_moments():
-    _, params, data = problem(3, 3, 5, 9, missing=0.3)
+    model, params, data = problem(3, 3, 5, 9, missing=0.3)
     exact = CvqExact()
-    statistics = exact.e_step(params, exact.rows(data)).statistics
-    codes = exact.log_joint(params, exact.rows(data))[0]
+    statistics = exact.e_step(model, params, exact.rows(model, data)).statistics
+    codes = exact.log_joint(params, exact.rows(model, data))[0]
     posterior, observed = torch.softmax(brute_force(params, data), 1), data.mask.to(torch.float64)
     expected = torch.einsum("nc,ci,cj,nd->dij", posterior, codes, codes, observed)
     assert torch.allclose(statistics["pairs"], expected, atol=1e-12)
@@ -173,11 +179,11 @@ def test_em_never_lowers_its_objective(engine, missing, per_feature, priors):
     model = replace(example.model, per_feature_scale=per_feature).with_priors(**PRIORS[priors])
     mask = torch.rand(example.data.x.shape, generator=torch.Generator().manual_seed(1)) > missing if missing else None
     data = model.prepare(example.data.x, mask=mask)
-    rows, generator = engine.rows(data), torch.Generator().manual_seed(0)
+    rows, generator = engine.rows(model, data), torch.Generator().manual_seed(0)
     params, locals_, trace = engine.initial(model, rows, generator), None, []
     for _ in range(60):
-        step = engine.e_step(params, rows, locals_, generator=generator)
-        trace.append(engine.objective(model, params, step.bound))
+        step = engine.e_step(model, params, rows, locals_, generator=generator)
+        trace.append(objective_at(engine, model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     assert np.diff(trace).min() > -1e-9
     assert trace[-1] > trace[0] + 1
@@ -190,7 +196,7 @@ def test_m_step_is_a_stationary_point_of_the_expected_log_joint(missing, per_fea
     """At the M step's fixed point for fixed posteriors, autograd's gradient of the program's own density vanishes."""
     model, params, data = problem(8, 2, 4, 40, missing=missing, per_feature=per_feature, priors=priors)
     exact = CvqExact()
-    statistics = exact.e_step(params, exact.rows(data)).statistics
+    statistics = exact.e_step(model, params, exact.rows(model, data)).statistics
     posterior = torch.softmax(brute_force(params, data), 1)
     for _ in range(200):
         params = m_step(model, params, statistics)
@@ -227,10 +233,10 @@ def test_em_with_a_dead_and_a_doubled_source_goes_on():
         "scale": torch.tensor(0.3),
     }
     for engine in ENGINES:
-        rows, current, trace = engine.rows(example.data), params, []
+        rows, current, trace = engine.rows(model, example.data), params, []
         locals_ = None
         for _ in range(20):
-            step = engine.e_step(current, rows, locals_)
+            step = engine.e_step(model, current, rows, locals_)
             trace.append(float(step.bound.sum()))
             current, locals_ = engine.m_step(model, current, step, rows), step.locals
         assert np.diff(trace).min() > -1e-9 and all(torch.isfinite(v).all() for v in current.values())
@@ -253,8 +259,8 @@ def test_fill_values_of_missing_entries_do_not_matter():
         outcomes = []
         for fill in (0.0, 7.0, math.nan, math.inf):
             filled = Data(x=torch.where(data.mask, data.x, torch.full_like(data.x, fill)), mask=data.mask)
-            step = engine.e_step(params, engine.rows(filled))
-            outcomes.append({**engine.m_step(model, params, step, engine.rows(filled)), "bound": step.bound})
+            step = engine.e_step(model, params, engine.rows(model, filled))
+            outcomes.append({**engine.m_step(model, params, step, engine.rows(model, filled)), "bound": step.bound})
         for other in outcomes[1:]:
             assert all(torch.equal(value, other[name]) for name, value in outcomes[0].items()), engine.name
 
@@ -264,8 +270,8 @@ def test_single_precision_agrees(engine):
     for missing in (0.0, 0.3):
         model, params, data = problem(6, 3, 5, 40, missing=missing, priors="log_normal")
         single = {site: value.float() for site, value in params.items()}
-        rows = engine.rows(data)
-        step, low = engine.e_step(params, rows), engine.e_step(single, rows.to(torch.float32))
+        rows = engine.rows(model, data)
+        step, low = engine.e_step(model, params, rows), engine.e_step(model, single, rows.to(torch.float32))
         assert low.bound.dtype == torch.float32 and torch.allclose(low.bound.double(), step.bound, atol=1e-3)
         wanted = engine.m_step(model, params, step, rows)
         for site, value in engine.m_step(model, single, low, rows.to(torch.float32)).items():
@@ -278,19 +284,19 @@ def test_evidence_of_many_codes_is_summed_in_blocks():
     weight = torch.randn(13, 4, generator=generator)
     params = {"source_prior": torch.full((13,), 0.3), "weight": weight, "scale": torch.tensor(0.8)}
     data = Data(x=torch.randn(300, 4, generator=generator))
-    exact = CvqExact()
+    exact, model = CvqExact(), CVQ(num_components=13, num_features=4)
     codes = torch.tensor(list(itertools.product([0.0, 1.0], repeat=13)))
     distance = torch.cdist(data.x, codes @ weight).square()
     joint = -0.5 * distance / 0.64 - 4 * math.log(0.8 * math.sqrt(2 * math.pi)) + codes.sum(1) * math.log(3 / 7)
     expected = joint.logsumexp(1) + 13 * math.log(0.7)
-    assert torch.allclose(exact.log_evidence(params, exact.rows(data)), expected, atol=1e-8)
+    assert torch.allclose(exact.log_evidence(model, params, exact.rows(model, data)), expected, atol=1e-8)
     with pytest.raises(CapacityError, match="sources would fit"):
-        CvqExact(max_bytes=1e4).log_evidence(params, exact.rows(data))
+        CvqExact(max_bytes=1e4).log_evidence(model, params, exact.rows(model, data))
 
 
 def test_statistics_of_given_means_are_those_of_the_e_step():
-    _, params, data = problem(9, missing=0.3)
+    model, params, data = problem(9, missing=0.3)
     field = CvqMeanField()
-    step = field.e_step(params, field.rows(data))
-    again = statistics_of(params, field.rows(data), step.locals["mean"])
+    step = field.e_step(model, params, field.rows(model, data))
+    again = statistics_of(params, field.rows(model, data), step.locals["mean"])
     assert all(torch.allclose(value, again[name]) for name, value in step.statistics.items())

@@ -13,7 +13,7 @@ from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
 from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
 from custom_inference.families.factors.quadrature import LogisticQuadrature
-from tests.families.factors.logistic_pca_test import example, problem
+from tests.families.factors.logistic_pca_test import example, model_of, problem
 from tests.references import logistic_pca as reference
 
 
@@ -22,17 +22,19 @@ from tests.references import logistic_pca as reference
 @pytest.mark.parametrize("num_components", [1, 2])
 def test_evidence_is_scipys_quadrature(num_components, missing):
     params, tensors, x, mask, data = problem(0, num_components, num_features=4, num_rows=2, missing=missing)
+    model = model_of(tensors)
     engine = LogisticQuadrature()
     truth = reference.log_evidence_quadrature(params, x, mask)
-    assert np.allclose(engine.log_evidence(tensors, engine.rows(data)), truth, atol=1e-8)
+    assert np.allclose(engine.log_evidence(model, tensors, engine.rows(model, data)), truth, atol=1e-8)
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("num_components", [1, 2])
 def test_posterior_moments_are_the_references(num_components):
     params, tensors, x, mask, data = problem(1, num_components, missing=0.3)
+    model = model_of(tensors)
     engine = LogisticQuadrature()
-    posterior = engine.posterior(tensors, engine.rows(data))
+    posterior = engine.posterior(model, tensors, engine.rows(model, data))
     mean, covariance = reference.posterior_moments_hermite(params, x, mask, points=120)
     assert np.allclose(posterior.mean, mean, atol=1e-6) and np.allclose(posterior.covariance, covariance, atol=1e-6)
 
@@ -40,9 +42,10 @@ def test_posterior_moments_are_the_references(num_components):
 def test_evidence_with_large_weights_and_many_features():
     """Narrow posteriors far from the prior's mean, where a rule centred at 0 has no nodes."""
     params, tensors, x, mask, data = problem(2, 1, num_features=150, num_rows=3, scale=4.0)
+    model = model_of(tensors)
     engine = LogisticQuadrature()
     truth = reference.log_evidence_quadrature(params, x, mask)
-    assert np.allclose(engine.log_evidence(tensors, engine.rows(data)), truth, atol=1e-8)
+    assert np.allclose(engine.log_evidence(model, tensors, engine.rows(model, data)), truth, atol=1e-8)
 
 
 def test_gradient_of_the_evidence_vanishes_where_exact_em_ends():
@@ -50,10 +53,10 @@ def test_gradient_of_the_evidence_vanishes_where_exact_em_ends():
     model, data = example(missing=0.2)
     data = data.rows(slice(0, 40))
     engine = engine_for(model, "exact", nodes=20)
-    rows = engine.rows(data)
+    rows = engine.rows(model, data)
     params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
     for _ in range(400):
-        params = engine.m_step(model, params, engine.e_step(params, rows), rows)
+        params = engine.m_step(model, params, engine.e_step(model, params, rows), rows)
     x, mask = data.x.numpy(), data.mask.numpy()
 
     def objective(flat):
@@ -76,18 +79,20 @@ def test_gradient_of_the_evidence_vanishes_where_exact_em_ends():
 def test_chain_of_bounds_datum_by_datum(seed, shape, missing, scale):
     """Jaakkola's bound <= ELBO of its q <= evidence."""
     params, tensors, x, mask, data = problem(seed, *shape, missing=missing, scale=scale)
-    local = LocalSolver(steps=LogisticGaussian()).solve(tensors, data)
+    model = model_of(tensors)
+    local = LocalSolver(engine=LogisticGaussian()).solve(model, tensors, data)
     covariance = local.posterior.covariance.numpy()
     own = reference.elbo_of_gaussian(params, x, local.posterior.mean.numpy(), covariance, mask)
     exact = LogisticQuadrature()
-    evidence = exact.log_evidence(tensors, exact.rows(data)).numpy()
+    evidence = exact.log_evidence(model, tensors, exact.rows(model, data)).numpy()
     assert (local.bound.numpy() <= own + 1e-8).all() and (own <= evidence + 1e-8).all()
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_gaussian_bound_is_the_references_best(missing):
     params, tensors, x, mask, data = problem(3, 3, 8, 6, missing=missing)
-    local = LocalSolver(steps=LogisticGaussian(), tolerance=1e-13, max_iterations=2000).solve(tensors, data)
+    model = model_of(tensors)
+    local = LocalSolver(engine=LogisticGaussian(), tolerance=1e-13, max_iterations=2000).solve(model, tensors, data)
     mean, covariance, _, bound = reference.best_jaakkola(params, x, mask)
     assert np.allclose(local.bound, bound, atol=1e-9)
     assert np.allclose(local.posterior.mean, mean, atol=1e-5)
@@ -97,8 +102,9 @@ def test_gaussian_bound_is_the_references_best(missing):
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_map_scores_are_the_maximum_and_the_objective_is_the_log_joint(missing):
     params, tensors, x, mask, data = problem(4, 3, 8, 5, missing=missing)
+    model = model_of(tensors)
     engine = LogisticMap()
-    local = LocalSolver(steps=engine, tolerance=1e-13, max_iterations=3000).solve(tensors, data)
+    local = LocalSolver(engine=engine, tolerance=1e-13, max_iterations=3000).solve(model, tensors, data)
 
     def log_joint(score):
         return reference.log_likelihood(params, x, score.reshape(5, 3), mask).sum() - 0.5 * (score**2).sum()
@@ -106,7 +112,7 @@ def test_map_scores_are_the_maximum_and_the_objective_is_the_log_joint(missing):
     best = minimize(lambda s: -log_joint(s), np.zeros(15), tol=1e-12)
     score = local.posterior.mean.numpy()
     assert np.allclose(score, best.x.reshape(5, 3), atol=1e-4)
-    step = engine.e_step(tensors, engine.rows(data), {"score": torch.tensor(score)})
+    step = engine.e_step(model, tensors, engine.rows(model, data), {"score": torch.tensor(score)})
     found = step.locals["score"].numpy()
     expected = reference.log_likelihood(params, x, found, mask) - 0.5 * (found**2).sum(1)
     assert np.allclose(step.bound, expected, atol=1e-10)

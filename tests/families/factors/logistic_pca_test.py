@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from custom_inference import VariationalEM
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
 from custom_inference.families.factors.common import canonical, column_log_odds, principal_axes
@@ -29,6 +30,11 @@ def problem(seed: int, num_components=2, num_features=5, num_rows=4, missing=0.0
     tensors = {site: torch.tensor(value) for site, value in params.items()}
     data = Data(x=torch.tensor(x), mask=None if mask is None else torch.tensor(mask))
     return params, tensors, x, mask, data
+
+
+def model_of(tensors) -> LogisticPCA:
+    num_components, num_features = tensors["weight"].shape
+    return LogisticPCA(num_components=num_components, num_features=num_features)
 
 
 def example(missing: float = 0.0, **priors):
@@ -56,11 +62,11 @@ def test_em_never_lowers_its_objective(name, missing, priors):
     model, data = example(missing, **PRIORS[priors])
     settings = {"nodes": 20} if name == "exact" else {}
     engine = engine_for(model, name, **settings)
-    rows = engine.rows(data)
+    rows = engine.rows(model, data)
     params, locals_, trace = engine.initial(model, rows, torch.Generator().manual_seed(0)), None, []
     for _ in range(25 if name == "exact" else 120):
-        step = engine.e_step(params, rows, locals_)
-        trace.append(engine.objective(model, params, step.bound))
+        step = engine.e_step(model, params, rows, locals_)
+        trace.append(objective_at(engine, model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     # Quadrature has an error of its own; the others have none.
     assert np.diff(trace).min() > (-1e-6 if name == "exact" else -1e-9), np.diff(trace).min()
@@ -73,10 +79,10 @@ def test_em_ends_at_a_stationary_point(name, missing):
     """Slopes of the reference's objective, in weights, biases and (for points) scores, are nil."""
     model, data = example(missing)
     engine = engine_for(model, name, sweeps=3)
-    rows = engine.rows(data)
+    rows = engine.rows(model, data)
     params, locals_ = engine.propose(model, rows, torch.Generator().manual_seed(0), 0), None
     for _ in range(1500):
-        step = engine.e_step(params, rows, locals_)
+        step = engine.e_step(model, params, rows, locals_)
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     x, mask = data.x.numpy(), None if data.mask is None else data.mask.numpy()
     score = locals_["score"].numpy()
@@ -101,8 +107,9 @@ def test_em_ends_at_a_stationary_point(name, missing):
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)
 def test_statistics_are_additive_over_rows(engine):
     _, tensors, _, _, data = problem(5, num_rows=9, missing=0.2)
-    whole = engine.e_step(tensors, engine.rows(data))
-    parts = [engine.e_step(tensors, engine.rows(data.rows(part))) for part in (slice(0, 4), slice(4, 9))]
+    model = model_of(tensors)
+    whole = engine.e_step(model, tensors, engine.rows(model, data))
+    parts = [engine.e_step(model, tensors, engine.rows(model, data.rows(part))) for part in (slice(0, 4), slice(4, 9))]
     for name, value in whole.statistics.items():
         assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], atol=1e-10), name
     assert torch.allclose(whole.bound, torch.cat([p.bound for p in parts]), atol=1e-10)
@@ -111,10 +118,11 @@ def test_statistics_are_additive_over_rows(engine):
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)
 def test_blocks_of_rows_change_nothing(engine, monkeypatch):
     _, tensors, _, _, data = problem(6, num_rows=150, missing=0.2)
-    whole = engine.e_step(tensors, engine.rows(data))
+    model = model_of(tensors)
+    whole = engine.e_step(model, tensors, engine.rows(model, data))
     for module in ("common", "quadrature"):
         monkeypatch.setattr(f"custom_inference.families.factors.{module}._BLOCK_ENTRIES", 2)
-    blocks = engine.e_step(tensors, engine.rows(data))
+    blocks = engine.e_step(model, tensors, engine.rows(model, data))
     assert torch.allclose(whole.bound, blocks.bound, atol=1e-10)
     assert all(torch.allclose(v, blocks.statistics[k], atol=1e-8) for k, v in whole.statistics.items())
     assert all(torch.allclose(v, blocks.locals[k], atol=1e-8) for k, v in whole.locals.items())
@@ -123,9 +131,10 @@ def test_blocks_of_rows_change_nothing(engine, monkeypatch):
 @pytest.mark.parametrize("name", ["map", "gaussian"])
 def test_the_canonical_rotation_changes_nothing_but_the_axes(name):
     _, tensors, _, _, data = problem(7, 3, 8, 12)
+    model = model_of(tensors)
     engine = LogisticMap() if name == "map" else LogisticGaussian()
-    step = engine.e_step(tensors, engine.rows(data))
-    params, locals_ = engine.canonical(tensors, step.locals)
+    step = engine.e_step(model, tensors, engine.rows(model, data))
+    params, locals_ = engine.canonical(model, tensors, step.locals)
     gram = params["weight"] @ params["weight"].T
     assert torch.allclose(gram, torch.diag(gram.diagonal()), atol=1e-10), "orthogonal"
     assert (gram.diagonal().diff() <= 0).all(), "the longest first"
@@ -133,8 +142,8 @@ def test_the_canonical_rotation_changes_nothing_but_the_axes(name):
     assert (peak > 0).all()
     odds = tensors["bias"] + step.locals["score"] @ tensors["weight"]
     assert torch.allclose(params["bias"] + locals_["score"] @ params["weight"], odds, atol=1e-10)
-    again = engine.e_step(params, engine.rows(data), locals_)
-    before = engine.e_step(tensors, engine.rows(data), step.locals)
+    again = engine.e_step(model, params, engine.rows(model, data), locals_)
+    before = engine.e_step(model, tensors, engine.rows(model, data), step.locals)
     assert torch.allclose(again.bound, before.bound, atol=1e-10)
     twice, _ = canonical(params, {})
     assert torch.allclose(twice["weight"], params["weight"], atol=1e-10)
@@ -144,17 +153,18 @@ def test_priors_that_prefer_directions_are_not_turned():
     model, _ = example(score=dist.Normal(0.0, torch.tensor([1.0, 2.0])))
     engine = engine_for(model, "map")
     _, tensors, _, _, _ = problem(8, 2, 7)
-    assert engine.canonical(tensors, {})[0] is tensors
-    assert engine.score_precision == (1.0, 0.25)
+    assert engine.canonical(model, tensors, {})[0] is tensors
+    assert engine.score_prior(model, tensors).precision.tolist() == [1.0, 0.25]
 
 
 def test_same_solution_is_blind_to_rotation():
     _, tensors, _, _, _ = problem(9, 3, 8)
+    model = model_of(tensors)
     turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))[0]
     engine = LogisticMap()
-    assert engine.same_solution(tensors, {**tensors, "weight": turn @ tensors["weight"]})
+    assert engine.same_solution(model, tensors, {**tensors, "weight": turn @ tensors["weight"]})
     _, other, _, _, _ = problem(10, 3, 8)
-    assert not engine.same_solution(tensors, other)
+    assert not engine.same_solution(model, tensors, other)
 
 
 @pytest.mark.parametrize("shape", [(30, 6), (6, 30), (3, 5)])
@@ -183,7 +193,7 @@ def test_planted_log_odds_are_recovered(name):
     fit = VariationalEM(guide=guide, tolerance=1e-4, max_iterations=steps).fit(model, x, init=init, progress=False)
     found = (fit.params["bias"] + fit.posterior.mean @ fit.params["weight"]).numpy().ravel()
     gaussian = LogisticGaussian()
-    at_truth = LocalSolver(steps=gaussian).solve(truth, fit.data).posterior.mean
+    at_truth = LocalSolver(engine=gaussian).solve(model, truth, fit.data).posterior.mean
     best = (truth["bias"] + at_truth @ truth["weight"]).numpy().ravel()
     assert np.corrcoef(found, best)[0, 1] > (0.9 if name == "map" else 0.95)
     # Exact EM gets the scale right; joint point estimates exaggerate it, and Jaakkola's bound, which is looser the
@@ -200,9 +210,9 @@ def test_single_precision_agrees(name):
     engine = engine_for(model, name)
     results = []
     for dtype in (torch.float32, torch.float64):
-        rows = engine.rows(data.to(dtype=dtype))
+        rows = engine.rows(model, data.to(dtype=dtype))
         params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
-        step = engine.e_step(params, rows)
+        step = engine.e_step(model, params, rows)
         params = engine.m_step(model, params, step, rows)
         assert step.bound.dtype == dtype and all(value.dtype == dtype for value in params.values())
         results.append((step.bound.double(), params["weight"].double().abs()))
@@ -213,9 +223,10 @@ def test_single_precision_agrees(name):
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)
 def test_a_row_without_entries_has_the_prior(engine):
     _, tensors, x, _, _ = problem(11)
+    model = model_of(tensors)
     mask = torch.ones(x.shape, dtype=torch.bool)
     mask[1] = False
-    local = LocalSolver(steps=engine).solve(tensors, Data(x=torch.tensor(x), mask=mask))
+    local = LocalSolver(engine=engine).solve(model, tensors, Data(x=torch.tensor(x), mask=mask))
     assert local.posterior.mean[1].abs().max() < 1e-10
     if engine.name != "map":
         assert abs(float(local.bound[1])) < 1e-10
@@ -227,14 +238,14 @@ def test_nothing_depends_on_what_fills_a_missing_entry(engine):
     _, tensors, x, mask, _ = problem(12, missing=0.4)
     model = LogisticPCA(num_components=2, num_features=5)
     prepared = [model.prepare(np.where(mask, x, fill), mask=mask, dtype=torch.float64) for fill in (0.0, 1.0)]
-    first, second = (engine.e_step(tensors, engine.rows(data)) for data in prepared)
+    first, second = (engine.e_step(model, tensors, engine.rows(model, data)) for data in prepared)
     assert torch.equal(first.bound, second.bound) and torch.equal(first.statistics["pair"], second.statistics["pair"])
 
 
 def test_bias_starts_at_the_columns_log_odds():
     x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
     expected = torch.log(torch.tensor([2.5 / 1.5, 0.5 / 3.5]))
-    assert torch.allclose(column_log_odds(LogisticMap().rows(Data(x=x))), expected)
+    assert torch.allclose(column_log_odds(LogisticMap().rows(None, Data(x=x))), expected)
 
 
 def test_free_parameters():
@@ -251,7 +262,7 @@ def test_bad_input_is_refused():
         model.with_priors(scores=dist.Normal(0.0, 1.0))
     with pytest.raises(DataError, match="neither 0 nor 1"):
         model.prepare(np.array([[0.5, 1.0, 0.0]]))
-    rows = LogisticMap().rows(model.prepare(np.eye(3)))
+    rows = LogisticMap().rows(model, model.prepare(np.eye(3)))
     for site in ("weight", "bias", "score"):
         changed = model.with_priors(**{site: dist.Laplace(0.0, 1.0)})
         with pytest.raises(MethodError, match=f"need a Normal prior for '{site}'"):
@@ -274,11 +285,11 @@ def test_flat_scores_have_finite_estimates_at_every_step():
     mask = torch.ones(x.shape, dtype=torch.bool)
     mask[3] = False
     engine = engine_for(model, "map")
-    rows = engine.rows(model.prepare(x, mask=mask, dtype=torch.float64))
+    rows = engine.rows(model, model.prepare(x, mask=mask, dtype=torch.float64))
     params, locals_, trace = engine.propose(model, rows, torch.Generator().manual_seed(0), 0), None, []
     for _ in range(60):
-        step = engine.e_step(params, rows, locals_)
-        trace.append(engine.objective(model, params, step.bound))
+        step = engine.e_step(model, params, rows, locals_)
+        trace.append(objective_at(engine, model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     assert np.isfinite(trace).all() and np.diff(trace).min() > -1e-9
     assert float(locals_["score"][3].abs().max()) == 0

@@ -23,10 +23,10 @@ def test_collapsed_tables_are_the_conditionals_at_the_counts_of_the_others(direc
     monkeypatch.setattr(mmsb_cvb0, "_REFRESHES", 1)
     model, x, mask, data = problem(5, directed=directed, self_loops=self_loops, sparsity=sparsity)
     steps = engine_for(model, "cvb0")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     start = steps.initial(model, rows, torch.Generator().manual_seed(0))
-    first = steps.e_step(start, rows)
-    second = steps.e_step(steps.m_step(model, start, first, rows), rows, first.locals)
+    first = steps.e_step(model, start, rows)
+    second = steps.e_step(model, steps.m_step(model, start, first, rows), rows, first.locals)
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
     tables, expected, total = first.locals["table"].numpy(), [], 0.0
     for at in range(len(i)):
@@ -67,4 +67,4 @@ def test_collapsed_refuses_what_does_not_fit():
     model, _, _, data = problem(30, directed=True)
     steps = engine_for(model, "cvb0", max_bytes=1e4)
     with pytest.raises(CapacityError, match="a table for each dyad of 30 nodes"):
-        steps.check(model, steps.rows(data))
+        steps.check(model, steps.rows(model, data))

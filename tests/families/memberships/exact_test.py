@@ -63,15 +63,15 @@ def problem(directed, nodes, hidden=False, rho: float | None = 0.0, self_loops=F
 def test_evidence_and_posterior_are_those_of_all_indicators(case):
     model, data, params, (known, x, alpha, mask, kind) = problem(*case)
     steps = engine_for(model, "exact")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     expected = reference.log_evidence(known, x, alpha, mask, **kind)
-    assert steps.log_evidence(params, rows).shape == (1,)
-    assert float(steps.log_evidence(params, rows)) == pytest.approx(expected, rel=1e-12)
+    assert steps.log_evidence(model, params, rows).shape == (1,)
+    assert float(steps.log_evidence(model, params, rows)) == pytest.approx(expected, rel=1e-12)
     local = Exact().local_posterior(model, params, data)
     assert float(local.bound) == pytest.approx(expected, rel=1e-12)
     mean = reference.posterior_mean(known, x, alpha, mask, **kind)
     assert np.allclose(local.posterior.mean.numpy(), mean, rtol=0, atol=1e-12)
-    step, table = steps.e_step(params, rows), reference.indicator_posterior(known, x, alpha, mask, **kind)
+    step, table = steps.e_step(model, params, rows), reference.indicator_posterior(known, x, alpha, mask, **kind)
     i, j = (np.ones_like(x) if kind["directed"] else np.triu(np.ones_like(x))).astype(bool).nonzero()
     keep = ((i != j) | kind["self_loops"]) & (True if mask is None else mask[i, j])
     values, rho = x[i[keep], j[keep]][:, None, None], known["sparsity"]
@@ -106,11 +106,11 @@ def test_the_joint_density_is_log_joint_less_log_evidence(case):
 def test_the_evidence_is_differentiable():
     model, data, params, _ = problem(False, 4, hidden=True, rho=None)
     steps = engine_for(model, "exact")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     eta, rho = params["edge_probability"].clone().requires_grad_(), torch.tensor(0.2, requires_grad=True)
 
     def evidence(eta, rho):
-        return steps.log_evidence({"edge_probability": eta, "sparsity": rho}, rows)
+        return steps.log_evidence(model, {"edge_probability": eta, "sparsity": rho}, rows)
 
     assert torch.autograd.gradcheck(evidence, (eta, rho))
 
@@ -126,7 +126,7 @@ def test_em_climbs_the_evidence_to_a_stationary_point(directed, rho):
     assert (gain > -1e-9).all() and fit.bound_name == "exact" and fit.log_likelihood().shape == (1,)
     steps = engine_for(model, "exact")
     params = {site: fit.params[site].clone().requires_grad_() for site in model.shapes}
-    goal = steps.log_evidence(params, steps.rows(data)).sum() + model.log_prior(params)
+    goal = steps.log_evidence(model, params, steps.rows(model, data)).sum() + model.log_prior(params)
     slopes = torch.autograd.grad(goal, list(params.values()))
     # Of symmetric matrices only the entries a <= b are free: the slopes of the mirrored ones add up.
     pairs = slopes[0] if directed else slopes[0] + slopes[0].T - torch.diag(slopes[0].diagonal())
@@ -141,7 +141,7 @@ def test_refuses_what_does_not_fit():
     small, data, params, _ = problem(True, 4)
     steps = engine_for(small, "exact", max_bytes=2**18)
     with pytest.raises(CapacityError, match="up to 3 nodes would fit"):
-        steps.log_evidence(params, steps.rows(data))
+        steps.log_evidence(small, params, steps.rows(small, data))
 
 
 def test_a_joint_mixture_of_one_node_is_a_mixture():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from scipy.special import digamma
 from torch import Tensor
 
 from custom_inference import VariationalEM
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.em.loop import run_em
 from custom_inference.families.memberships.common import bounded_exp
 from custom_inference.families.memberships.shared import shared_zeros
+from custom_inference.families.memberships.states import MembershipPosteriors
 from ppl_models import MMSB, MethodError
 from tests.references import _graphs, mmsb_integrated
 
@@ -43,25 +46,25 @@ def problem(size: int, *, directed: bool, self_loops: bool = False, sparsity: fl
     return model, x, mask, model.prepare(x, mask=mask)
 
 
-def random_params(steps: Any, model: Any, rows: Any, seed: int = 0) -> dict[str, Tensor]:
+def random_params(steps: Any, model: Any, rows: Any, seed: int = 0) -> MembershipPosteriors:
     generator = torch.Generator().manual_seed(seed)
     params = steps.initial(model, rows, generator)
-    moved = steps.m_step(model, params, steps.e_step(params, rows), rows)
-    if "background" in moved:
-        moved["background"] = moved["background"] + torch.tensor([1.3, 0.4])
-    return moved
+    moved = steps.m_step(model, params, steps.e_step(model, params, rows), rows)
+    if moved.background is None:
+        return moved
+    return replace(moved, background=moved.background + torch.tensor([1.3, 0.4]))
 
 
-def reference_setting(model: Any, params: dict[str, Tensor]) -> dict[str, Any]:
+def reference_setting(model: Any, params: MembershipPosteriors) -> dict[str, Any]:
     rho: Any = ("beta", *RHO_PRIOR) if model.sparsity is None else model.sparsity
-    weight = tuple(params["background"].tolist()) if model.sparsity is None else None
+    weight = tuple(params.background.tolist()) if model.sparsity is None else None
     kind = {"directed": model.directed, "self_loops": model.self_loops}
     return {"rho": rho, "weight": weight, "kind": kind}
 
 
-def expected_edges(x: np.ndarray, mask: np.ndarray, params: dict[str, Tensor], kind: dict[str, bool]):
+def expected_edges(x: np.ndarray, mask: np.ndarray, params: MembershipPosteriors, kind: dict[str, bool]):
     i, j, values = _graphs.dyads(x, mask, **kind)
-    a, b = params["links"].numpy(), params["gaps"].numpy()
+    a, b = params.links.numpy(), params.gaps.numpy()
     return i, j, values, np.where(values[:, None, None] > 0, digamma(a), digamma(b)) - digamma(a + b)
 
 
@@ -70,27 +73,27 @@ def expected_edges(x: np.ndarray, mask: np.ndarray, params: dict[str, Tensor], k
 def test_bound_and_statistics_are_those_of_the_tables_written_out(directed, self_loops, sparsity):
     model, x, mask, data = problem(6, directed=directed, self_loops=self_loops, sparsity=sparsity, blocks=3)
     steps = engine_for(model, "vb", zeros="each")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     params = random_params(steps, model, rows)
-    step, setting = steps.e_step(params, rows), reference_setting(model, params)
+    step, setting = steps.e_step(model, params, rows), reference_setting(model, params)
     i, j, values, log_edges = expected_edges(x, mask, params, setting["kind"])
     log_rho = mmsb_integrated.expected_log_rho(setting["rho"], setting["weight"])
-    gamma = params["concentration"].numpy()
+    gamma = params.concentration.numpy()
     tables, background = mmsb_integrated.table_optimum(log_edges, i, j, values, gamma, log_rho)
     terms = mmsb_integrated.vb_terms(
-        x, gamma, tables, params["links"].numpy(), params["gaps"].numpy(), ALPHA, PRIOR, background,
+        x, gamma, tables, params.links.numpy(), params.gaps.numpy(), ALPHA, PRIOR, background,
         setting["rho"], setting["weight"], mask, **setting["kind"],
     )  # fmt: skip
-    assert steps.objective(model, params, step.bound) == pytest.approx(sum(terms.values()), abs=1e-9)
+    assert objective_at(steps, model, params, step.bound) == pytest.approx(sum(terms.values()), abs=1e-9)
     learned = steps.m_step(model, params, step, rows)
     a, b = mmsb_integrated.vb_globals(x, tables, PRIOR, mask, **setting["kind"])
-    np.testing.assert_allclose(learned["links"].numpy(), a, atol=1e-10)
-    np.testing.assert_allclose(learned["gaps"].numpy(), b, atol=1e-10)
+    np.testing.assert_allclose(learned.links.numpy(), a, atol=1e-10)
+    np.testing.assert_allclose(learned.gaps.numpy(), b, atol=1e-10)
     members = mmsb_integrated.member_sums(tables, background, i, j, len(x))
-    np.testing.assert_allclose(learned["concentration"].numpy(), ALPHA + members, atol=1e-10)
+    np.testing.assert_allclose(learned.concentration.numpy(), ALPHA + members, atol=1e-10)
     if sparsity is None:
         split = np.array([background.sum(), tables.sum()])
-        np.testing.assert_allclose(learned["background"].numpy(), np.array(RHO_PRIOR) + split, atol=1e-10)
+        np.testing.assert_allclose(learned.background.numpy(), np.array(RHO_PRIOR) + split, atol=1e-10)
 
 
 @KINDS
@@ -98,14 +101,14 @@ def test_bound_and_statistics_are_those_of_the_tables_written_out(directed, self
 def test_shared_zeros_are_a_restriction_of_the_tables(directed, self_loops, sparsity):
     model, x, mask, data = problem(6, directed=directed, self_loops=self_loops, sparsity=sparsity, blocks=3)
     shared, each = (engine_for(model, "vb", zeros=zeros) for zeros in ("shared", "each"))
-    rows = shared.rows(data)
+    rows = shared.rows(model, data)
     params = random_params(each, model, rows)
-    step, setting = shared.e_step(params, rows), reference_setting(model, params)
+    step, setting = shared.e_step(model, params, rows), reference_setting(model, params)
     i, j, values, log_edges = expected_edges(x, mask, params, setting["kind"])
     log_rho = mmsb_integrated.expected_log_rho(setting["rho"], setting["weight"])
-    gamma, role = params["concentration"].numpy(), step.locals["role"].numpy()
+    gamma, role = params.concentration.numpy(), step.locals["role"].numpy()
     tables, background = mmsb_integrated.table_optimum(log_edges, i, j, values, gamma, log_rho)
-    factors = shared.factors(params)  # pyright: ignore[reportAttributeAccessIssue]
+    factors = shared.factors(model, params)  # pyright: ignore[reportAttributeAccessIssue]
     exact = shared_zeros(
         rows, factors.share, factors.gap, bounded_exp(factors.share), bounded_exp(factors.gap),
         (factors.background, factors.foreground), step.locals["role"],
@@ -116,19 +119,19 @@ def test_shared_zeros_are_a_restriction_of_the_tables(directed, self_loops, spar
     tables[off] = near * role[i[off]][:, :, None] * role[j[off]][:, None, :]
     background[off] = 1 - near
     terms = mmsb_integrated.vb_terms(
-        x, gamma, tables, params["links"].numpy(), params["gaps"].numpy(), ALPHA, PRIOR, background,
+        x, gamma, tables, params.links.numpy(), params.gaps.numpy(), ALPHA, PRIOR, background,
         setting["rho"], setting["weight"], mask, **setting["kind"],
     )  # fmt: skip
-    again = shared.e_step(params, rows, step.locals)
-    assert shared.objective(model, params, again.bound) == pytest.approx(sum(terms.values()), abs=1e-9)
+    again = shared.e_step(model, params, rows, step.locals)
+    assert objective_at(shared, model, params, again.bound) == pytest.approx(sum(terms.values()), abs=1e-9)
     members = mmsb_integrated.member_sums(tables, background, i, j, len(x))
     np.testing.assert_allclose(again.statistics["members"].numpy(), members, atol=1e-10)
     a, b = mmsb_integrated.vb_globals(x, tables, PRIOR, mask, **setting["kind"])
     learned = shared.m_step(model, params, again, rows)
-    np.testing.assert_allclose(learned["links"].numpy(), a, atol=1e-10)
-    np.testing.assert_allclose(learned["gaps"].numpy(), b, atol=1e-10)
+    np.testing.assert_allclose(learned.links.numpy(), a, atol=1e-10)
+    np.testing.assert_allclose(learned.gaps.numpy(), b, atol=1e-10)
     assert float(again.bound) >= float(step.bound) - 1e-10
-    assert float(again.bound) <= float(each.e_step(params, rows).bound) + 1e-10
+    assert float(again.bound) <= float(each.e_step(model, params, rows).bound) + 1e-10
 
 
 @pytest.mark.quick
@@ -139,7 +142,7 @@ def test_restricted_bound_below_full_below_evidence(directed, sparsity):
     reached = {}
     for zeros in ("shared", "each"):
         steps = engine_for(model, "vb", zeros=zeros)
-        rows = steps.rows(data)
+        rows = steps.rows(model, data)
         runs = [
             run_em(steps, model, rows, random_params(steps, model, rows, seed), max_iterations=100, tolerance=1e-9)
             for seed in range(2)
@@ -156,16 +159,17 @@ def test_restricted_bound_below_full_below_evidence(directed, sparsity):
 def test_bound_never_falls_and_ends_where_it_is_flat(zeros, directed, sparsity):
     model, _, _, data = problem(9, directed=directed, self_loops=True, sparsity=sparsity)
     steps = engine_for(model, "vb", zeros=zeros)
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     run = run_em(steps, model, rows, random_params(steps, model, rows), max_iterations=600, tolerance=1e-12)
     assert np.diff(run.trace).min() > -1e-9
 
     def value(name: str, direction: Tensor, length: float) -> float:
-        moved = {**run.params, name: run.params[name] * torch.exp(length * direction)}
-        return steps.objective(model, moved, steps.e_step(moved, rows, dict(run.step.locals)).bound)
+        parts = run.state.tensors()
+        moved = MembershipPosteriors.of({**parts, name: parts[name] * torch.exp(length * direction)})
+        return objective_at(steps, model, moved, steps.e_step(model, moved, rows, dict(run.step.locals)).bound)
 
     generator = torch.Generator().manual_seed(1)
-    for name, found in run.params.items():
+    for name, found in run.state.tensors().items():
         direction = torch.randn(found.shape, generator=generator, dtype=found.dtype)
         if name in ("links", "gaps") and not directed:
             direction = direction + direction.mT
@@ -176,7 +180,7 @@ def test_bound_never_falls_and_ends_where_it_is_flat(zeros, directed, sparsity):
 def test_acceleration_reaches_the_same_bound_sooner():
     model, data, truth = planted(seed=0)
     steps: Any = engine_for(model, "vb")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     start = steps.from_membership(model, rows, torch.as_tensor(0.9 * truth + 0.1 / 3))
     plain, quick = (
         run_em(steps, model, rows, start, max_iterations=2000, tolerance=1e-7, accelerate=name)
@@ -193,15 +197,19 @@ def test_nodes_in_another_order_give_the_same(directed, bound):
     order = np.random.default_rng(3).permutation(8)
     other = model.prepare(x[order][:, order], mask=mask[order][:, order])
     steps = engine_for(model, bound)
-    rows, moved = steps.rows(data), steps.rows(other)
+    rows, moved = steps.rows(model, data), steps.rows(model, other)
     start = steps.initial(model, rows, torch.Generator().manual_seed(0))
     by_node = "concentration" if bound == "vb" else "members"
     runs = [
         run_em(steps, model, graph, params, max_iterations=5, tolerance=1e-12)
-        for graph, params in ((rows, start), (moved, {**start, by_node: start[by_node][torch.as_tensor(order)]}))
+        for graph, params in (
+            (rows, start),
+            (moved, replace(start, **{by_node: getattr(start, by_node)[torch.as_tensor(order)]})),
+        )
     ]
     assert runs[0].objective == pytest.approx(runs[1].objective, abs=1e-9)
-    torch.testing.assert_close(runs[0].params[by_node][torch.as_tensor(order)], runs[1].params[by_node])
+    one, other = (getattr(run.state, by_node) for run in runs)
+    torch.testing.assert_close(one[torch.as_tensor(order)], other)
 
 
 @pytest.mark.parametrize("zeros", ["each", "shared"])
@@ -209,9 +217,9 @@ def test_hidden_dyads_are_not_looked_at(zeros):
     model, x, mask, data = problem(8, directed=True)
     steps = engine_for(model, "vb", zeros=zeros)
     filled = model.prepare(np.where(mask, x, 1 - x), mask=mask)
-    rows, other = steps.rows(data), steps.rows(filled)
+    rows, other = steps.rows(model, data), steps.rows(model, filled)
     params = random_params(steps, model, rows)
-    first, second = steps.e_step(params, rows), steps.e_step(params, other)
+    first, second = steps.e_step(model, params, rows), steps.e_step(model, params, other)
     for name, value in first.statistics.items():
         torch.testing.assert_close(value, second.statistics[name])
 
@@ -221,11 +229,11 @@ def test_blocks_of_rows_add_up_to_all_of_them(monkeypatch):
 
     model, _, _, data = problem(40, directed=False, self_loops=True, sparsity=0.2)
     steps = engine_for(model, "vb")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     params = random_params(steps, model, rows)
-    whole = steps.e_step(params, rows)
+    whole = steps.e_step(model, params, rows)
     monkeypatch.setattr(_mmsb_dyads, "_CHUNK", 50)
-    parts = steps.e_step(params, steps.rows(data))
+    parts = steps.e_step(model, params, steps.rows(model, data))
     torch.testing.assert_close(whole.bound, parts.bound)
     for name, value in whole.statistics.items():
         torch.testing.assert_close(value, parts.statistics[name])
@@ -238,11 +246,11 @@ def test_bound_at_given_globals_is_below_the_evidence_and_climbs(directed, zeros
 
     model, x, mask, data = problem(4, directed=directed, sparsity=0.2)
     steps = engine_for(model, "dirichlet", zeros=zeros)
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     eta = torch.tensor([[0.7, 0.2], [0.2, 0.5]])
     params, step, bounds = {"edge_probability": eta}, None, []
     for _ in range(60):
-        step = steps.e_step(params, rows, None if step is None else step.locals)
+        step = steps.e_step(model, params, rows, None if step is None else step.locals)
         bounds.append(float(step.bound))
     given = {"edge_probability": eta.numpy(), "sparsity": np.array(0.2)}
     evidence = mmsb.log_evidence_polynomial(given, x, ALPHA, mask, directed=directed)

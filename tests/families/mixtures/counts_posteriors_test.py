@@ -10,6 +10,7 @@ import torch
 from scipy.special import logsumexp
 
 import custom_inference as ci
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from ppl_models import DataWarning
 from tests.families.mixtures.counts_test import EVERY, MISSING, planted, prior_of, problem, with_priors
@@ -25,15 +26,15 @@ def test_variational_bayes_climbs_and_stays_below_the_evidence(name, share):
     model = with_priors(model, alpha, prior)
     evidence = logsumexp(collapsed(name, model, x, mask, np.array(alpha), prior))
     steps = engine_for(model, "vb")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     for seed in range(3):
         params, trace = steps.initial(model, rows, torch.Generator().manual_seed(seed)), []
         for _ in range(60):
-            step = steps.e_step(params, rows)
-            trace.append(steps.objective(model, params, step.bound))
+            step = steps.e_step(model, params, rows)
+            trace.append(objective_at(steps, model, params, step.bound))
             params = steps.m_step(model, params, step, rows)
         assert np.diff(trace).min() > -1e-10 and trace[-1] < evidence
-    means, posteriors = steps.reported(model, params)
+    means, posteriors = params.values(model), params.posteriors(model)
     assert {site: value.shape for site, value in means.items()} == {s: torch.Size(v) for s, v in model.shapes.items()}
     draws = posteriors[model.component_site].sample(4000, seed=1)
     assert torch.allclose(draws.mean(0), means[model.component_site], atol=0.12 * float(draws.std(0).max()))

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from custom_inference.core.capabilities import additive, objective_at
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.families.noca.exact import NocaExact
 from custom_inference.families.noca.factorized import Links, NocaFactorized, sharpen
@@ -50,7 +51,8 @@ def model_of(params) -> NOCA:
 def test_chain_of_bounds_datum_by_datum(seed, shape, missing):
     """F (eq. 7) <= ELBO of its Q <= best mean-field ELBO <= log evidence, and truncated <= log evidence."""
     params, tensors, x, mask, data = problem(seed, *shape, missing=missing)
-    local = LocalSolver(steps=NocaFactorized()).solve(tensors, data)
+    model = model_of(tensors)
+    local = LocalSolver(engine=NocaFactorized()).solve(model, tensors, data)
     mean = local.posterior.mean.numpy()
     own = reference.elbo_of_mean(params, x, mean, mask)
     _, best = reference.best_mean_field(params, x, mean, mask)
@@ -59,25 +61,26 @@ def test_chain_of_bounds_datum_by_datum(seed, shape, missing):
     assert (local.bound.numpy() <= own + slack).all()
     assert (own <= best + slack).all() and (best <= evidence + slack).all()
     field = NocaMeanField()
-    from_own = field.e_step(tensors, field.rows(data), {"mean": torch.tensor(mean)})
+    from_own = field.e_step(model, tensors, field.rows(model, data), {"mean": torch.tensor(mean)})
     assert (own <= from_own.bound.numpy() + 1e-6).all(), "coordinate ascent from Q cannot end below the ELBO of Q"
-    truncated = LocalSolver(steps=NocaTruncated()).solve(tensors, data)
+    truncated = LocalSolver(engine=NocaTruncated()).solve(model, tensors, data)
     assert (truncated.bound.numpy() <= evidence + slack).all()
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_every_bound_equals_its_reference(missing):
     params, tensors, x, mask, data = problem(3, missing=missing)
+    model = model_of(tensors)
     exact = NocaExact()
-    evidence = exact.log_evidence(tensors, exact.rows(data))
+    evidence = exact.log_evidence(model, tensors, exact.rows(model, data))
     assert np.allclose(evidence, reference.log_evidence(params, x, mask), atol=1e-10)
-    table = exact.posterior(tensors, exact.rows(data)).log_weight.exp().numpy()
-    ours = [int("".join(str(int(b)) for b in code), 2) for code in exact.log_joint(tensors, exact.rows(data))[0]]
+    table = exact.posterior(model, tensors, exact.rows(model, data)).log_weight.exp().numpy()
+    ours = [int("".join(str(int(b)) for b in code), 2) for code in exact.log_joint(tensors, exact.rows(model, data))[0]]
     assert np.allclose(table, reference.posterior(params, x, mask)[:, ours], atol=1e-12)
 
     factorized = NocaFactorized()
-    rows = factorized.rows(data)
-    step = factorized.e_step(tensors, rows)
+    rows = factorized.rows(model, data)
+    step = factorized.e_step(model, tensors, rows)
     q = np.full((*x.shape, 3), 1 / 3)
     q[tuple(index.numpy() for index in rows.nonzero)] = step.locals["q"].numpy()
     mean = step.locals["mean"].numpy()
@@ -85,16 +88,17 @@ def test_every_bound_equals_its_reference(missing):
     assert np.allclose(mean, reference.factorized_source_mean(params, x, q, mask), atol=1e-10)
 
     field = NocaMeanField()
-    value = field.bound(tensors, field.rows(data), torch.tensor(mean)).numpy()
+    value = field.bound(model, tensors, field.rows(model, data), torch.tensor(mean)).numpy()
     elbo = reference.elbo_of_mean(params, x, mean, mask)
     assert (value <= elbo + 1e-12).all() and np.allclose(value, elbo, atol=1e-6)
 
 
 def test_mean_field_coordinates_reach_the_best_mean_field_from_the_same_start():
     params, tensors, x, _, data = problem(11, 4, 6, 10)
+    model = model_of(tensors)
     start = np.full((10, 4), 0.4)
     field = NocaMeanField(sweeps=200)
-    step = field.e_step(tensors, field.rows(data), {"mean": torch.tensor(start)})
+    step = field.e_step(model, tensors, field.rows(model, data), {"mean": torch.tensor(start)})
     mean, best = reference.best_mean_field(params, x, start, sweeps=400)
     assert np.allclose(step.bound, best, atol=1e-6) and np.allclose(step.locals["mean"], mean, atol=1e-3)
 
@@ -102,20 +106,26 @@ def test_mean_field_coordinates_reach_the_best_mean_field_from_the_same_start():
 @pytest.mark.quick
 def test_truncated_with_every_code_is_exact():
     params, tensors, x, _, data = problem(5, 4, 6, 8)
-    local = LocalSolver(steps=NocaTruncated(free=4)).solve(tensors, data)
+    model = model_of(tensors)
+    local = LocalSolver(engine=NocaTruncated(free=4)).solve(model, tensors, data)
     assert np.allclose(local.bound, reference.log_evidence(params, x), atol=1e-9)
     exact = NocaExact()
-    assert torch.allclose(local.posterior.mean, exact.posterior(tensors, exact.rows(data)).mean, atol=1e-9)
+    assert torch.allclose(
+        local.posterior.mean, exact.posterior(model, tensors, exact.rows(model, data)).mean, atol=1e-9
+    )
 
 
 @pytest.mark.quick
 def test_statistics_are_additive_over_rows():
     _, tensors, _, _, data = problem(2, 3, 5, 12, missing=0.2)
+    model = model_of(tensors)
     for engine in ENGINES:
-        if not engine.additive:
+        if not additive(engine):
             continue
-        whole = engine.e_step(tensors, engine.rows(data))
-        parts = [engine.e_step(tensors, engine.rows(data.rows(part))) for part in (slice(0, 5), slice(5, 12))]
+        whole = engine.e_step(model, tensors, engine.rows(model, data))
+        parts = [
+            engine.e_step(model, tensors, engine.rows(model, data.rows(part))) for part in (slice(0, 5), slice(5, 12))
+        ]
         for name, value in whole.statistics.items():
             assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], atol=1e-8), name
         assert torch.allclose(whole.bound, torch.cat([p.bound for p in parts]), atol=1e-8)
@@ -132,11 +142,11 @@ def test_em_never_lowers_its_objective(engine, missing, priors):
         model = model.with_priors(**beta)
     mask = torch.rand(example.data.x.shape, generator=torch.Generator().manual_seed(1)) > missing if missing else None
     data = model.prepare(example.data.x, mask=mask, dtype=torch.float64)
-    rows, generator = engine.rows(data), torch.Generator().manual_seed(0)
+    rows, generator = engine.rows(model, data), torch.Generator().manual_seed(0)
     params, locals_, trace = engine.initial(model, rows, generator), None, []
     for _ in range(60):
-        step = engine.e_step(params, rows, locals_, generator=generator)
-        trace.append(engine.objective(model, params, step.bound))
+        step = engine.e_step(model, params, rows, locals_, generator=generator)
+        trace.append(objective_at(engine, model, params, step.bound))
         params, locals_ = engine.m_step(model, params, step, rows), step.locals
     gains = np.diff(trace)
     # Clamping probabilities at the floor and the exponential sum's error may cost this much, and no more.
@@ -151,8 +161,8 @@ def test_exact_m_step_is_a_stationary_point_of_the_expected_log_joint(missing):
     beta = {"loading": (2.0, 2.0), "leak": (2.0, 5.0), "source_prior": (2.0, 2.0)}
     model = model_of(params).with_priors(**{site: dist.Beta(*ab) for site, ab in beta.items()})
     engine = NocaExact(inner_steps=5000)
-    rows = engine.rows(data)
-    new = engine.m_step(model, tensors, engine.e_step(tensors, rows), rows)
+    rows = engine.rows(model, data)
+    new = engine.m_step(model, tensors, engine.e_step(model, tensors, rows), rows)
     weights = reference.posterior(params, x, mask)
 
     def objective(values):
@@ -183,8 +193,8 @@ def test_paper_m_step_finds_the_roots(missing):
     """Alternating the M-step blocks of Fig. 2 ends where finite differences of F (eq. 7) vanish or push outwards."""
     params, tensors, x, mask, data = problem(9, 2, 4, 40, missing=missing)
     engine, model = NocaFactorized(), model_of(params)
-    rows = engine.rows(data)
-    step = engine.e_step(tensors, rows)
+    rows = engine.rows(model, data)
+    step = engine.e_step(model, tensors, rows)
     new = tensors
     for _ in range(300):
         new = engine.m_step(model, new, step, rows)
@@ -206,8 +216,9 @@ def test_paper_m_step_finds_the_roots(missing):
 def test_q_update_is_stationary_and_never_lowers_the_bound():
     """At the fixed point lambda_i dg_i/dq_i is equal for all sources that carry weight (the KKT conditions)."""
     _, tensors, _, _, data = problem(4, 3, 6, 30)
+    model = model_of(tensors)
     engine = NocaFactorized()
-    rows = engine.rows(data)
+    rows = engine.rows(model, data)
     links = Links.of(tensors, rows)
     mean = torch.rand(30, 3, generator=torch.Generator().manual_seed(0))[rows.nonzero[0]]
     q = torch.full((len(mean), 3), 1 / 3)
@@ -229,7 +240,8 @@ def test_q_update_is_stationary_and_never_lowers_the_bound():
 @pytest.mark.quick
 def test_gain_slope_is_the_derivative_and_q_0_is_a_limit():
     _, tensors, _, _, data = problem(6)
-    links = Links.of(tensors, NocaFactorized().rows(data))
+    model = model_of(tensors)
+    links = Links.of(tensors, NocaFactorized().rows(model, data))
     q = torch.full_like(links.theta, 0.3)
     up, down = links.gain(q + 1e-6)[0], links.gain(q - 1e-6)[0]
     assert torch.allclose(links.gain(q)[1] / q, (up - down) / 2e-6, atol=1e-6)
@@ -242,12 +254,13 @@ def test_gain_slope_is_the_derivative_and_q_0_is_a_limit():
 
 def test_a_missing_entry_is_worth_nothing_whatever_fills_it():
     params, tensors, x, _, _ = problem(13, missing=0.3)
+    model = model_of(tensors)
     _, _, _, mask, _ = problem(13, missing=0.3)
     for engine in ENGINES:
         for fill in (0.0, 1.0):
             filled = torch.tensor(np.where(mask, x, fill))
             data = Data(x=filled, mask=torch.tensor(mask))
-            bound = engine.e_step(tensors, engine.rows(data)).bound
+            bound = engine.e_step(model, tensors, engine.rows(model, data)).bound
             if fill == 0.0:
                 first = bound
         assert torch.equal(first, bound), engine.name
@@ -272,7 +285,7 @@ def test_tempered_truncated_posteriors_are_the_exact_ones_where_the_cube_holds_e
     example = NOCA.example()
     params = {site: example.truth[site] for site in example.model.global_sites}
     exact, truncated = NocaExact(), NocaTruncated(free=3)
-    rows = exact.rows(example.data)
-    expected = exact.e_step(params, rows, temperature=0.3).statistics["code"] @ all_codes(3)
-    found = truncated.e_step(params, rows, temperature=0.3).statistics["source"]
+    rows = exact.rows(example.model, example.data)
+    expected = exact.e_step(example.model, params, rows, temperature=0.3).statistics["code"] @ all_codes(3)
+    found = truncated.e_step(example.model, params, rows, temperature=0.3).statistics["source"]
     assert torch.allclose(expected, found, atol=1e-8)

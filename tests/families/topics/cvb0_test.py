@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from custom_inference import Fit, VariationalEM, compare
+from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.families.topics import cvb0_kernel as _cvb0_kernel
 from custom_inference.families.topics import cvb0_sweeps as _cvb0_sweeps
 from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import LdaDirichlet
+from custom_inference.families.topics.states import TopicCounts
 from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA
 from tests.references import _collapsed, _topics
 
@@ -34,16 +36,16 @@ def prepared(x, num_topics=3, alpha=0.3, gamma=0.2, mask=None, kind=LDA):
     model = kind(num_topics=num_topics, vocabulary_size=x.shape[1]).with_concentration(alpha=alpha, gamma=gamma)
     data = Data(x=torch.tensor(x), mask=None if mask is None else torch.tensor(mask))
     steps = engine_for(model, "cvb0")
-    rows = steps.rows(data)
+    rows = steps.rows(model, data)
     steps.check(model, rows)
     return model, steps, rows
 
 
 def at_random(rows, num_topics, seed=0):
-    """Shares of every stored cell, and their counts as params."""
+    """Shares of every stored cell, and their counts as the state."""
     rng = np.random.default_rng(seed)
     share = torch.tensor(rng.dirichlet(np.ones(num_topics), rows.counts.values().numel()))
-    return {"topic": _cvb0_sweeps.counted(rows, share).T}, {"share": share}
+    return TopicCounts(_cvb0_sweeps.counted(rows, share).T), {"share": share}
 
 
 ALPHAS = pytest.mark.parametrize(("alpha", "gamma"), [(0.3, 0.2), ([0.1, 0.5, 2.0], 0.05), (1.0, 1.0)])
@@ -53,20 +55,20 @@ ALPHAS = pytest.mark.parametrize(("alpha", "gamma"), [(0.3, 0.2), ([0.1, 0.5, 2.
 def test_a_pass_is_the_references_token_by_token(alpha, gamma):
     """Documents in which no word repeats: a word is a token, and the order is that of the documents."""
     x = corpus(0, counts=False)
-    _, steps, rows = prepared(x, alpha=torch.tensor(alpha), gamma=gamma)
+    model, steps, rows = prepared(x, alpha=torch.tensor(alpha), gamma=gamma)
     params, locals_ = at_random(rows, 3)
     before = locals_["share"].clone()
     words = _topics.tokens_of(x)
     shares = np.split(locals_["share"].numpy(), np.cumsum([len(w) for w in words])[:-1])
     for _ in range(3):
-        step = steps.e_step(params, rows, locals_)
+        step = steps.e_step(model, params, rows, locals_)
         shares = _collapsed.cvb0_sweep(words, shares, x.shape[1], alpha, gamma)
         assert np.allclose(step.locals["share"].numpy(), np.concatenate(shares), atol=1e-12)
         document, word = _collapsed.tables(words, shares, x.shape[1])
         assert np.allclose(step.statistics["topic"].numpy(), word, atol=1e-12)
-        posterior = steps.posterior(params, rows, step)
+        posterior = steps.posterior(model, params, rows, step)
         assert np.allclose(posterior.concentration.numpy(), document + np.asarray(alpha), atol=1e-12)
-        params, locals_ = {"topic": step.statistics["topic"]}, step.locals
+        params, locals_ = TopicCounts(step.statistics["topic"]), step.locals
     assert torch.equal(at_random(rows, 3)[1]["share"], before)  # what a pass is given stays as it is
 
 
@@ -77,7 +79,7 @@ def test_a_fixed_point_satisfies_the_equations_with_counts(alpha, gamma):
     model, steps, rows = prepared(x, alpha=torch.tensor(alpha), gamma=gamma)
     params, locals_ = at_random(rows, 3)
     for _ in range(3000):
-        step = steps.e_step(params, rows, locals_)
+        step = steps.e_step(model, params, rows, locals_)
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     share = np.zeros((*x.shape, 3))
     share[x > 0] = step.locals["share"].numpy()
@@ -91,7 +93,7 @@ def test_a_fixed_point_satisfies_the_equations_with_counts(alpha, gamma):
     others = x.sum(1) - 1 + np.broadcast_to(alpha, 3).sum()
     expected = np.where(x > 0, x * np.log(np.where(x > 0, mass / others[:, None], 1.0)), 0.0).sum(1)
     assert np.allclose(step.bound.numpy(), expected, atol=1e-6)
-    assert steps.objective(model, params, step.bound) == pytest.approx(expected.sum(), abs=1e-5)
+    assert objective_at(steps, model, params, step.bound) == pytest.approx(expected.sum(), abs=1e-5)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -101,21 +103,21 @@ def test_blocks_have_the_fixed_points_of_the_compiled_loops(temperature, monkeyp
     model, steps, rows = prepared(x)
     params, locals_ = at_random(rows, 3)
     for _ in range(2000):
-        step = steps.e_step(params, rows, locals_, temperature=temperature)
+        step = steps.e_step(model, params, rows, locals_, temperature=temperature)
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     monkeypatch.setattr(_cvb0_kernel, "refresh_documents", _cvb0_sweeps.refresh_blocks)
-    in_blocks = steps.e_step(params, rows, locals_, temperature=temperature)
+    in_blocks = steps.e_step(model, params, rows, locals_, temperature=temperature)
     assert torch.allclose(in_blocks.locals["share"], locals_["share"], atol=1e-6)
     assert torch.allclose(in_blocks.bound, step.bound, atol=1e-5)
-    assert torch.allclose(in_blocks.statistics["topic"], params["topic"], atol=1e-5)
+    assert torch.allclose(in_blocks.statistics["topic"], params.counts, atol=1e-5)
 
 
 def test_one_document_in_blocks_is_a_jacobi_pass(monkeypatch):
     x = corpus(3, num_documents=2)[1:]
-    _, steps, rows = prepared(x)
+    model, steps, rows = prepared(x)
     params, locals_ = at_random(rows, 3)
     monkeypatch.setattr(_cvb0_kernel, "refresh_documents", _cvb0_sweeps.refresh_blocks)
-    found = steps.e_step(params, rows, locals_).locals["share"].numpy()
+    found = steps.e_step(model, params, rows, locals_).locals["share"].numpy()
     share, count = locals_["share"].numpy(), x[0][x[0] > 0]
     document, word = count @ share, count[:, None] * share
     new = (document - share + 0.3) * (word - share + 0.2) / (word.sum(0) - share + 0.2 * x.shape[1])
@@ -157,7 +159,7 @@ def test_shares_and_counts_stay_proper_on_any_corpus(
     rows = rows.to(dtype)
     params, locals_ = steps.initial(model, rows, torch.Generator().manual_seed(seed)), None
     for _ in range(8):
-        step = steps.e_step(params, rows, locals_)
+        step = steps.e_step(model, params, rows, locals_)
         share, loose = step.locals["share"], 1e-4 if dtype == torch.float32 else 1e-9
         assert torch.allclose(share.sum(1), torch.ones(len(share), dtype=dtype), atol=loose)
         assert (share >= 0).all()
@@ -165,16 +167,16 @@ def test_shares_and_counts_stay_proper_on_any_corpus(
         counted = _cvb0_sweeps.counted(rows, share).T
         assert torch.allclose(step.statistics["topic"], counted, atol=loose * (1 + x.sum()))
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
-    values, posterior = steps.reported(model, params)
+    values, posterior = params.values(model), params.posteriors(model)
     assert torch.allclose(values["topic"].sum(1), torch.ones(num_topics, dtype=dtype), atol=1e-5)
     assert torch.equal(posterior["topic"].mean, values["topic"])
 
 
 def test_statistics_are_additive():
     x = corpus(5, num_documents=20)
-    _, steps, rows = prepared(x)
+    model, steps, rows = prepared(x)
     params, locals_ = at_random(rows, 3)
-    whole = steps.e_step(params, rows, locals_)
+    whole = steps.e_step(model, params, rows, locals_)
     cells = rows.counts.crow_indices()[9]
     share = whole.locals["share"]
     parts = [
@@ -188,13 +190,13 @@ def test_statistics_are_additive():
 def test_masked_entries_and_the_coefficient():
     x = corpus(6)
     mask = np.random.default_rng(0).random(x.shape) > 0.3
-    _, steps, rows = prepared(np.where(mask, x, 99.0), mask=mask)
-    _, plain, without = prepared(np.where(mask, x, 0.0))
+    model, steps, rows = prepared(np.where(mask, x, 99.0), mask=mask)
+    other_model, plain, without = prepared(np.where(mask, x, 0.0))
     params, locals_ = at_random(rows, 3)
-    step, other = steps.e_step(params, rows, locals_), plain.e_step(params, without, locals_)
+    step, other = steps.e_step(model, params, rows, locals_), plain.e_step(other_model, params, without, locals_)
     assert torch.equal(step.bound, other.bound)
-    _, counts, as_counts = prepared(np.where(mask, x, 0.0), kind=MultinomialPCA)
-    added = counts.e_step(params, as_counts, locals_).bound - step.bound
+    view, counts, as_counts = prepared(np.where(mask, x, 0.0), kind=MultinomialPCA)
+    added = counts.e_step(view, params, as_counts, locals_).bound - step.bound
     assert np.allclose(added.numpy(), _topics.log_coefficient(x, mask), atol=1e-10)
 
 
@@ -231,9 +233,9 @@ def test_its_topics_are_near_the_exact_posterior_means_of_a_toy_corpus():
     q, table = _collapsed.table(words, 2, 3, 0.3, 0.4)
     together = _collapsed.same_topic(q, np.exp(table - table.max()) / np.exp(table - table.max()).sum())
     steps = engine_for(model, "cvb0")
-    rows = steps.rows(fit.data)
-    params = {"topic": fit.global_posterior["topic"].concentration - 0.4}
-    locals_ = steps.e_step(params, rows).locals
+    rows = steps.rows(model, fit.data)
+    params = TopicCounts(fit.global_posterior["topic"].concentration - 0.4)
+    locals_ = steps.e_step(model, params, rows).locals
     share = np.repeat(locals_["share"].numpy(), x[x > 0].astype(int), axis=0)
     apart = np.abs(share @ share.T - together)
     np.fill_diagonal(apart, 0)
@@ -258,14 +260,14 @@ def test_minibatches():
     whole = VariationalEM(guide="cvb0").fit(model, x, progress=False)
     assert float(fit.elbo[-1]) > float(whole.elbo[-1]) - 0.05 * abs(float(whole.elbo[-1]))
     params, locals_ = at_random(rows, 3)
-    assert torch.allclose(steps.responsibilities(params, rows, locals_), locals_["share"])
+    assert torch.allclose(steps.responsibilities(model, params, rows, locals_), locals_["share"])
 
 
 def test_what_does_not_fit_or_apply_is_refused():
     x = corpus(11)
     model, _, rows = prepared(x)
     with pytest.raises(CapacityError, match='shares.*GiB.*guide="vb"'):
-        LdaCvb0(max_bytes=10).for_model(model).check(model, rows)
+        LdaCvb0(max_bytes=10).check(model, rows)
     with pytest.raises(MethodError, match="cvb0"):
         engine_for(PLSA(num_topics=2, vocabulary_size=7), "cvb0")
     assert "cvb0" not in VariationalEM(guide="cvb0").fit(model, x, progress=False).bounds

@@ -43,9 +43,9 @@ def corpus(seed=0, num_documents=8, vocabulary_size=9, num_topics=3, length=12, 
 
 def solved(model, topic, x, **settings):
     """(params, rows, E step) far into convergence."""
-    steps = LdaDirichlet(threshold=1e-13, cold_sweeps=5000, **settings).for_model(model)
-    rows, params = steps.rows(Data(x=torch.tensor(x))), {"topic": torch.tensor(topic)}
-    return steps, params, rows, steps.e_step(params, rows)
+    steps = LdaDirichlet(threshold=1e-13, cold_sweeps=5000, **settings)
+    rows, params = steps.rows(model, Data(x=torch.tensor(x))), {"topic": torch.tensor(topic)}
+    return steps, params, rows, steps.e_step(model, params, rows)
 
 
 def lda_of(topic, **concentrations):
@@ -104,8 +104,8 @@ def test_restless_documents_are_tried_afresh_and_keep_the_better():
     cold = sweep_documents(rows, scores, alpha, None, sweeps=500, threshold=1e-4)
     warm = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4)
     both = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4, afresh=500)
-    settled = _lda_kernel.settle_documents(rows, scores.word, alpha, lured.clone(), sweeps=6, threshold=1e-4)
-    restless = Settled(*settled).sweeps >= 4
+    settled = Settled(*_lda_kernel.settle_documents(rows, scores.word, alpha, lured.clone(), sweeps=6, threshold=1e-4))
+    restless = settled.sweeps >= 4
     assert 5 < int(restless.sum()) < 60
     expected = torch.where(restless, torch.maximum(cold.bound, warm.bound), warm.bound)
     assert torch.equal(both.bound, expected)
@@ -171,8 +171,9 @@ def test_bound_with_the_coefficient_is_that_of_the_counts():
 
 def test_statistics_and_responsibilities_are_the_expected_topics_of_the_cells():
     topic, x = corpus(9)
-    steps, params, rows, step = solved(lda_of(topic, alpha=0.4), topic, x)
-    each = steps.responsibilities(params, rows, step.locals)
+    model = lda_of(topic, alpha=0.4)
+    steps, params, rows, step = solved(model, topic, x)
+    each = steps.responsibilities(model, params, rows, step.locals)
     row, column, count = _sparse.triplets(rows.counts)
     reference = lda.count_update(np.log(topic), step.locals["concentration"].numpy())
     assert each.numpy() == pytest.approx(reference[row.numpy(), column.numpy()], abs=1e-10)
@@ -184,10 +185,10 @@ def test_the_bound_is_stationary_and_rises_with_every_sweep():
     topic, x = corpus(10)
     model = lda_of(topic, alpha=0.4)
     _, params, rows, step = solved(model, topic, x)
-    one = LdaDirichlet(sweeps=1, cold_sweeps=1, threshold=0.0).for_model(model)
-    before, locals_ = one.e_step(params, rows).bound, one.e_step(params, rows).locals
+    one = LdaDirichlet(sweeps=1, cold_sweeps=1, threshold=0.0)
+    before, locals_ = one.e_step(model, params, rows).bound, one.e_step(model, params, rows).locals
     for _ in range(30):
-        following = one.e_step(params, rows, locals_)
+        following = one.e_step(model, params, rows, locals_)
         assert bool((following.bound >= before - 1e-10).all())
         before, locals_ = following.bound, following.locals
     pi = step.locals["concentration"].requires_grad_()
@@ -205,10 +206,10 @@ def test_em_climbs_and_warm_starts_go_on():
             model, example.data, progress=False
         )
         assert bool((fit.elbo.diff() >= -1e-7 * fit.elbo.abs().max()).all())
-    steps = LdaDirichlet().for_model(example.model)
-    rows, params = steps.rows(example.data), {"topic": example.truth["topic"]}
-    first = steps.e_step(params, rows)
-    again = steps.e_step(params, rows, first.locals)
+    steps = LdaDirichlet()
+    rows, params = steps.rows(example.model, example.data), {"topic": example.truth["topic"]}
+    first = steps.e_step(example.model, params, rows)
+    again = steps.e_step(example.model, params, rows, first.locals)
     assert bool((again.bound >= first.bound - 1e-12).all())
 
 
@@ -222,10 +223,10 @@ def test_extremes_stay_finite():
     assert float(step.bound[2]) == pytest.approx(0.0, abs=1e-12)
     assert bool(torch.isfinite(step.locals["concentration"]).all())
     assert float(step.statistics["topic"][0, 2]) == float(step.statistics["topic"][1, 0]) == 0.0
-    empty = steps.e_step({"topic": torch.tensor(topic)}, steps.rows(Data(x=torch.zeros(2, 4))))
+    empty = steps.e_step(model, {"topic": torch.tensor(topic)}, steps.rows(model, Data(x=torch.zeros(2, 4))))
     assert torch.allclose(empty.bound, torch.zeros(2))
     single = DocumentRows.of(Data(x=torch.tensor([[3.0, 1, 0, 0]], dtype=torch.float32)))
-    step = steps.e_step({"topic": torch.tensor(topic, dtype=torch.float32)}, single)
+    step = steps.e_step(model, {"topic": torch.tensor(topic, dtype=torch.float32)}, single)
     assert step.bound.dtype == torch.float32
     assert bool(torch.isfinite(step.bound).all())
 
@@ -236,7 +237,9 @@ def test_prior_other_than_dirichlet_is_refused():
         dist.Normal(torch.zeros(2), torch.ones(2)).to_event(1), [dist.transforms.StickBreakingTransform()]
     )
     with pytest.raises(MethodError, match="topic_proportion"):
-        engine_for(model.with_priors(topic_proportion=logistic), "dirichlet")
+        VariationalEM(guide="dirichlet").fit(
+            model.with_priors(topic_proportion=logistic), corpus(11)[1], progress=False
+        )
 
 
 def test_new_documents_by_the_table_of_bounds():
@@ -244,7 +247,7 @@ def test_new_documents_by_the_table_of_bounds():
     topic, x = corpus(11)
     model = lda_of(topic, alpha=0.4)
     params = {"topic": torch.tensor(topic)}
-    local = LocalSolver(steps=engine_for(model, "dirichlet")).solve(params, Data(x=torch.tensor(x)))
+    local = LocalSolver(engine=engine_for(model, "dirichlet")).solve(model, params, Data(x=torch.tensor(x)))
     assert isinstance(local.posterior, DirichletPosterior)
     best = solved(model, topic, x)[3]
     assert torch.allclose(local.bound, best.bound, atol=1e-6)

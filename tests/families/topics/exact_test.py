@@ -32,7 +32,8 @@ def model_of(kind, alpha, vocabulary_size, gamma=1.0):
 
 
 def engine_of(alpha, vocabulary_size, kind=LDA, **settings):
-    return engine_for(model_of(kind, alpha, vocabulary_size), "exact", **settings)
+    model = model_of(kind, alpha, vocabulary_size)
+    return engine_for(model, "exact", **settings), model
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -40,18 +41,20 @@ def engine_of(alpha, vocabulary_size, kind=LDA, **settings):
 def test_everything_is_a_sum_over_all_assignments(num_topics, missing):
     alpha = np.linspace(0.4, 1.7, num_topics)
     topic, params, x, mask, data = problem(1, num_topics, missing=missing)
-    engine = engine_of(alpha, 5)
-    rows = engine.rows(data)
+    engine, model = engine_of(alpha, 5)
+    rows = engine.rows(model, data)
     truth = reference.log_evidence(topic, x, alpha, mask)
-    assert np.allclose(engine.log_evidence(params, rows), truth, atol=1e-11)
-    step = engine.e_step(params, rows)
+    assert np.allclose(engine.log_evidence(model, params, rows), truth, atol=1e-11)
+    step = engine.e_step(model, params, rows)
     assert np.allclose(step.bound, truth, atol=1e-11)
-    assert np.allclose(engine.posterior(params, rows).mean, reference.posterior_mean(topic, x, alpha, mask), atol=1e-11)
+    assert np.allclose(
+        engine.posterior(model, params, rows).mean, reference.posterior_mean(topic, x, alpha, mask), atol=1e-11
+    )
     share = reference.responsibilities(topic, x, alpha, mask)
     counts = reference.counts_of(x, mask)
     expected = np.einsum("ivk,iv->kv", np.nan_to_num(share), counts)
     assert np.allclose(step.statistics["topic"], expected, atol=1e-11)
-    cells = engine.responsibilities(params, rows, {})
+    cells = engine.responsibilities(model, params, rows, {})
     assert np.allclose(cells, share[counts > 0], atol=1e-11)
 
 
@@ -59,21 +62,23 @@ def test_many_topics_and_short_documents():
     """40 topics: the exponents of three tokens are looked up among 11480."""
     topic, params, x, _, data = problem(2, 40, 6, longest=3, num_rows=4)
     alpha = np.full(40, 0.1)
-    engine = engine_of(alpha, 6)
+    engine, model = engine_of(alpha, 6)
     truth = reference.log_evidence_polynomial(topic, x, alpha)
-    assert np.allclose(engine.log_evidence(params, engine.rows(data)), truth, atol=1e-11)
+    assert np.allclose(engine.log_evidence(model, params, engine.rows(model, data)), truth, atol=1e-11)
 
 
 @pytest.mark.parametrize("alpha", [(1.0, 1.0), (0.05, 0.3), (2.5, 0.7)])
 def test_long_documents_are_quadratures(alpha):
     topic, params, x, _, data = problem(3, 2, 8, longest=150, num_rows=4)
-    engine = engine_of(alpha, 8)
-    rows = engine.rows(data)
-    assert np.allclose(engine.log_evidence(params, rows), reference.log_evidence_quadrature(topic, x, alpha), rtol=1e-9)
+    engine, model = engine_of(alpha, 8)
+    rows = engine.rows(model, data)
+    assert np.allclose(
+        engine.log_evidence(model, params, rows), reference.log_evidence_quadrature(topic, x, alpha), rtol=1e-9
+    )
     mean = reference.posterior_mean_quadrature(topic, x, alpha)
-    assert np.allclose(engine.posterior(params, rows).mean, mean, atol=1e-8)
-    single = engine.rows(data.to(dtype=torch.float32))
-    rounded = engine.log_evidence({"topic": params["topic"].float()}, single)
+    assert np.allclose(engine.posterior(model, params, rows).mean, mean, atol=1e-8)
+    single = engine.rows(model, data.to(dtype=torch.float32))
+    rounded = engine.log_evidence(model, {"topic": params["topic"].float()}, single)
     assert rounded.dtype == torch.float32
     # Of the empty document, log 1, what is left is the rounding of a sum in single precision.
     assert np.allclose(rounded, reference.log_evidence_quadrature(topic, x, alpha), rtol=1e-4, atol=1e-6)
@@ -82,22 +87,22 @@ def test_long_documents_are_quadratures(alpha):
 def test_posterior_density_is_bayes_rule():
     alpha = (0.7, 1.0, 2.0)
     topic, params, x, _, data = problem(4, 3)
-    engine = engine_of(alpha, 5)
-    rows = engine.rows(data)
+    engine, model = engine_of(alpha, 5)
+    rows = engine.rows(model, data)
     point = np.random.default_rng(0).dirichlet(np.ones(3), len(x))
     prior = dist.Dirichlet(torch.tensor(alpha)).log_prob(torch.tensor(point))
     likelihood = torch.tensor(reference.log_likelihood(topic, x, point))
-    expected = likelihood + prior - engine.log_evidence(params, rows)
-    assert torch.allclose(engine.posterior(params, rows).log_prob(torch.tensor(point)), expected, atol=1e-10)
+    expected = likelihood + prior - engine.log_evidence(model, params, rows)
+    assert torch.allclose(engine.posterior(model, params, rows).log_prob(torch.tensor(point)), expected, atol=1e-10)
 
 
 def test_the_view_as_counts_adds_the_coefficient():
     topic, params, x, _, data = problem(5, 3)
     alpha = (0.5, 0.5, 1.0)
-    counts = engine_of(alpha, 5, MultinomialPCA)
+    counts, model = engine_of(alpha, 5, MultinomialPCA)
     truth = reference.log_evidence(topic, x, alpha) + reference.log_coefficient(x)
-    assert np.allclose(counts.log_evidence(params, counts.rows(data)), truth, atol=1e-11)
-    assert np.allclose(counts.e_step(params, counts.rows(data)).bound, truth, atol=1e-11)
+    assert np.allclose(counts.log_evidence(model, params, counts.rows(model, data)), truth, atol=1e-11)
+    assert np.allclose(counts.e_step(model, params, counts.rows(model, data)).bound, truth, atol=1e-11)
 
 
 @pytest.mark.parametrize("num_topics", [1, 3])
@@ -105,9 +110,9 @@ def test_gradient(num_topics):
     """Of the brute-force evidence, entry by entry."""
     alpha = np.linspace(0.5, 1.2, num_topics)
     topic, params, x, _, data = problem(6, num_topics)
-    engine = engine_of(alpha, 5)
+    engine, model = engine_of(alpha, 5)
     leaf = params["topic"].clone().requires_grad_()
-    engine.log_evidence({"topic": leaf}, engine.rows(data)).sum().backward()
+    engine.log_evidence(model, {"topic": leaf}, engine.rows(model, data)).sum().backward()
     h = 1e-6
     for index in np.ndindex(topic.shape):
         shift = np.zeros_like(topic)
@@ -142,17 +147,17 @@ def test_em_ends_where_the_evidence_has_no_slope(gamma):
 
 def test_statistics_are_additive_and_blocks_change_nothing(monkeypatch):
     _, params, _, _, data = problem(8, 3, num_rows=30)
-    engine = engine_of((0.5, 1.0, 2.0), 5)
-    rows = engine.rows(data)
-    whole, posterior = engine.e_step(params, rows), engine.posterior(params, rows)
-    parts = [engine.e_step(params, rows.select(part)) for part in (slice(0, 12), slice(12, 30))]
+    engine, model = engine_of((0.5, 1.0, 2.0), 5)
+    rows = engine.rows(model, data)
+    whole, posterior = engine.e_step(model, params, rows), engine.posterior(model, params, rows)
+    parts = [engine.e_step(model, params, rows.select(part)) for part in (slice(0, 12), slice(12, 30))]
     total = parts[0].statistics["topic"] + parts[1].statistics["topic"]
     assert torch.allclose(whole.statistics["topic"], total, atol=1e-12)
     assert float(total.sum()) == pytest.approx(float(rows.lengths.sum()))
     monkeypatch.setattr("custom_inference.families.topics.exact.BLOCK_ENTRIES", 1)
-    assert torch.allclose(engine.e_step(params, rows).bound, whole.bound, atol=1e-12)
-    assert torch.allclose(engine.log_evidence(params, rows), whole.bound, atol=1e-12)
-    assert torch.allclose(engine.posterior(params, rows).log_weight, posterior.log_weight, atol=1e-10)
+    assert torch.allclose(engine.e_step(model, params, rows).bound, whole.bound, atol=1e-12)
+    assert torch.allclose(engine.log_evidence(model, params, rows), whole.bound, atol=1e-12)
+    assert torch.allclose(engine.posterior(model, params, rows).log_weight, posterior.log_weight, atol=1e-10)
 
 
 def test_exact_and_fits_use_it():
@@ -178,28 +183,28 @@ def test_nuts_takes_its_gradient():
 
 def test_what_does_not_fit_is_refused():
     model = LDA(num_topics=20, vocabulary_size=50)
-    engine = LdaExact().for_model(model)
+    engine = LdaExact()
     data = Data(x=torch.full((3, 50), 2.0))
     assert not engine.feasible(model)
     assert engine.feasible(LDA(num_topics=1, vocabulary_size=50))
     with pytest.raises(CapacityError, match=r'100 tokens in 20 topics.*GiB.*up to \d+ tokens.*"dirichlet"') as raised:
-        engine.check(model, engine.rows(data))
+        engine.check(model, engine.rows(model, data))
     assert raised.value.needed_bytes > raised.value.allowed_bytes
     with pytest.raises(CapacityError):
-        engine.log_evidence({"topic": torch.full((20, 50), 0.02)}, engine.rows(data))
+        engine.log_evidence(model, {"topic": torch.full((20, 50), 0.02)}, engine.rows(model, data))
     with pytest.raises(CapacityError, match="e\\+"):
-        engine.check(LDA(num_topics=400, vocabulary_size=50), engine.rows(Data(x=torch.full((1, 50), 1e4))))
+        engine.check(LDA(num_topics=400, vocabulary_size=50), engine.rows(model, Data(x=torch.full((1, 50), 1e4))))
 
 
 def test_most_tokens_that_fit_do_fit():
-    engine = LdaExact(max_bytes=1e5).for_model(LDA(num_topics=3, vocabulary_size=2))
+    engine, model = LdaExact(max_bytes=1e5), LDA(num_topics=3, vocabulary_size=2)
     with pytest.raises(CapacityError) as raised:
-        engine.check(LDA(num_topics=3, vocabulary_size=2), engine.rows(Data(x=torch.tensor([[500.0, 0.0]]))))
+        engine.check(model, engine.rows(model, Data(x=torch.tensor([[500.0, 0.0]]))))
     most = int(str(raised.value).split("up to ")[1].split()[0])
     params = {"topic": torch.full((3, 2), 0.5)}
-    engine.e_step(params, engine.rows(Data(x=torch.tensor([[float(most), 0.0]]))))
+    engine.e_step(model, params, engine.rows(model, Data(x=torch.tensor([[float(most), 0.0]]))))
     with pytest.raises(CapacityError):
-        engine.e_step(params, engine.rows(Data(x=torch.tensor([[most + 1.0, 0.0]]))))
+        engine.e_step(model, params, engine.rows(model, Data(x=torch.tensor([[most + 1.0, 0.0]]))))
 
 
 def test_priors_other_than_dirichlet_are_refused():
@@ -207,4 +212,5 @@ def test_priors_other_than_dirichlet_are_refused():
     other = dist.TransformedDistribution(normal, [StickBreakingTransform()])
     model = LDA(num_topics=2, vocabulary_size=5).with_priors(topic_proportion=other)
     with pytest.raises(MethodError, match="topic_proportion"):
-        LdaExact().for_model(model)
+        engine = LdaExact()
+        engine.check(model, engine.rows(model, Data(x=torch.ones(2, 5))))

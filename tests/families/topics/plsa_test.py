@@ -40,8 +40,10 @@ def test_the_slides_symmetric_em_is_one_sweep_and_one_m_step():
     new_word, new_document, new_aspect = plsa.symmetric_em_iteration(x, topic, (weight / aspect).T, aspect)
     joint = (new_document * new_aspect[:, None]).T
     steps = engine_for(model_of(x), "map", sweeps=1)
-    rows = steps.rows(Data(x=torch.tensor(x)))
-    step = steps.e_step({"topic": torch.tensor(topic)}, rows, {"topic_proportion": torch.tensor(proportion)})
+    rows = steps.rows(model_of(x), Data(x=torch.tensor(x)))
+    step = steps.e_step(
+        model_of(x), {"topic": torch.tensor(topic)}, rows, {"topic_proportion": torch.tensor(proportion)}
+    )
     by_engine = step.locals["topic_proportion"].numpy()
     assert np.allclose(by_engine, joint / joint.sum(1, keepdims=True), atol=1e-11)
     share = plsa.responsibilities(topic, proportion)

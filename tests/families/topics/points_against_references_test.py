@@ -29,15 +29,15 @@ def test_exact_steps_are_sums_over_all_topics_of_all_tokens(kind, kind_of_model,
     topic, x, mask, data = corpus(0, kind, length=6)
     model, params = made(kind_of_model, topic, alpha, 1.3), {"topic": torch.tensor(topic)}
     steps, rows = steps_of("exact", model, data)
-    step = steps.e_step(params, rows)
+    step = steps.e_step(model, params, rows)
     reference = multinomial_pca.log_evidence if kind_of_model.coefficient else None
     expected = reference(params, x, alpha, mask) if reference else _topics.log_evidence(topic, x, alpha, mask)
-    assert close(step.bound, expected) and close(steps.log_evidence(params, rows), expected)
+    assert close(step.bound, expected) and close(steps.log_evidence(model, params, rows), expected)
     share = _topics.responsibilities(topic, x, alpha, mask)
     counts = np.einsum("iv,ivk->kv", _topics.counts_of(x, mask), np.nan_to_num(share))
     assert close(step.statistics["topic"], counts)
-    assert close(at_words(steps.responsibilities(params, rows, {}), rows), by_cell(share, x, mask))
-    assert close(steps.posterior(params, rows).mean, _topics.posterior_mean(topic, x, alpha, mask))
+    assert close(at_words(steps.responsibilities(model, params, rows, {}), rows), by_cell(share, x, mask))
+    assert close(steps.posterior(model, params, rows).mean, _topics.posterior_mean(topic, x, alpha, mask))
     moved = steps.m_step(model, params, step, rows)["topic"]
     assert close(moved, (counts + 0.3) / (counts + 0.3).sum(1, keepdims=True))
 
@@ -46,7 +46,7 @@ def test_exact_evidence_of_longer_documents_is_the_polynomials():
     topic, x, _, data = corpus(1, num_topics=4, length=25)
     model, params = made(LDA, topic, 0.3), {"topic": torch.tensor(topic)}
     steps, rows = steps_of("exact", model, data)
-    assert close(steps.e_step(params, rows).bound, _topics.log_evidence_polynomial(topic, x, 0.3), atol=1e-9)
+    assert close(steps.e_step(model, params, rows).bound, _topics.log_evidence_polynomial(topic, x, 0.3), atol=1e-9)
 
 
 def test_exact_em_does_not_depend_on_how_documents_are_grouped(monkeypatch):
@@ -59,8 +59,8 @@ def test_exact_em_does_not_depend_on_how_documents_are_grouped(monkeypatch):
     for little in (2**18, 0):
         monkeypatch.setattr(lda_exact, "_LITTLE", little)
         steps, rows = steps_of("exact", model, data)
-        step = steps.e_step(params, rows)
-        found.append([step.bound, step.statistics["topic"], steps.responsibilities(params, rows, {})])
+        step = steps.e_step(model, params, rows)
+        found.append([step.bound, step.statistics["topic"], steps.responsibilities(model, params, rows, {})])
     for together, apart in zip(*found, strict=True):
         assert close(together, apart, atol=1e-12)
 
@@ -88,11 +88,11 @@ def test_map_steps_are_em_with_pseudo_counts(kind, kind_of_model, alpha, gamma):
         for _ in range(2):
             share = plsa.responsibilities(topic, proportion)
             proportion = plsa.proportion_update(x, share, proportion_pseudo, mask)
-        step = steps.e_step(params, rows, locals_)
+        step = steps.e_step(model, params, rows, locals_)
         locals_ = step.locals
         assert close(step.locals["topic_proportion"], proportion, atol=1e-9)
         share = plsa.responsibilities(topic, proportion)
-        found = at_words(steps.responsibilities(params, rows, step.locals), rows)
+        found = at_words(steps.responsibilities(model, params, rows, step.locals), rows)
         assert close(found, by_cell(share, x, mask), atol=1e-9)
         likelihood = _topics.log_likelihood(topic, x, proportion, mask)
         if kind_of_model.coefficient:
@@ -129,9 +129,9 @@ def test_tempered_plsa_is_hofmanns():
     with np.errstate(invalid="ignore"):
         share = np.nan_to_num(joint / joint.sum(-1, keepdims=True))
     steps = engine_for(model, "map", temper=beta, share=tuple(aspect), sweeps=1)
-    rows, params = steps.rows(data), {"topic": torch.tensor(topic)}
+    rows, params = steps.rows(model, data), {"topic": torch.tensor(topic)}
     # The locals after one sweep are the M step of P(z | d) from that share.
-    start = steps.e_step(params, rows, {"topic_proportion": torch.tensor(proportion)})
+    start = steps.e_step(model, params, rows, {"topic_proportion": torch.tensor(proportion)})
     expected = plsa.proportion_update(x, share)
     assert close(start.locals["topic_proportion"], expected, atol=1e-9)
 
@@ -160,9 +160,10 @@ def test_plsa_is_ldas_map_under_flat_priors(kind):
 
 def test_folding_in_is_the_best_proportion():
     topic, x, mask, data = corpus(4, "masked")
-    steps, _ = steps_of("map", made(PLSA, topic), data)
+    model = made(PLSA, topic)
+    steps, _ = steps_of("map", model, data)
     params = {"topic": torch.tensor(topic)}
-    local = LocalSolver(steps=steps, max_iterations=2000, tolerance=1e-12).solve(params, data)
+    local = LocalSolver(engine=steps, max_iterations=2000, tolerance=1e-12).solve(model, params, data)
     best = plsa.fold_in(x, topic, mask=mask)
     found = _topics.log_likelihood(topic, x, local.posterior.mean.numpy(), mask)
     assert close(found, _topics.log_likelihood(topic, x, best, mask), atol=1e-6)

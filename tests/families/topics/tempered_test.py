@@ -132,7 +132,7 @@ def test_new_documents_are_folded_in_at_the_best_beta(fitted, tmp_path):
 
 
 def _share(fit):
-    return np.array(fit.solver.steps.share)
+    return np.array(fit.solver.engine.share)
 
 
 def test_one_topic_empty_documents_and_single_precision():

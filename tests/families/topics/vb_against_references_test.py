@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from custom_inference.core.capabilities import from_point, objective_at
 from custom_inference.core.engine import EStep
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.em.stepwise import run_stepwise
+from custom_inference.families.topics.states import TopicPosteriors
 from ppl_models import LDA, PLSA, Data, MultinomialPCA
 from tests.references import _collapsed, _topics, lda
 from tests.references.rows_test import close
@@ -43,13 +45,13 @@ def test_dirichlet_steps_are_eqs_27_43_to_27_46(kind, kind_of_model, alpha, gamm
     weight = np.broadcast_to(alpha, (3,)) + length / 3
     for _ in range(2):
         weight, c = swept(np.log(topic), x, weight, alpha, mask)
-        step = steps.e_step(params, rows, step.locals if step else None)
+        step = steps.e_step(model, params, rows, step.locals if step else None)
         assert np.allclose(step.locals["concentration"], weight, rtol=1e-9, atol=1e-12)
         bound = lda.count_bound(np.log(topic), x, weight, c, alpha, mask)
         if not kind_of_model.coefficient:
             bound = bound - _topics.log_coefficient(x, mask)
         assert close(step.bound, bound, atol=1e-8)
-        found = at_words(steps.responsibilities(params, rows, step.locals), rows)
+        found = at_words(steps.responsibilities(model, params, rows, step.locals), rows)
         assert close(found, by_cell(c, x, mask), atol=1e-9)
         counts = lda.topic_counts(x, c, mask)
         assert close(step.statistics["topic"], counts, atol=1e-8)
@@ -66,7 +68,7 @@ def test_dirichlet_bound_is_below_the_exact_evidence(kind, kind_of_model):
     topic, x, mask, data = corpus(1, kind, length=6)
     model = made(kind_of_model, topic, [0.2, 0.9, 1.5])
     steps, _ = steps_of("dirichlet", model, data)
-    local = LocalSolver(steps=steps, tolerance=1e-12).solve({"topic": torch.tensor(topic)}, data)
+    local = LocalSolver(engine=steps, tolerance=1e-12).solve(model, {"topic": torch.tensor(topic)}, data)
     evidence = _topics.log_evidence(topic, x, [0.2, 0.9, 1.5], mask)
     if kind_of_model.coefficient:
         evidence = evidence + _topics.log_coefficient(x, mask)
@@ -85,22 +87,22 @@ def test_vb_steps_and_bound_are_eqs_27_47_to_27_49(kind, kind_of_model, alpha):
     model = made(kind_of_model, topic, alpha, gamma)
     steps, rows = steps_of("vb", model, data, **EXACTLY)
     topic_weight = np.random.default_rng(0).gamma(2.0, 1.0, topic.shape)
-    params, step = {"topic": torch.tensor(topic_weight)}, None
+    params, step = TopicPosteriors(torch.tensor(topic_weight)), None
     length = _topics.counts_of(x, mask).sum(1, keepdims=True)
     weight = np.broadcast_to(alpha, (3,)) + length / 3
     coefficient = _topics.log_coefficient(x, mask).sum() if kind_of_model.coefficient else 0.0
     for _ in range(3):
         weight, c = swept(lda.expected_log(topic_weight), x, weight, alpha, mask)
-        step = steps.e_step(params, rows, step.locals if step else None)
+        step = steps.e_step(model, params, rows, step.locals if step else None)
         assert np.allclose(step.locals["concentration"], weight, rtol=1e-9, atol=1e-12)
         bound = lda.vb_bound(x, weight, c, topic_weight, alpha, gamma, mask)
-        assert np.isclose(steps.objective(model, params, step.bound), bound + coefficient, rtol=1e-10, atol=1e-8)
-        found = at_words(steps.responsibilities(params, rows, step.locals), rows)
+        assert np.isclose(objective_at(steps, model, params, step.bound), bound + coefficient, rtol=1e-10, atol=1e-8)
+        found = at_words(steps.responsibilities(model, params, rows, step.locals), rows)
         assert close(found, by_cell(c, x, mask), atol=1e-9)
         params = steps.m_step(model, params, step, rows)
         topic_weight = gamma + lda.topic_counts(x, c, mask)
-        assert close(params["topic"], topic_weight, atol=1e-8)
-    values, posterior = steps.reported(model, params)
+        assert close(params.concentration, topic_weight, atol=1e-8)
+    values, posterior = params.values(model), params.posteriors(model)
     assert close(values["topic"], topic_weight / topic_weight.sum(1, keepdims=True), atol=1e-9)
     assert close(posterior["topic"].mean, values["topic"], atol=1e-12)
 
@@ -117,10 +119,10 @@ def test_vb_bound_is_below_the_evidence_of_the_corpus():
     for gamma in (0.2, 2.0, 2000.0):
         model = made(LDA, topic, 0.4, gamma)
         steps, rows = steps_of("vb", model, data)
-        params, locals_ = steps.starting(model, {"topic": torch.tensor(topic)}, rows), None
+        params, locals_ = from_point(steps, model, {"topic": torch.tensor(topic)}, rows), None
         for _ in range(100):
-            step = steps.e_step(params, rows, locals_)
-            value = steps.objective(model, params, step.bound)
+            step = steps.e_step(model, params, rows, locals_)
+            value = objective_at(steps, model, params, step.bound)
             params, locals_ = steps.m_step(model, params, step, rows), step.locals
         evidence = _collapsed.log_evidence(_topics.tokens_of(x), 2, 3, 0.4, gamma)
         gaps.append(evidence - value)
@@ -148,26 +150,26 @@ def test_online_vb_with_one_full_batch_is_batch_vb():
     """rho = 1 of the first minibatch, which is all documents; the driver's two full iterations go on from there."""
     x, model, steps, rows, topic_weight = online_problem()
     online = run_stepwise(
-        steps, model, rows, {"topic": torch.tensor(topic_weight)}, batch_size=len(x), max_iterations=1,
+        steps, model, rows, TopicPosteriors(torch.tensor(topic_weight)), batch_size=len(x), max_iterations=1,
         tolerance=1e-9, generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     for _ in range(2):
         topic_weight = lda.vb_iteration(x, topic_weight, 0.4, 0.2)[2]
-    assert close(online.params["topic"], topic_weight, atol=1e-6)
+    assert close(online.state.concentration, topic_weight, atol=1e-6)
 
 
 def test_online_vb_is_algorithm_27_2():
     """Minibatches of three, with rho_t of the driver: b~ <- (1 - rho) b~ + rho (gamma + N / B sum n c~)."""
     x, model, steps, rows, topic_weight = online_problem()
-    params, running, rates = {"topic": torch.tensor(topic_weight)}, None, [1.0, 0.6, 0.3]
+    params, running, rates = TopicPosteriors(torch.tensor(topic_weight)), None, [1.0, 0.6, 0.3]
     order = [[0, 4, 5], [1, 2], [3, 6, 7]]
     for rate, index in zip(rates, order, strict=True):
-        step = steps.e_step(params, rows.select(torch.tensor(index)))
+        step = steps.e_step(model, params, rows.select(torch.tensor(index)))
         scaled = step.statistics["topic"] * (len(x) / len(index))
         running = scaled if running is None else (1 - rate) * running + rate * scaled
         params = steps.m_step(model, params, EStep({"topic": running}, {}, step.bound), rows)
         topic_weight = lda.online_update(x[index], topic_weight, 0.4, 0.2, rate, len(x))
-        assert close(params["topic"], topic_weight, atol=1e-6)
+        assert close(params.concentration, topic_weight, atol=1e-6)
 
 
 def by_token(share, x, mask):
@@ -186,11 +188,11 @@ def test_one_pass_of_cvb0_over_documents_as_sets_is_the_literal_sweep(kind, alph
     x, gamma = np.minimum(x, 1.0), np.array([0.05, 0.3, 0.7, 1.0, 1.5, 0.1, 0.2])
     model = made(LDA, topic, alpha, gamma)
     steps, rows = steps_of("cvb0", model, data)
-    step = steps.e_step(steps.starting(model, {"topic": torch.tensor(topic)}, rows), rows)
+    step = steps.e_step(model, from_point(steps, model, {"topic": torch.tensor(topic)}, rows), rows)
     documents = _topics.tokens_of(x, mask)
     for _ in range(3):
         before = by_token(step.locals["share"].numpy(), x, mask)
-        step = steps.e_step(steps.m_step(model, {}, step, rows), rows, step.locals)
+        step = steps.e_step(model, steps.m_step(model, {}, step, rows), rows, step.locals)
         expected = _collapsed.cvb0_sweep(documents, before, x.shape[1], alpha, gamma)
         for found, share in zip(by_token(step.locals["share"].numpy(), x, mask), expected, strict=True):
             assert close(found, share, atol=1e-9)
@@ -204,9 +206,9 @@ def test_cvb0_ends_where_the_literal_sweep_stands_still(kind, gamma):
     alpha = np.array([0.2, 0.9, 1.5])
     model = made(MultinomialPCA, topic, alpha, gamma)
     steps, rows = steps_of("cvb0", model, data)
-    params, locals_ = steps.starting(model, {"topic": torch.tensor(topic)}, rows), None
+    params, locals_ = from_point(steps, model, {"topic": torch.tensor(topic)}, rows), None
     for _ in range(500):
-        step = steps.e_step(params, rows, locals_)
+        step = steps.e_step(model, params, rows, locals_)
         assert torch.isfinite(step.bound).all()
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     documents = _topics.tokens_of(x, mask)
@@ -215,9 +217,9 @@ def test_cvb0_ends_where_the_literal_sweep_stands_still(kind, gamma):
     for before, after in zip(shares, moved, strict=True):
         assert close(before, after, atol=1e-6)
     document, word = _collapsed.tables(documents, shares, x.shape[1])
-    assert close(steps.posterior(params, rows, step).concentration, document + alpha, atol=1e-6)
+    assert close(steps.posterior(model, params, rows, step).concentration, document + alpha, atol=1e-6)
     expected = (word + gamma) / (word + gamma).sum(1, keepdims=True)
-    assert close(steps.reported(model, params)[0]["topic"], expected, atol=1e-6)
+    assert close(params.values(model)["topic"], expected, atol=1e-6)
     # The objective: every token's predictive probability given all others at their expected counts.
     value = _topics.log_coefficient(x, mask)
     for i, words in enumerate(documents):

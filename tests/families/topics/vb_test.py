@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 import custom_inference as ci
 from custom_inference import Fit, VariationalEM
 from custom_inference.core.align import match_components
+from custom_inference.core.capabilities import from_point, objective_at
 from custom_inference.core.local_inference import bounds_of
 from custom_inference.core.registry import engine_for
+from custom_inference.core.states import moved
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
 from custom_inference.families.common import learn_dirichlet as _learn_dirichlet
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.topics.propose import TopicProposals
+from custom_inference.families.topics.states import TopicPosteriors
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import LDA, PLSA, Data, MethodError, MixtureOfBernoullis, MultinomialPCA
 from tests.references import _collapsed, _topics, lda
@@ -49,7 +52,7 @@ def exact_steps(model, **settings):
 
 def climbed(model, x, seed=0, iterations=300, **settings):
     steps = exact_steps(model, **settings)
-    rows = steps.rows(Data(x=torch.tensor(x)))
+    rows = steps.rows(model, Data(x=torch.tensor(x)))
     start = steps.initial(model, rows, torch.Generator().manual_seed(seed))
     return steps, rows, run_em(steps, model, rows, start, max_iterations=iterations, tolerance=1e-13)
 
@@ -61,16 +64,16 @@ def test_objective_and_updates_are_the_references(kind):
     gamma = np.linspace(0.1, 0.9, 9)
     model = model_of(x, kind=kind, alpha=torch.tensor([0.2, 0.7, 1.5]), gamma=torch.tensor(gamma))
     steps = exact_steps(model)
-    rows = steps.rows(Data(x=torch.tensor(x)))
+    rows = steps.rows(model, Data(x=torch.tensor(x)))
     start = steps.initial(model, rows, torch.Generator().manual_seed(0))
-    step = steps.e_step(start, rows)
+    step = steps.e_step(model, start, rows)
     alpha = [0.2, 0.7, 1.5]
-    weight, c, following = lda.vb_iteration(x, start["topic"].numpy(), alpha, gamma, sweeps=4000)
+    weight, c, following = lda.vb_iteration(x, start.concentration.numpy(), alpha, gamma, sweeps=4000)
     assert step.locals["concentration"].numpy() == pytest.approx(weight, abs=1e-8)
-    assert steps.m_step(model, start, step, rows)["topic"].numpy() == pytest.approx(following, abs=1e-8)
-    expected = lda.vb_bound(x, weight, c, start["topic"].numpy(), alpha, gamma)
+    assert steps.m_step(model, start, step, rows).concentration.numpy() == pytest.approx(following, abs=1e-8)
+    expected = lda.vb_bound(x, weight, c, start.concentration.numpy(), alpha, gamma)
     expected += _topics.log_coefficient(x).sum() if kind is MultinomialPCA else 0.0
-    assert steps.objective(model, start, step.bound) == pytest.approx(expected, abs=1e-8)
+    assert objective_at(steps, model, start, step.bound) == pytest.approx(expected, abs=1e-8)
 
 
 @given(seed=st.integers(0, 10**6), num_topics=st.integers(1, 3))
@@ -96,7 +99,7 @@ def test_every_iteration_climbs(learn, seed, num_topics, sweeps):
     x = corpus(seed, num_topics=num_topics)
     model = model_of(x, num_topics)
     steps = replace(engine_for(model, "vb"), sweeps=sweeps, cold_sweeps=sweeps, threshold=1e-12, learn=learn)
-    rows = steps.rows(Data(x=torch.tensor(x)))
+    rows = steps.rows(model, Data(x=torch.tensor(x)))
     start = steps.initial(model, rows, torch.Generator().manual_seed(seed))
     trace = torch.tensor(run_em(steps, model, rows, start, max_iterations=40, tolerance=1e-12).trace)
     assert bool((trace.diff() >= -1e-9 * trace.abs().max()).all())
@@ -115,12 +118,12 @@ def test_a_converged_fit_is_stationary_in_all_it_learned():
     x = torch.tensor(corpus(5, num_documents=30))
     model = model_of(x, gamma=torch.linspace(0.2, 0.6, 9))
     _, _, run = climbed(model, x.numpy(), iterations=4000, learn="both")
-    values = [run.params["topic"], run.step.locals["concentration"], run.params["alpha"], torch.ones(())]
+    values = [run.state.concentration, run.step.locals["concentration"], run.state.alpha, torch.ones(())]
     topic, concentration, alpha, strength = (value.clone().requires_grad_() for value in values)
     free = (alpha > 1.01 * _learn_dirichlet.LEAST).double()  # at the floor only the gradient's sign is known
 
     def value(alpha, strength):
-        return bound(x, topic, concentration, alpha, strength * run.params["gamma"])
+        return bound(x, topic, concentration, alpha, strength * run.state.gamma)
 
     total = value(alpha, strength)
     assert float(total.detach()) == pytest.approx(run.objective)
@@ -187,7 +190,6 @@ def test_learned_priors_are_in_the_model_and_come_close_to_the_truth(tmp_path):
     assert float(gamma[0]) == pytest.approx(0.1, rel=0.35)
     assert set(fit.params) == {"topic"}
     assert fit.solver is not None
-    assert fit.solver.steps.concentration == pytest.approx(fit.model.priors["topic_proportion"].concentration.tolist())
     again = Fit.load(fit.save(tmp_path / "fit.safetensors"))
     assert torch.allclose(again.transform(x[:4]), fit.transform(x[:4]))
     before, after = (one.model.priors["topic_proportion"].concentration for one in (fit, again))
@@ -249,12 +251,12 @@ def test_single_precision_follows_double(learn):
     x = corpus(7, num_documents=40)
     model = model_of(x)
     steps = replace(engine_for(model, "vb"), learn=learn)
-    rows = steps.rows(Data(x=torch.tensor(x)))
+    rows = steps.rows(model, Data(x=torch.tensor(x)))
     start = steps.initial(model, rows, torch.Generator().manual_seed(0))
     double = run_em(steps, model, rows, start, max_iterations=15, tolerance=1e-12)
-    half = {name: value.float() for name, value in start.items()}
+    half = moved(start, torch.float32)
     single = run_em(steps, model, rows.to(torch.float32), half, max_iterations=15, tolerance=1e-12)
-    assert all(value.dtype == torch.float32 for value in single.params.values())
+    assert all(value.dtype == torch.float32 for value in single.state.tensors().values())
     assert single.trace == pytest.approx(double.trace, rel=1e-4)
 
 
@@ -262,17 +264,17 @@ def test_starting_from_topics_keeps_them():
     """b~ from given topics: its means are those topics' posterior after one look at the documents."""
     example = LDA.example()
     steps = engine_for(example.model, "vb")
-    rows = steps.rows(example.data)
-    start = steps.starting(example.model, {"topic": example.truth["topic"]}, rows)
-    assert float(match_components(example.truth["topic"], start["topic"]).similarity.min()) > 0.8
-    assert float(start["topic"].sum()) == pytest.approx(float(example.data.x.sum()) + 27 * 0.05)
+    rows = steps.rows(example.model, example.data)
+    start = from_point(steps, example.model, {"topic": example.truth["topic"]}, rows)
+    assert float(match_components(example.truth["topic"], start.concentration).similarity.min()) > 0.8
+    assert float(start.concentration.sum()) == pytest.approx(float(example.data.x.sum()) + 27 * 0.05)
 
 
 def test_relabelled_topics_are_the_same_solution():
-    steps, params = LdaVB(concentration=(0.1,) * 3), {"topic": torch.eye(3, 9) * 20 + 0.1}
-    proposals = TopicProposals(steps)
-    assert proposals.same_solution(params, {"topic": params["topic"][[2, 0, 1]] * 2})
-    assert not proposals.same_solution(params, {"topic": params["topic"].roll(1, -1)})
+    model, topic = LDA(num_topics=3, vocabulary_size=9), torch.eye(3, 9) * 20 + 0.1
+    proposals, state = TopicProposals(LdaVB()), TopicPosteriors(topic)
+    assert proposals.same_solution(model, state, TopicPosteriors(topic[[2, 0, 1]] * 2))
+    assert not proposals.same_solution(model, state, TopicPosteriors(topic.roll(1, -1)))
 
 
 @pytest.mark.parametrize("accelerate", ["squarem", "anderson"])

@@ -1,0 +1,98 @@
+"""What the iterations of an engine change, as its *state*.
+
+Of an engine of point estimates the state is the values of the global sites (``Params``). Where it is more (the locals
+that a start consists of) or something else (the parameters of a posterior over the globals, expected counts), it is a
+:class:`State` of the engine's own, which says what values of the sites it stands for.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.posteriors import ContinuousPosterior
+from ppl_models import Model
+
+#: Values of sites.
+Params = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class State(abc.ABC):
+    """A frozen dataclass whose fields are tensors, dictionaries of tensors, or None where there is no such part."""
+
+    @abc.abstractmethod
+    def values(self, model: Model) -> Params:
+        """The values of the global sites that the state stands for: of a posterior its means."""
+
+    def posteriors(self, model: Model) -> Mapping[str, ContinuousPosterior]:
+        """The posteriors of the global sites, where the state has them."""
+        del model
+        return {}
+
+    def fitted_model(self, model: Model) -> Model:
+        """The model with what was learned of its priors; by default as it is."""
+        return model
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, by name; those of a dictionary as "field/name"."""
+        found: dict[str, Tensor] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, dict):
+                found |= {f"{one.name}/{name}": part for name, part in value.items()}
+            elif value is not None:
+                found[one.name] = value
+        return found
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """The state with these tensors, as :meth:`tensors` names them."""
+        found: dict[str, Any] = {name: value for name, value in tensors.items() if "/" not in name}
+        for name, value in tensors.items():
+            if "/" in name:
+                found.setdefault(name.partition("/")[0], {})[name.partition("/")[2]] = value
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class PointsWithLocals(State):
+    """Values of the sites, with what is known of the locals: where optima are many the values alone do not say which
+    of them is meant. locals: by their names in ``EStep.locals``."""
+
+    sites: Params
+    locals: dict[str, Tensor] = field(default_factory=dict)
+
+    def values(self, model: Model) -> Params:
+        del model
+        return self.sites
+
+    @classmethod
+    def from_any(cls, state: PointsWithLocals | Params) -> PointsWithLocals:
+        """Values alone are taken too."""
+        return state if isinstance(state, PointsWithLocals) else cls(state)
+
+
+def values_of(model: Model, state: Any) -> Params:
+    """The values of the sites that a state stands for."""
+    return state.values(model) if isinstance(state, State) else state
+
+
+def tensors_of(state: Any) -> dict[str, Tensor]:
+    """The tensors of a state, by name."""
+    return state.tensors() if isinstance(state, State) else state
+
+
+def with_tensors(state: Any, tensors: dict[str, Tensor]) -> Any:
+    """A state like the given one, of other tensors."""
+    return type(state).of(tensors) if isinstance(state, State) else tensors
+
+
+def moved(state: Any, to: Tensor | torch.device) -> Any:
+    """The state on a device, or in the dtype and on the device of a tensor."""
+    return with_tensors(state, {name: value.to(to) for name, value in tensors_of(state).items()})
