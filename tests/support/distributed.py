@@ -35,8 +35,8 @@ from ppl_models import MODELS, NOCA, Data, DataError, Model, PPLError, RowBlocks
 
 #: What torchrun's processes fit: what they send is counted, and one of everything that is organised in another way.
 SOME = (
-    *("noca exact", "noca exact, holes", "cvq exact", "plain aspects", "plain draws", "lda vb", "plain memberships"),
-    *("search, codes", "learned priors", "blocks, holes", "init"),
+    *("noca exact", "noca exact, holes", "cvq exact", "cvq exact, holes", "plain aspects", "plain draws", "lda vb"),
+    *("plain memberships", "search, codes", "learned priors", "blocks, holes", "init"),
 )
 #: Iterations of the fits that are compared: enough for extrapolations to be taken.
 ITERATIONS = 8
