@@ -250,14 +250,14 @@ def _written_directly(path: Path) -> list[str]:
 
 def test_every_writer_goes_through_the_helper():
     roots = [Path(package.__file__).parent for package in (ppl_models, custom_inference) if package.__file__]
-    files = [path for root in roots for path in root.rglob("*.py") if path.name != "_atomic.py"]
+    files = [path for root in roots for path in root.rglob("*.py") if path.name != "atomic.py"]
     files.append(Path(next(iter(benchmarks.__path__))) / "_report.py")
     found = [one for path in files for one in _written_directly(path)]
     allowed = (
         "folder.py: (target / f'{name}.bin').open('wb')",  # complete once blocks.json is there
-        "_axes.py: self.savefig(buffer",  # memory
-        "_demo.py: fit.save(", "_cli_output.py: fit.save(", "fit.py: _store.save(",
+        "drawing.py: self.savefig(buffer",  # memory
+        "demo.py: fit.save(", "output.py: fit.save(", "fit.py: store.save(",
         # In temporary folders of a call's own, for its own processes.
-        "_parallel_search.py: path.write_bytes(packed(",
+        "parallel_search.py: path.write_bytes(packed(",
     )  # fmt: skip
     assert [one for one in found if not one.startswith(allowed)] == []
