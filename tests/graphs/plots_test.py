@@ -92,9 +92,10 @@ def test_files_of_a_fit(ring, tmp_path):
 
 def test_graphs_from_files(tmp_path):
     (tmp_path / "edges.txt").write_text("a b\nb c\nc a\n")
-    kind, data = _read("sbm", Source(tmp_path / "edges.txt"))
-    assert kind is SBM and isinstance(data, GraphData) and data.directed and data.names == ["a", "b", "c"]
-    assert kind.for_data(data, 2).num_nodes == 3
+    make, data = _read("sbm", Source(tmp_path / "edges.txt"))
+    assert isinstance(data, GraphData) and data.directed and data.names == ["a", "b", "c"]
+    made = make(data, 2)
+    assert isinstance(made, SBM) and made.num_nodes == 3
     assert not _read("mmsb", Source(tmp_path / "edges.txt", directed=False))[1].directed
     (tmp_path / "weights.csv").write_text("source,target,weight\na,b,3\nb,c,1\n")
     with pytest.raises(DataError, match="'a' -> 'b' has 3"):

@@ -57,6 +57,13 @@ DropEmpty = Annotated[
 Directed = Annotated[
     bool | None, typer.Option("--directed/--undirected", help="graphs  [default: what the file says; edges: directed]")
 ]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with", metavar="NAME=FILE",
+        help="what the model observes or is given beside FILE, with a row for each of its rows; repeatable",
+    ),
+]  # fmt: skip
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a setting of the method; repeatable")
 ]
@@ -157,6 +164,7 @@ def fit(
     max_share: MaxShare = 1.0,
     stop_words: StopWords = None,
     directed: Directed = None,
+    beside: Beside = None,
     image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None,
     top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8,
     settings: Settings = None,
@@ -179,7 +187,7 @@ def fit(
 
         source = _cli_run.Source(
             file, columns, transpose, mask_value, threshold, drop_empty_rows,
-            matrix, labels, vocabulary, min_count, max_share, stop_words, directed,
+            matrix, labels, vocabulary, min_count, max_share, stop_words, directed, tuple(beside or ()),
         )  # fmt: skip
         interrupted = _cli_run.fit(
             model, source, components, method=method, settings=settings or [], seed=seed, image_shape=shape, top=top,
@@ -213,6 +221,7 @@ def compare(
     max_share: MaxShare = 1.0,
     stop_words: StopWords = None,
     directed: Directed = None,
+    beside: Beside = None,
     json: Json = None,
     no_progress: NoProgress = False,
 ) -> None:
@@ -222,7 +231,7 @@ def compare(
 
         source = _cli_run.Source(
             file, columns, transpose, mask_value, threshold, drop_empty_rows,
-            matrix, labels, vocabulary, min_count, max_share, stop_words, directed,
+            matrix, labels, vocabulary, min_count, max_share, stop_words, directed, tuple(beside or ()),
         )  # fmt: skip
         _cli_run.compare(
             model, source, components, methods=methods, seed=seed, rows=rows, json=json, progress=not no_progress

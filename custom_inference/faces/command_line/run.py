@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,8 @@ from ppl_models import (
 from ppl_models.core.errors import unknown_name
 
 
-def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[type[Model], Data | RowBlocks]:
-    """The model's class, and the data as it reads them; with ``block_rows`` block by block."""
+def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Callable[..., Model], Data | RowBlocks]:
+    """What makes the model of data and a number of components, and its data; with ``block_rows`` block by block."""
     if name.lower() not in MODELS:
         raise ModelError(unknown_name("model", name, MODELS))
     kind = MODELS[name.lower()]
@@ -40,10 +42,27 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[typ
     if model.is_graph:
         if block_rows is not None:
             raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")
-        return kind, source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
-    if block_rows is not None:
-        return kind, source.blocks(block_rows, as_documents=as_documents)
-    return kind, source.read(as_documents=as_documents)
+        data = source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
+    elif block_rows is not None:
+        return kind.for_data, source.blocks(block_rows, as_documents=as_documents)
+    else:
+        data = source.read(as_documents=as_documents)
+    return _with_given(model, source.given(), data)
+
+
+def _with_given(model: Model, given: dict[str, Any], data: Data) -> tuple[Callable[..., Model], Data]:
+    """What makes the model, with the given values that are fields of it; the data, with those that are sites."""
+    tensors = [name for name in model.settings() if isinstance(getattr(model, name), torch.Tensor)]
+    valid = [*model.other_sites, *tensors]
+    for name, value in given.items():
+        if name not in valid:
+            raise MethodError(unknown_name(f"--with of {type(model).__name__}", name, valid))
+        if len(value) != len(data):
+            raise DataError(f"{len(value)} rows", site=name, axis="row", expected=f"{len(data)}, as the data have")
+    others = {name: given[name] for name in given if name in model.other_sites}
+    others = {name: value[:, 0] if len(model.dims[name]) == 1 else value for name, value in others.items()}
+    fields = {name: given[name] for name in given if name not in others}
+    return partial(type(model).for_data, **fields), replace(data, others=others) if others else data
 
 
 def _first(blocks: RowBlocks) -> Data:
@@ -102,9 +121,9 @@ def fit(
     In a group of processes (torchrun) all of them fit, and the first one writes and prints.
     """
     chosen = named_method(method, **_settings(settings))
-    kind, data = _read(model_name, source, block_rows)
+    make, data = _read(model_name, source, block_rows)
     first = data if isinstance(data, Data) else _first(data)
-    model = kind.for_data(first, components)
+    model = make(first, components)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
     output.prepare(out, json, image_shape, first)
     if processes is not None or distributed.in_group():
@@ -137,14 +156,14 @@ def compare(
     """Print and write the table of :func:`custom_inference.compare`."""
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     chosen = [named_method(name) for name in names or ()]
-    kind, data = _read(model_name, source)
+    make, data = _read(model_name, source)
     assert not isinstance(data, RowBlocks)  # only fits read blocks
     if rows is not None and isinstance(data, GraphData):
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
     if rows is not None and rows < len(data):
         picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:rows]
         data = data.rows(picked.sort().values)
-    model = kind.for_data(data, components)
+    model = make(data, components)
     if names is None:
         names = ["exact", *(name for name in methods_for(model) if name in engines_of(model))]
         chosen = [named_method(name) for name in names]

@@ -21,7 +21,7 @@ class Source:
 
     matrix, columns, labels: arrays of an NPZ file by name. vocabulary: a file with a word a line. min_count, max_share,
     stop_words: which words of documents are left out, as in :func:`ppl_models.documents`. directed: of a graph, where
-    the file should not be asked.
+    the file should not be asked. beside: "NAME=FILE" of what a model observes or is given beside the rows.
     """
 
     file: Path
@@ -37,6 +37,7 @@ class Source:
     max_share: float = 1.0
     stop_words: str | None = None
     directed: bool | None = None
+    beside: tuple[str, ...] = ()
 
     def read(self, *, as_documents: bool = False) -> Data:
         """Rows by features, labels kept; sparse rows stay sparse where they can.
@@ -71,7 +72,7 @@ class Source:
         whole = {
             "--transpose": self.transpose, "--drop-empty-rows": self.drop_empty_rows, "--labels": self.labels,
             "--min-count": self.min_count != 1, "--max-share": self.max_share != 1, "--stop-words": self.stop_words,
-            "--directed or --undirected": self.directed is not None,
+            "--directed or --undirected": self.directed is not None, "--with": self.beside,
         }  # fmt: skip
         wrong = next((name for name, used in whole.items() if used), None)
         if wrong is not None:
@@ -111,6 +112,17 @@ class Source:
         if not bool(joined.any()):
             raise DataError("no node has an edge", axis="node", expected="at least one edge")
         return data.subgraph(joined)
+
+    def given(self) -> dict[str, torch.Tensor]:
+        """Name -> what the files of ``beside`` hold, (N, P)."""
+        found = {}
+        for pair in self.beside:
+            name, equals, path = pair.partition("=")
+            if not equals or not name:
+                raise DataError(f"--with {pair!r}", expected="NAME=FILE")
+            values = read_matrix(Path(path), dtype=torch.float64)
+            found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
+        return found
 
     def _refuse_words(self) -> None:
         given = {

@@ -12,20 +12,27 @@ from typer.testing import CliRunner
 
 from custom_inference.core.fit import Fit
 from custom_inference.faces.command_line.app import app
+from custom_inference.methods import methods_for
 from ppl_models import MODELS as ALL_MODELS
 from ppl_models import DocumentModel, GraphModel
 from ppl_models.datasets import nine_nodes
 
 MODELS = {name: kind for name, kind in ALL_MODELS.items() if not issubclass(kind, GraphModel)}
+EXACT = [name for name, kind in MODELS.items() if "exact" in methods_for(kind.example().model)]
 GRAPHS = [name for name, kind in ALL_MODELS.items() if issubclass(kind, GraphModel) and name != "covariate_sbm"]
 
 
 @pytest.fixture
 def file(request, tmp_path):
-    x = MODELS[request.param].example().data.x.numpy()
-    frame = pd.DataFrame(x, columns=[f"feature {j}" for j in range(x.shape[1])])
+    """The name of a model, and the file of its example with the options for what is observed beside it."""
+    data = MODELS[request.param].example().data
+    frame = pd.DataFrame(data.x.numpy(), columns=[f"feature {j}" for j in range(data.num_features)])
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    return request.param, tmp_path / "rows.csv"
+    beside = []
+    for site, value in data.others.items():
+        pd.DataFrame({site: value.numpy()}).to_csv(tmp_path / f"{site}.csv", index=False)
+        beside += ["--with", f"{site}={tmp_path / site}.csv"]
+    return request.param, [tmp_path / "rows.csv", *beside]
 
 
 def run(*arguments) -> str:
@@ -38,7 +45,7 @@ def run(*arguments) -> str:
 def test_fit_writes_and_prints_every_model(file, tmp_path):
     name, path = file
     out, report = tmp_path / "out", tmp_path / "fit.json"
-    printed = run("fit", name, path, "-k", 2, "--out", out, "--json", report, "--no-progress")
+    printed = run("fit", name, *path, "-k", 2, "--out", out, "--json", report, "--no-progress")
     assert "feature 1" in printed and "log-likelihood per row" in printed
     written = json.loads(report.read_text())
     assert written["num_components"] == 2 and written["bic"] > 0 and len(written["components"]) == 2
@@ -65,10 +72,10 @@ def test_sparse_files_stay_sparse_where_the_model_reads_them_so(name, tmp_path):
     assert fit.predictive(2).shape == (2, *x.shape) and np.isfinite(fit.aic())
 
 
-@pytest.mark.parametrize("file", MODELS, indirect=True)
+@pytest.mark.parametrize("file", EXACT, indirect=True)
 def test_compare_takes_the_families_that_the_model_has(file, tmp_path):
     name, path = file
-    run("compare", name, path, "-k", 2, "--json", tmp_path / "compare.json", "--no-progress")
+    run("compare", name, *path, "-k", 2, "--json", tmp_path / "compare.json", "--no-progress")
     written = json.loads((tmp_path / "compare.json").read_text())
     assert written["methods"][0] == "exact" and written["table"][0]["gap_per_row"] == 0
     assert all(line["gap_per_row"] is None or line["gap_per_row"] >= -1e-8 for line in written["table"])
@@ -105,3 +112,18 @@ def test_covariates_are_for_python(tmp_path):
     np.savetxt(tmp_path / "edges.txt", nine_nodes().data.edges().T.numpy(), fmt="%d")
     result = CliRunner().invoke(app, ["fit", "covariate_sbm", str(tmp_path / "edges.txt"), "-k", "2"])
     assert result.exit_code == 1 and "covariates" in result.output and "Traceback" not in result.output
+
+
+def test_features_of_nodes_and_what_no_model_takes(tmp_path):
+    example = ALL_MODELS["covariate_sbm"].example()
+    np.savez(tmp_path / "graph.npz", x=example.data.dense().x.numpy())
+    features = np.array(example.model.settings()["covariates"])
+    pd.DataFrame(features).to_csv(tmp_path / "features.csv", index=False)
+    settings = ["--with", f"covariates={tmp_path / 'features.csv'}", "--out", tmp_path / "out", "--no-progress"]
+    run("fit", "covariate_sbm", tmp_path / "graph.npz", "-k", 2, *settings)
+    found = Fit.load(tmp_path / "out" / "fit.safetensors").model.settings()["covariates"]
+    assert np.allclose(found, features)
+    for model, text in (("sbm", "unknown --with of SBM 'covariates'"), ("covariate_sbm", "10 rows")):
+        pd.DataFrame(features[:10]).to_csv(tmp_path / "features.csv", index=False)
+        result = CliRunner().invoke(app, [str(a) for a in ("fit", model, tmp_path / "graph.npz", "-k", 2, *settings)])
+        assert result.exit_code == 1 and text in result.output
