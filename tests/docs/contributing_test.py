@@ -12,7 +12,7 @@ import torch
 
 import ppl_models
 from custom_inference import EM, SVI, Exact, Fit, VariationalEM
-from custom_inference.core import local_inference as engines
+from custom_inference.core import registry
 from custom_inference.methods import methods_for
 from ppl_models import DataError, MethodError
 from tests.support.documentation import module_for, python_blocks, run
@@ -22,17 +22,17 @@ from tests.support.documentation import module_for, python_blocks, run
 def worked(monkeypatch):
     """The module in which the model's file was run; the model is registered as the text says."""
     torch.set_default_dtype(torch.float32)  # as a reader's session has it
-    module = module_for("poisson_mixture")
+    module = module_for("zero_inflated_mixture")
     run(python_blocks("CONTRIBUTING.md")[0], module, "CONTRIBUTING.md: the model")
-    monkeypatch.setitem(ppl_models.MODELS, "poisson_mixture", module.PoissonMixture)
+    monkeypatch.setitem(ppl_models.MODELS, "zero_inflated_mixture", module.ZeroInflatedMixture)
     yield module
-    del sys.modules["poisson_mixture"]
+    del sys.modules["zero_inflated_mixture"]
 
 
-def _with_steps(module, monkeypatch):
-    run(python_blocks("CONTRIBUTING.md")[2], module, "CONTRIBUTING.md: the steps")
-    monkeypatch.setattr(engines, "ENGINES", dict(engines.ENGINES))  # what is registered is forgotten again
-    run(python_blocks("CONTRIBUTING.md")[3], module, "CONTRIBUTING.md: registering the steps")
+def _with_engine(module, monkeypatch):
+    run(python_blocks("CONTRIBUTING.md")[2], module, "CONTRIBUTING.md: the engine")
+    monkeypatch.setattr(registry, "_REGISTERED", {})  # what is registered is forgotten again
+    run(python_blocks("CONTRIBUTING.md")[3], module, "CONTRIBUTING.md: registering the engine")
 
 
 def _accuracy(fit, example) -> float:
@@ -47,38 +47,39 @@ def test_the_whole_text_runs_as_printed(worked, monkeypatch, capsys):
     run(blocks[1], worked, "CONTRIBUTING.md: generic methods")
     assert _accuracy(worked.fit, worked.example) > 0.95
     assert np.allclose(worked.table["gap_per_row"], 0, atol=1e-10)
-    assert {"weight", "counts per row"} <= set(worked.fit.report().columns)
-    assert worked.model.num_parameters(60) == 2 * 6 + 1
-    _with_steps(worked, monkeypatch)
-    run(blocks[4], worked, "CONTRIBUTING.md: closed-form steps")
+    assert {"prominence", "strongest"} <= set(worked.fit.report().columns)
+    assert worked.model.num_parameters(60) == 2 * 6 + 6 + 1
+    _with_engine(worked, monkeypatch)
+    run(blocks[4], worked, "CONTRIBUTING.md: the engine in use")
     assert "('chain', 'draw', 'component', 'feature')" in capsys.readouterr().out
 
 
 def _log_of_sum(example, params, observed) -> np.ndarray:
     """log p(x_n) by a plain sum over the classes, of the observed entries."""
-    weight, rate, x = (value.double().numpy() for value in (params["weight"], params["rate"], example.data.x))
-    likelihood = np.where(observed[:, None], scipy.stats.poisson.pmf(x[:, None], rate), 1.0).prod(-1)
-    return np.log(likelihood @ weight)
+    weight, rate, gate = (params[site].double().numpy() for site in ("weight", "rate", "gate"))
+    x = example.data.x.double().numpy()[:, None]
+    each = gate * (x == 0) + (1 - gate) * scipy.stats.poisson.pmf(x, rate)
+    return np.log(np.where(observed[:, None], each, 1.0).prod(-1) @ weight)
 
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_evidence_equals_a_plain_sum(worked, monkeypatch, missing):
-    example = worked.PoissonMixture.example()
+    example = worked.ZeroInflatedMixture.example()
     params = {site: example.truth[site].double() for site in example.model.global_sites}
     observed = torch.rand(example.data.x.shape, generator=torch.Generator().manual_seed(0)) > 0.3 * missing
     data = example.model.prepare(example.data.x, mask=observed, dtype=torch.float64)
     expected = _log_of_sum(example, params, observed.numpy())
     found = Exact(generic=True).local_posterior(example.model, params, data)
     assert np.allclose(found.bound, expected, atol=1e-10)
-    _with_steps(worked, monkeypatch)
+    _with_engine(worked, monkeypatch)
     assert np.allclose(Exact().local_posterior(example.model, params, data).bound, expected, atol=1e-10)
 
 
-def test_generic_methods_and_steps_reach_the_same_optimum(worked, monkeypatch):
-    example = worked.PoissonMixture.example()
+def test_generic_methods_and_the_engine_reach_the_same_optimum(worked, monkeypatch):
+    example = worked.ZeroInflatedMixture.example()
     generic = Exact(generic=True).fit(example.model, example.data, progress=False)
     assert _accuracy(generic, example) > 0.95
-    _with_steps(worked, monkeypatch)
+    _with_engine(worked, monkeypatch)
     fast = EM().fit(example.model, example.data, progress=False)
     assert abs(float(fast.elbo[-1] - generic.elbo[-1])) < 0.1
     plain = VariationalEM(guide="exact", search=None, tolerance=1e-9).fit(example.model, example.data, progress=False)
@@ -89,24 +90,22 @@ def test_generic_methods_and_steps_reach_the_same_optimum(worked, monkeypatch):
 
 
 def test_m_step_is_stationary(worked, monkeypatch):
-    """At the end the gradient of the evidence plus log prior vanishes in the rates, with entries missing."""
-    _with_steps(worked, monkeypatch)
-    example = worked.PoissonMixture.example()
+    """At the end the gradient of the evidence plus log prior vanishes in rates and gates, with entries missing."""
+    _with_engine(worked, monkeypatch)
+    example = worked.ZeroInflatedMixture.example()
     model = example.model.with_priors(rate=dist.Gamma(2.0, 0.5))
     observed = torch.rand(example.data.x.shape, generator=torch.Generator().manual_seed(0)) > 0.2
     fit = EM(tolerance=1e-12, max_iterations=2000).fit(model, example.data.x, mask=observed, progress=False)
-    steps, params = worked.PoissonMixtureExact(), {site: v.clone() for site, v in fit.params.items()}
-    rate = params["rate"].requires_grad_()
-    objective = steps.log_joint(model, params, steps.rows(model, fit.data)).logsumexp(-1).sum() + model.log_prior(
-        params
-    )
-    (gradient,) = torch.autograd.grad(objective, rate)
-    assert float(gradient.abs().max()) < 1e-4
+    engine, params = worked.ZeroInflatedExact(), {site: v.clone() for site, v in fit.params.items()}
+    free = [params[site].requires_grad_() for site in ("rate", "gate")]
+    bound = engine.log_joint(model, params, engine.rows(model, fit.data)).logsumexp(-1)
+    for gradient in torch.autograd.grad(bound.sum() + model.log_prior(params), free):
+        assert float(gradient.abs().max()) < 1e-3
 
 
-def test_steps_refuse_other_priors(worked, monkeypatch):
-    _with_steps(worked, monkeypatch)
-    example = worked.PoissonMixture.example()
+def test_engine_refuses_other_priors(worked, monkeypatch):
+    _with_engine(worked, monkeypatch)
+    example = worked.ZeroInflatedMixture.example()
     for prior, message in (
         (dist.LogNormal(0.0, 1.0), "Gamma prior for 'rate', not LogNormal"),
         (dist.Gamma(0.5, 1.0), "no mode"),
@@ -116,7 +115,7 @@ def test_steps_refuse_other_priors(worked, monkeypatch):
 
 
 def test_entries_that_are_no_counts_are_refused(worked):
-    model = worked.PoissonMixture.example().model
+    model = worked.ZeroInflatedMixture.example().model
     for wrong in (-1.0, 0.5, float("inf")):
         x = torch.ones(4, 6)
         x[2, 1] = wrong
@@ -127,7 +126,7 @@ def test_entries_that_are_no_counts_are_refused(worked):
 
 
 def test_a_saved_fit_comes_back(worked, tmp_path):
-    example = worked.PoissonMixture.example()
+    example = worked.ZeroInflatedMixture.example()
     fit = SVI(guide="delta", steps=20).fit(example.model, example.data, progress=False)
     again = Fit.load(fit.save(tmp_path / "mixture.fit"))
     assert torch.equal(again.params["rate"], fit.params["rate"])

@@ -21,7 +21,7 @@ from tests.support.documentation import ROOT, module_for, python_blocks, run
 README = (ROOT / "README.md").read_text("utf-8")
 
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))
-#: ``tests/sklearn_test.py`` runs docs/sklearn.md, a build of the site the cells whose output it shows.
+#: ``tests/faces/sklearn`` runs docs/sklearn.md, a build of the site the cells whose output it shows.
 DOCUMENTS = ["README.md", *(page for page in PAGES if python_blocks(page) and page != "docs/sklearn.md")]
 
 

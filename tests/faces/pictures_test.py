@@ -48,6 +48,7 @@ EDGES = {
     "aspect_bernoulli": "aspect_probability -> x, membership -> x",
     "aspect_bernoulli_indicator": "membership -> indicator, indicator -> x, aspect_probability -> x",
     "covariate_sbm": f"{_BLOCKS}, weight -> x",
+    "ctm": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
     "cvq": "source_prior -> source, source -> x, weight -> x, scale -> x",
     "degree_corrected_sbm": f"{_BLOCKS}, edge_rate -> x, propensity -> x",
     "lda": _TOPICS,
@@ -64,7 +65,9 @@ EDGES = {
     "noca": "source_prior -> source, source -> x, loading -> x, leak -> x",
     "plsa": _TOPICS,
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
+    "rbm": "weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, weight -> x, visible_bias -> x, hidden -> x",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
+    "supervised_lda": f"{_TOPICS}, topic_proportion -> response, topic -> response, x -> response, response_weight -> response",
     "user_rating_profile": "response -> x, membership -> x",
 }
 
@@ -83,7 +86,7 @@ def test_what_depends_on_what(name):
     found = structure(name)
     assert {f"{a} -> {b}" for a, b in found.edges} == set(EDGES[name].split(", "))
     observed = {site.name for site in found.sites.values() if site.observed}
-    assert observed == {"token" if name == "lda_indicator" else "x"}
+    assert observed == {"lda_indicator": {"token"}, "supervised_lda": {"x", "response"}}.get(name, {"x"})
     inside = {site for site in found.sites if found.plates_of(site)}
     assert observed <= inside and not inside & set(model_of(name).global_sites)
 
@@ -92,9 +95,10 @@ def test_what_depends_on_what(name):
 def test_pyros_own_picture_has_the_same_edges(name):
     """Its tracking would count a prior as dependent on whatever its numbers were moved to the dtype of."""
     example = KINDS[name].example()
-    found = get_model_relations(example.model, (example.data.x,))["sample_sample"]
+    others = example.data.others
+    found = get_model_relations(example.model, (example.data.x,), others)["sample_sample"]
     assert {f"{a} -> {b}" for b, sources in found.items() for a in sources} == set(EDGES[name].split(", "))
-    assert pyro.render_model(example.model, model_args=(example.data.x,), render_distributions=True) is not None
+    assert pyro.render_model(example.model, (example.data.x,), others, render_distributions=True) is not None
 
 
 def test_plates_and_axes():

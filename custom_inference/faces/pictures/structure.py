@@ -8,6 +8,7 @@ from typing import Any
 
 import scipy.sparse
 import torch
+from pyro import poutine
 from pyro.infer.inspect import generate_graph_specification, get_model_relations
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
@@ -109,8 +110,9 @@ def _some_data(model: Model) -> tuple[Tensor, dict[str, Any]]:
     if model.is_graph:
         nodes = int(model.settings()["num_nodes"])
         return sparse.from_scipy(scipy.sparse.csr_matrix((nodes, nodes)), dtype=dtype), {"batch_size": 1}
-    program: Any = model.summed_out
-    return program(num_rows=_ROWS).to(dtype), {}
+    drawn = poutine.trace(model.summed_out).get_trace(num_rows=_ROWS)
+    x, *others = (name for name, site in model.sites.items() if site.role == "observed")
+    return drawn.nodes[x]["value"].to(dtype), {name: drawn.nodes[name]["value"] for name in others}
 
 
 def _label(model: Model, plate: str) -> str:
