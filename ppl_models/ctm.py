@@ -93,7 +93,11 @@ class CTM(DocumentModel):
         with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             logit = pyro.sample("topic_logit", dist.MultivariateNormal(site["mean"], scale_tril=factor))
             chosen = None if batch_size is None else index
-            return self.observe_tokens(torch.softmax(logit, -1), site["topic"], x, mask, chosen, num_tokens)
+            return self.observe_tokens(self.proportions(logit), site["topic"], x, mask, chosen, num_tokens)
+
+    def proportions(self, local: Tensor) -> Tensor:
+        """softmax(z) of logits z (eq. 27.52)."""
+        return torch.softmax(local, -1)
 
     def num_parameters(self, num_rows: int) -> int:
         """K (V - 1) + (K - 1) + K (K - 1) / 2: of mean and covariance what the data can see."""

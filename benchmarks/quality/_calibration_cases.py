@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM
-from custom_inference.methods import named_method
+from custom_inference.methods import methods_for, named_method
 from ppl_models import MODELS, GraphModel, MixtureOfPoissons, Model
 
 #: What is known: the posterior is exact (but for Monte Carlo error), approximate, or spoiled on purpose.
@@ -65,6 +65,8 @@ def problem(name: str, num_components: int = 2) -> Model:
         return model.with_concentration(0.5) if name == "mmsb" else model
     if "num_topics" in kind.__dataclass_fields__:
         return kind(num_topics=num_components, vocabulary_size=6, document_length=12)
+    if name == "rbm":
+        return kind(num_hidden=num_components, num_visible=4)
     sizes = {"num_components": num_components, "num_features": 4}
     if "num_categories" in kind.__dataclass_fields__:
         sizes["num_categories"] = 3
@@ -93,7 +95,8 @@ def local_cases() -> list[Case]:
     cases = []
     for name in MODELS:
         rows = None if issubclass(MODELS[name], GraphModel) else 20
-        for method in ("exact", *APPROXIMATIONS.get(name, ())):
+        exact = ("exact",) if "exact" in methods_for(MODELS[name].example().model) else ()
+        for method in (*exact, *APPROXIMATIONS.get(name, ())):
             known = EXACT if method in ("exact", "gibbs") else APPROXIMATE
             settings: dict[str, Any] = {"steps": 400} if method == "svi" else {}
             share = {"svi": 0.15, "factorized": 0.5}.get(method, 1.0)

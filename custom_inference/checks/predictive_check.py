@@ -113,12 +113,16 @@ class _Record:
             name: one.function for name, one in self.statistics.items() if one.needs == "law"
         }
         copy = self.source.replicate(params, local, sums, seed)
-        drawn = (local.cpu().numpy(), {site: value.cpu().numpy() for site, value in params.items()})
+        globals_ = {site: value.cpu().numpy() for site, value in params.items()}
         for name, one in self.statistics.items():
             if one.needs == "x":
                 self.predicted[name].append(self._of_data(name, one, copy.x))
                 continue
-            pair = copy.sums[name] if one.needs == "law" else [one.function(x, *drawn) for x in (self.source.x, copy.x)]
+            pair = copy.sums.get(name)
+            if pair is None:
+                model: Any = self.fit.model
+                drawn = (model.proportions(local) if one.needs == "proportions" else local).cpu().numpy()
+                pair = [one.function(x, drawn, globals_) for x in (self.source.x, copy.x)]
             real, made = (_finite(name, value, number=True) for value in pair)
             self.observed[name].append(real)
             self.predicted[name].append(made)

@@ -110,7 +110,7 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
         "dispersion": Statistic(_documents.dispersion),
         "word_total": Statistic(_documents.word_total, entries="feature"),
         "document_frequency": Statistic(_documents.document_frequency, entries="feature"),
-        "word_document_information": Statistic(_documents.word_document_information, "draw"),
+        "word_document_information": Statistic(_documents.word_document_information, "proportions"),
         **_REALISED,
     },
     "real": {

@@ -188,6 +188,11 @@ def check(engine: Engine, model: Model, rows: Any) -> None:
         engine.check(model, rows)
 
 
+def state_from(engine: Engine, tensors: dict[str, Tensor]) -> Any:
+    """An engine's state, from its tensors by their names (``states.tensors_of``)."""
+    return engine.state.of(tensors) if isinstance(engine, OwnState) else tensors
+
+
 def additive(engine: Engine) -> bool:
     """Whether the statistics alone determine the M step (minibatches need that)."""
     return not isinstance(engine, NeedsRows)

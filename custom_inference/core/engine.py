@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import LocalPosterior
-from custom_inference.core.states import Params
+from custom_inference.core.states import Params as Params
 from ppl_models import Data
 
-__all__ = ["EXACT_UP_TO", "POINT", "EStep", "Engine", "Objective", "Params"]
+__all__ = ["EXACT_UP_TO", "POINT", "EStep", "Engine", "Objective"]
 
 #: Codes of up to this many bits are summed out exactly unless a bound is asked for.
 EXACT_UP_TO = 14

@@ -80,11 +80,10 @@ def shares(fit: Result) -> Array:
 def proportions(fit: Result) -> Array:
     """The topic proportions of the documents of the fit, (N, K)."""
     _require_topics(fit)
-    if fit.model.local_site in fit.params:
-        found = fit.params[fit.model.local_site]
-    else:
-        found = fit.posterior.mean
-    return found.detach().cpu().double().numpy()
+    model: Any = fit.model
+    found = fit.params.get(model.local_site)
+    found = fit.posterior.mean if found is None else found
+    return model.proportions(found.detach()).cpu().double().numpy()
 
 
 def to_pyldavis(fit: Result) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributions import Distribution, Transform
 
-from custom_inference.core.capabilities import OwnState
+from custom_inference.core.capabilities import state_from
 from custom_inference.core.engine import Engine
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.settings import require_whole
@@ -162,8 +162,7 @@ def _group(tensors: dict[str, Tensor], prefix: str, like: Tensor) -> dict[str, T
 
 def _start(engine: Engine, parts: dict[str, Tensor], has_locals: bool, names: list[str]) -> Any:
     warm = {k.removeprefix("locals/"): v for k, v in parts.items() if k.startswith("locals/")}
-    tensors = {name: parts[f"state/{name}"] for name in names}
-    state = engine.state.of(tensors) if isinstance(engine, OwnState) else tensors
+    state = state_from(engine, {name: parts[f"state/{name}"] for name in names})
     return state, (warm if has_locals else None)
 
 

@@ -82,6 +82,10 @@ class DocumentModel(Model):
         x = data.x if data.mask is None else data.x * data.mask
         return {**super().given(data), "num_tokens": _sparse.row_sums(x).long()}
 
+    def proportions(self, local: Tensor) -> Tensor:
+        """The topics' proportions of documents, (..., N, K), from values of the local site; by default these values."""
+        return local
+
     def observe_tokens(
         self,
         proportion: Tensor,

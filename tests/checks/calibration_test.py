@@ -27,7 +27,7 @@ WHOLE = {
         ci.VariationalEM(guide="vb", search=None, max_iterations=20),
     ),
     **dict.fromkeys(("noca", "cvq", "mixture_of_bernoullis"), ci.SVI(guide="normal", steps=10)),
-    **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm"),
+    **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "supervised_lda"),
                     ci.SVI(guide="mean_field", globals_="normal", steps=10)),
 }  # fmt: skip
 

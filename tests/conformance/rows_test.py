@@ -153,7 +153,7 @@ def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
     fit = fitted(name, "em")
     steps = engine_for(fit.model, "exact", max_bytes=1000.0)
     with pytest.raises(CapacityError, match=r"GiB, .* are allowed; up to \d+ sources would fit"):
-        LocalSolver(steps=steps).solve(fit.params, example.data)
+        LocalSolver(engine=steps).solve(fit.model, fit.params, example.data)
     large = MODELS[name](num_components=40, num_features=60)
     x = torch.bernoulli(torch.full((10, 60), 0.3))
     params = initial_values(large, Data(x=x), 0)

@@ -45,7 +45,9 @@ def test_all_blocks_are_the_rows_in_memory(name, bound):
     streamed = method.fit(model, RowBlocks.of(data, max(1, len(data) // 3)), init=start, progress=False)
     # Truncated families propose codes at random, other ones in blocks.
     exact = bound != "truncated"
-    torch.testing.assert_close(streamed.elbo, memory.elbo, rtol=1e-9 if exact else 1e-2, atol=1e-9)
+    # Newton's steps of these end where an iteration moves little, each block for itself.
+    rtol = (1e-7 if name in ("ctm", "supervised_lda") else 1e-9) if exact else 1e-2
+    torch.testing.assert_close(streamed.elbo, memory.elbo, rtol=rtol, atol=1e-9)
     if exact:
         for site, value in streamed.globals.items():
             torch.testing.assert_close(value, memory.globals[site], rtol=1e-7, atol=1e-9)

@@ -22,6 +22,7 @@ from custom_inference.core import processes as _processes
 from custom_inference.em import checkpoint as _checkpoint
 from custom_inference.faces import distributed
 from custom_inference.faces.distributed import GroupPool
+from custom_inference.families.noca.exact import NocaExact
 from ppl_models import MODELS, NOCA, CapacityError, DataError, FileFormatError, MethodError, ProcessError, RowBlocks
 from tests.support import distributed as worker
 
@@ -98,9 +99,9 @@ def test_what_processes_cannot_do_is_refused_at_once():
     refused(noca.model, noca.data, "SVI runs in one process", method=SVI())
     refused(noca.model, noca.data, "NUTS runs in one process", method=NUTS())
     refused(noca.model, noca.data, "minibatches are for one process", method=EM(batch_size=5))
-    refused(sbm.model, sbm.data, "steps of this model are for one process")
+    refused(sbm.model, sbm.data, "engine of this model is for one process")
     mmsb = MODELS["mmsb"].example()
-    refused(mmsb.model, mmsb.data, "exact steps of this model are for one process", method=EM())
+    refused(mmsb.model, mmsb.data, "exact engine of this model is for one process", method=EM())
     wrong = {"processes": [0, 1.5, "2", True], "backend": ["mpi"], "timeout": [-1, 0, "long"]}
     for name, value in ((name, value) for name, values in wrong.items() for value in values):
         with pytest.raises(MethodError, match=f"{name}.*(expected|valid: gloo, nccl)"):
@@ -239,9 +240,9 @@ def test_a_crash_between_the_parts_and_the_main_file_leaves_the_old_checkpoint(t
     assert both(2)
     assert {one.name for one in tmp_path.iterdir()} >= {"state.1.0-of-2", "state.1.1-of-2", "state.2.1-of-2"}
     for rank in range(2):
-        found = keeper(rank).resumed(torch.zeros(1))
+        found = keeper(rank).resumed(NocaExact(), torch.zeros(1))
         assert found is not None
-        assert found.state[0]["a"].tolist() == [10 * rank + 1.0] * 2
+        assert found.start[0]["a"].tolist() == [10 * rank + 1.0] * 2
         assert len(found.trace) == 1
 
 

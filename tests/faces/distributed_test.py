@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from benchmarks.speed import _distributed_problem as problem
+from custom_inference.core.capabilities import OneProcess, Sequential
 from custom_inference.core.processes import run_all
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
@@ -72,7 +73,7 @@ def test_every_family_that_shares_is_among_the_cases():
         f"{name} {bound}"
         for name, kind in MODELS.items()
         for bound, engine in engines_of(kind.example().model).items()
-        if engine().shares is not None and not engine().sequential
+        if not isinstance(engine(), OneProcess | Sequential)
     }
     assert shared <= set(CASES)
     for model in ("noca", "cvq", "aspect_bernoulli", "lda", "mmsb", "logistic_pca", "mixture_of_bernoullis"):
@@ -81,7 +82,8 @@ def test_every_family_that_shares_is_among_the_cases():
 
 @pytest.mark.parametrize("name", CASES)
 def test_four_processes_find_what_one_finds(name, four, alone):
-    worker.compare(four[0][name], alone[name])
+    # Newton's steps of these end where an iteration moves little, each process for its own rows.
+    worker.compare(four[0][name], alone[name], scale=100.0 if name.startswith(("ctm", "supervised_lda")) else 1.0)
     assert four[0][name]["details"]["processes"] == 4
     for other in four[1:]:
         worker.identical(four[0][name], other[name])

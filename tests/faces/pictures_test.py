@@ -42,6 +42,8 @@ KINDS = MODELS | {
 
 _MIXTURE = "mixing_proportion -> assignment, assignment -> x"
 _TOPICS = "topic -> x, topic_proportion -> x"
+_RESPONSE = "topic_proportion -> response, topic -> response, x -> response, response_weight -> response"
+_HARMONIUM = "hidden -> x, weight -> x, visible_bias -> x"
 _BLOCKS = "block_proportion -> block, block -> x"
 #: The graphs as their sources state them.
 EDGES = {
@@ -65,9 +67,9 @@ EDGES = {
     "noca": "source_prior -> source, source -> x, loading -> x, leak -> x",
     "plsa": _TOPICS,
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
-    "rbm": "weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, weight -> x, visible_bias -> x, hidden -> x",
+    "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
-    "supervised_lda": f"{_TOPICS}, topic_proportion -> response, topic -> response, x -> response, response_weight -> response",
+    "supervised_lda": f"{_TOPICS}, {_RESPONSE}",
     "user_rating_profile": "response -> x, membership -> x",
 }
 

@@ -197,14 +197,15 @@ def member(rank: int, size: int, folder: Path) -> None:
 TOLERANCE = {torch.float64: {"rtol": 1e-9, "atol": 1e-9}, torch.float32: {"rtol": 2e-3, "atol": 2e-3}}
 
 
-def compare(found: dict[str, Any], expected: dict[str, Any]) -> None:
+def compare(found: dict[str, Any], expected: dict[str, Any], scale: float = 1.0) -> None:
     dtype = expected["bound"].dtype
+    tolerance = {name: scale * value for name, value in TOLERANCE[dtype].items()}
     if dtype == torch.float64:
         assert found["status"].split("(")[0] == expected["status"].split("(")[0]  # as many iterations
     assert found["tensors"].keys() == expected["tensors"].keys()
     for name, value in expected["tensors"].items():
-        torch.testing.assert_close(found["tensors"][name], value, **TOLERANCE[dtype], msg=lambda text, n=name: n + text)
-    torch.testing.assert_close(found["bound"], expected["bound"], equal_nan=True, **TOLERANCE[dtype])
+        torch.testing.assert_close(found["tensors"][name], value, **tolerance, msg=lambda text, n=name: n + text)
+    torch.testing.assert_close(found["bound"], expected["bound"], equal_nan=True, **tolerance)
 
 
 def identical(first: dict[str, Any], second: dict[str, Any]) -> None:

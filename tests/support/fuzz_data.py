@@ -92,7 +92,8 @@ def _sparse_case(draw: st.DrawFn, x: np.ndarray) -> Case:
         return Case(matrix, total)
     if layout == "torch":
         plain = value.astype("f8")
-        made = torch.sparse_coo_tensor(np.stack([row, column]), torch.from_numpy(plain), x.shape, check_invariants=False)
+        place = np.stack([row, column])
+        made = torch.sparse_coo_tensor(place, torch.from_numpy(plain), x.shape, check_invariants=False)
         return Case(made, _summed(plain, row, column, x.shape))
     made = {"csr": scipy.sparse.csr_matrix, "csc": scipy.sparse.csc_matrix}[layout]
     major, minor, size = (row, column, x.shape[0]) if layout == "csr" else (column, row, x.shape[1])

@@ -34,7 +34,8 @@ def launched(problem: Problem, processes: int, *, backend: str | None, timeout: 
         codes = run_all(_main, [(rank, *settings) for rank in range(processes)])
         if any(codes.get(rank) != 0 for rank in range(processes)):
             raise _explained(folder, codes, processes, problem, timeout)
-        return fit_of(problem, read_run(folder / "run", torch.device(problem.device or "cpu")))
+        engine = problem.method.engine(problem.model)
+        return fit_of(problem, read_run(folder / "run", torch.device(problem.device or "cpu"), engine))
 
 
 def _handed_over(problem: Problem, folder: Path) -> Problem:

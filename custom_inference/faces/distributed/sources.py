@@ -11,6 +11,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from custom_inference.core.capabilities import state_from
+from custom_inference.core.engine import Engine, EStep
+from custom_inference.core.states import tensors_of
 from custom_inference.core.tensor_files import write_tensors
 from ppl_models import Data, GraphData
 from ppl_models.data import sparse
@@ -83,7 +86,7 @@ def _sparse_part(archive: Any, at: slice, width: int) -> Tensor:
     return sparse.tensor(crow - first, column, values, size=(len(crow) - 1, width))
 
 
-def tensors_of(groups: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
+def flat(groups: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
     """One flat mapping for a file."""
     return {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
 
@@ -96,15 +99,15 @@ def groups_of(tensors: dict[str, Tensor], names: dict[str, list[str]]) -> dict[s
 def write_run(path: Path, run: Any) -> None:
     """A run, for the process that asked for it."""
     step = run.step
-    groups = {"params": run.params, "locals": step.locals, "statistics": step.statistics, "bound": {"": step.bound}}
+    groups = {"state": tensors_of(run.state), "locals": step.locals, "statistics": step.statistics}
+    groups["bound"] = {"": step.bound}
     about = {name: getattr(run, name) for name in ("trace", "outcome", "interrupted", "evaluations", "details")}
     about["names"] = {group: list(values) for group, values in groups.items()}
-    write_tensors(path, tensors_of(groups), {"about": json.dumps(about)})
+    write_tensors(path, flat(groups), {"about": json.dumps(about)})
 
 
-def read_run(path: Path, device: torch.device) -> Any:
+def read_run(path: Path, device: torch.device, engine: Engine) -> Any:
     """What :func:`write_run` wrote."""
-    from custom_inference.core.engine import EStep
     from custom_inference.em.loop import Run
 
     with safe_open(path, framework="pt", device=str(device)) as archive:
@@ -112,4 +115,4 @@ def read_run(path: Path, device: torch.device) -> Any:
         tensors = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118
     groups = groups_of(tensors, about.pop("names"))
     step = EStep(groups["statistics"], groups["locals"], groups["bound"][""])
-    return Run(groups["params"], step, **about)
+    return Run(state_from(engine, groups["state"]), step, **about)

@@ -9,12 +9,14 @@ import torch
 
 from custom_inference import EM, Search
 from custom_inference.core.registry import engine_for, presentation_of
+from custom_inference.families.mixtures.densities import density_of
 from ppl_models import Data, DataError, MethodError, MixtureOfBernoullis, ModelError
 from tests.support.mixtures import bernoullis, missing, tensors
 
 pytestmark = pytest.mark.quick
 
-STEPS = engine_for(MixtureOfBernoullis(num_components=3, num_features=5), "exact")
+MODEL = MixtureOfBernoullis(num_components=3, num_features=5)
+STEPS = engine_for(MODEL, "exact")
 
 
 def planted(num_rows: int = 600, seed: int = 0):
@@ -25,19 +27,21 @@ def planted(num_rows: int = 600, seed: int = 0):
 
 
 def test_an_all_missing_row_has_the_prior_as_posterior_and_evidence_one():
-    _, params, x = bernoullis(1)
+    model, params, x = bernoullis(1)
     mask = torch.ones(x.shape, dtype=torch.bool)
     mask[2] = False
-    rows = STEPS.rows(Data(x=torch.tensor(x), mask=mask))
-    assert torch.allclose(STEPS.posterior(tensors(params), rows).mean[2], tensors(params)["mixing_proportion"])
-    assert abs(float(STEPS.log_evidence(tensors(params), rows)[2])) < 1e-12
+    rows = STEPS.rows(model, Data(x=torch.tensor(x), mask=mask))
+    found = STEPS.posterior(model, tensors(params), rows).mean[2]
+    assert torch.allclose(found, tensors(params)["mixing_proportion"])
+    assert abs(float(STEPS.log_evidence(model, tensors(params), rows)[2])) < 1e-12
 
 
 def test_distances_of_starts_are_those_of_the_entries_observed_in_both():
-    _, _, x = bernoullis(2)
+    model, _, x = bernoullis(2)
     mask = missing(x, 2, 0.5)
     mask[0] = False
-    distances, weight = STEPS.density.distances(STEPS.rows(Data(x=torch.tensor(x), mask=torch.tensor(mask))))
+    rows = STEPS.rows(model, Data(x=torch.tensor(x), mask=torch.tensor(mask)))
+    distances, weight = density_of(model).distances(rows)
     found = distances(torch.tensor([1, 4, 0]))
     for n in range(len(x)):
         for column, other in enumerate((1, 4, 0)):
@@ -58,7 +62,7 @@ def test_planted_classes_are_found_and_starts_agree(dtype):
     assert table.max(1).sum() > 0.97 * len(x), "each planted class is one found class"
     assert len(set(table.argmax(1))) == 6
     truth = {"mixing_proportion": torch.full((6,), 1 / 6), "probability": torch.tensor(probability)}
-    assert STEPS.same_solution({k: v.double() for k, v in fit.params.items()}, truth)
+    assert STEPS.same_solution(model, {k: v.double() for k, v in fit.params.items()}, truth)
 
 
 def test_informed_starts_beat_random_ones():
@@ -77,10 +81,10 @@ def test_informed_starts_beat_random_ones():
 def test_same_solution_tells_solutions_apart():
     params = tensors(bernoullis(6)[1])
     other = {site: value.flip(0) for site, value in params.items()}
-    assert STEPS.same_solution(params, other), "the order of the classes means nothing"
+    assert STEPS.same_solution(MODEL, params, other), "the order of the classes means nothing"
     changed = params["probability"].clone()
     changed[0] = changed[1]
-    assert not STEPS.same_solution(params, {**params, "probability": changed})
+    assert not STEPS.same_solution(MODEL, params, {**params, "probability": changed})
 
 
 def test_free_parameters_and_prominence():
@@ -101,7 +105,7 @@ def test_bad_input_is_refused():
         model.with_priors(mixing_proportion=dist.Beta(torch.ones(2), torch.ones(2)).to_event(1))
     with pytest.raises(DataError, match="neither 0 nor 1"):
         EM().fit(model, np.array([[0.5, 1.0, 0.0], [1.0, 0.0, 1.0]]), progress=False)
-    rows = STEPS.rows(model.prepare(np.eye(3)))
+    rows = STEPS.rows(model, model.prepare(np.eye(3)))
     for prior, match in (
         ({"probability": dist.Uniform(0.1, 0.9)}, "need a Beta prior"),
         ({"probability": dist.Beta(0.5, 1.0)}, "concentration below 1"),

@@ -231,6 +231,7 @@ def test_extremes_stay_finite():
     assert bool(torch.isfinite(step.bound).all())
 
 
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 def test_prior_other_than_dirichlet_is_refused():
     model = LDA(num_topics=3, vocabulary_size=9)
     logistic = dist.TransformedDistribution(
