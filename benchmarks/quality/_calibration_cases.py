@@ -66,7 +66,7 @@ def problem(name: str, num_components: int = 2) -> Model:
     if "num_topics" in kind.__dataclass_fields__:
         return kind(num_topics=num_components, vocabulary_size=6, document_length=12)
     if name == "rbm":
-        return kind(num_hidden=num_components, num_visible=4)
+        return kind(num_hidden=num_components, num_features=4)
     sizes = {"num_components": num_components, "num_features": 4}
     if "num_categories" in kind.__dataclass_fields__:
         sizes["num_categories"] = 3

@@ -23,6 +23,6 @@ def tiny(name: str) -> Model:
     if "num_topics" in kind.__dataclass_fields__:
         return kind(num_topics=2, vocabulary_size=4, document_length=6)
     if name == "rbm":
-        return kind(num_hidden=2, num_visible=3)
+        return kind(num_hidden=2, num_features=3)
     settings = {"num_categories": 3} if "num_categories" in kind.__dataclass_fields__ else {}
     return kind(num_components=2, num_features=3, **settings)

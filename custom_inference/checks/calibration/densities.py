@@ -23,28 +23,34 @@ _PAIRS = 2**22
 def log_densities(
     model: Model, draws: dict[str, Tensor], data: Data, *, given: dict[str, Tensor] | None = None, by_row: bool = False
 ) -> dict[str, Tensor]:
-    """log p(x | all latents) as "log_likelihood" and log p(x, those drawn | those given) as "log_joint".
+    """log p(all observed | all latents) as "log_likelihood" and log p(x, those drawn | those given) as "log_joint".
 
     draws: site -> (S, ...), each as the program holds it. given: sites with one value for all draws.
     by_row: (S, N), of each row with its locals; otherwise (S,). Both rounded, so that equal values are ties.
     """
     found = site_log_probs(model, draws, model.as_read(data), given or {})
-    likelihood = found[model.observed_site]
+    observed = _observed(model, data)
+    likelihood: Any = sum(found[site] for site in observed)
     if by_row:
         joint = likelihood + found[model.local_site]
     else:
         totals = {site: value.reshape(len(value), -1).sum(1) for site, value in found.items()}
-        likelihood = totals[model.observed_site]
-        joint = torch.stack([totals[site] for site in (*draws, model.observed_site)]).sum(0)
+        likelihood = sum(totals[site] for site in observed)
+        joint = torch.stack([totals[site] for site in (*draws, *observed)]).sum(0)
     both = {"log_likelihood": likelihood, "log_joint": joint}
     return {name: torch.round(value.double(), decimals=_DECIMALS) for name, value in both.items()}
+
+
+def _observed(model: Model, data: Data) -> list[str]:
+    """The observed sites that the data have."""
+    return [site for site in model.sites_of("observed") if site == model.observed_site or site in data.others]
 
 
 def site_log_probs(
     model: Model, draws: dict[str, Tensor], data: Data, given: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Site -> (S, ...) log-probabilities of the statements of the program at S draws of its latents."""
-    sites = (*model.global_sites, model.local_site, model.observed_site)
+    sites = (*model.global_sites, model.local_site, *_observed(model, data))
     draws, given = ({s: _off_the_faces(model, s, v) for s, v in side.items()} for side in (draws, given))
 
     def at(one: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -75,7 +75,8 @@ class Problem:
         mask = None if self.like is None else model.as_read(self.like).mask
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of simulated data nobody can do anything about
-            data = model.prepare(drawn[model.observed_site], mask=mask, dtype=torch.float64)
+            x, *others = model.sites_of("observed")
+            data = model.prepare(drawn[x], mask=mask, dtype=torch.float64, **{site: drawn[site] for site in others})
         return Drawn(params, drawn[model.local_site], data)
 
 
