@@ -116,8 +116,8 @@ def test_ctrl_c_at_any_line_gives_a_usable_fit_or_the_interrupt(name, tmp_path, 
         innermost = {place.split(".")[-1] for place in line.where}
         if fit is None and any(place.split(".")[0] in ("search", "stepwise") for place in line.where):
             continue  # between two stages of these: see the tests below
-        if fit is None and line.where[0] == "fitting.run":
-            continue  # between two stages, or what is said of a run that has ended
+        if fit is None and line.where[0] in ("fitting.run", "loop.run_em"):
+            continue  # between two stages, before a run's first iteration, or what is said of a run that has ended
         if fit is None and name == "stochastic" and "loop.run_em" in line.where:
             continue  # the closing E step over all dyads
         if fit is None:

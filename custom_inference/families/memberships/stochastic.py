@@ -80,6 +80,8 @@ class StochasticMMSB(Method):
                     raise
                 outcome = f"interrupted after {done} of {self.steps} steps"
             run = run_em(engine, model, rows, state, max_iterations=2, tolerance=1e-9, generator=generator)
+        if run.interrupted:
+            outcome = f"interrupted after {done} of {self.steps} steps"
         run.outcome = f"{outcome} of {min(self.batch_size, len(rows))} nodes each"
         fit = method._result(model, data, engine, rows, run, call.seed)
         return replace(fit, method=self.name)
