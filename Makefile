@@ -30,6 +30,7 @@ quick: install-test
 
 lint: install-test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: install-docs

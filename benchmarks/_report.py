@@ -1,8 +1,8 @@
 """Results files of the benchmarks: Markdown to read and JSON to compute with, stamped with where they came from.
 
-    from benchmarks._report import Table, write_report  # run as: python -m benchmarks.quality.noca_recovery
+from benchmarks._report import Table, write_report  # run as: python -m benchmarks.quality.noca_recovery
 
-    write_report("noca_recovery", "Recovery", [Table("Default fit", ["set", "found"], [["IMG", 8]], note="...")])
+write_report("noca_recovery", "Recovery", [Table("Default fit", ["set", "found"], [["IMG", 8]], note="...")])
 """
 
 from __future__ import annotations

@@ -85,12 +85,7 @@ class AspectBernoulli(ComponentModel):
         return "binary" if self.total_count == 1 else "counts"
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
     ) -> Tensor:
         """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
 
@@ -162,12 +157,7 @@ class AspectBernoulliIndicator(AspectBernoulli):
             raise ModelError(f"total_count = {self.total_count}, expected 1: an entry has one indicator")
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
     ) -> Tensor:
         aspect = self.sample_globals(like=x)["aspect_probability"]
         total = num_rows if x is None else x.shape[0]
@@ -188,4 +178,3 @@ class AspectBernoulliIndicator(AspectBernoulli):
 def _counts(total_count: int, probability: Tensor) -> Any:
     # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
     return dist.Bernoulli(probability) if total_count == 1 else dist.Binomial(total_count, probability)
-

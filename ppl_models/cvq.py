@@ -95,12 +95,7 @@ class CVQ(ComponentModel):
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
     ) -> Tensor:
         """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
 

@@ -95,10 +95,7 @@ class LDAIndicator(LDA):
     indicators leave :class:`LDA`.
     """
 
-    sites: ClassVar[Mapping[str, Site]] = {
-        **LDA.sites,
-        "indicator": Site("latent", (), ("token",), choice="component"),
-    }
+    sites: ClassVar[Mapping[str, Site]] = {**LDA.sites, "indicator": Site("latent", (), ("token",), choice="component")}
     listed: ClassVar[bool] = False
     summary: ClassVar[str] = "latent Dirichlet allocation with the topic of every token kept as a site"
 

@@ -131,6 +131,7 @@ class MMSBIndicator(MMSB):
     def sites(self) -> Mapping[str, Site]:
         dyads = Site("latent", (), ("dyad",), choice="component")
         return {**super().sites, "sender": dyads, "receiver": dyads}
+
     listed: ClassVar[bool] = False
     summary: ClassVar[str] = "mixed-membership stochastic block model with the blocks taken for every dyad kept"
 

@@ -72,12 +72,7 @@ class NOCA(ComponentModel):
         return {site: dist.Beta(1.0, 1.0) for site in ("source_prior", "loading", "leak")}
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
     ) -> Tensor:
         """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
 
@@ -106,11 +101,7 @@ class NOCA(ComponentModel):
         for i in range(3):
             loading[i, 2 * i : 2 * i + 2] = 0.85
         loading[0, 2] = loading[2, 1] = 0.6
-        truth = {
-            "source_prior": torch.tensor([0.3, 0.4, 0.25]),
-            "loading": loading,
-            "leak": torch.full((6,), 0.05),
-        }
+        truth = {"source_prior": torch.tensor([0.3, 0.4, 0.25]), "loading": loading, "leak": torch.full((6,), 0.05)}
         source = torch.bernoulli(truth["source_prior"].expand(60, 3), generator=generator)
         probability = NoisyOr(source, truth["loading"], truth["leak"]).probs
         x = torch.bernoulli(probability, generator=generator)

@@ -66,12 +66,7 @@ class RBM(Model):
         return {site: dist.Normal(0.0, 3.0) for site in ("weight", "visible_bias", "hidden_bias")}
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
     ) -> Tensor:
         """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
 

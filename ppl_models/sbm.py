@@ -43,6 +43,7 @@ class BlockModel(GraphModel):
         "block": Site("latent", (), ("node",), choice="component"),
         **GraphModel.sites,
     }
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_simplex(self, "block_proportion")
@@ -54,9 +55,7 @@ class BlockModel(GraphModel):
         """The blocks of the nodes (N,) as one event; enumerated ones have axes in front."""
         return pyro.sample("block", Labelling(site["block_proportion"].unsqueeze(-2).expand(num_nodes, -1)))
 
-    def edge_distribution(
-        self, site: Mapping[str, Tensor], local: Tensor | EndBlocks, i: Tensor, j: Tensor
-    ) -> Any:
+    def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor | EndBlocks, i: Tensor, j: Tensor) -> Any:
         ends = local if isinstance(local, EndBlocks) else EndBlocks(_of_nodes(local, i), _of_nodes(local, j))
         return self.edges_between(site, ends.first, ends.second, i, j)
 
@@ -196,12 +195,7 @@ class DegreeCorrectedSBM(PoissonSBM):
         block = np.repeat([0, 1], 12)
         mean = propensity[:, None] * propensity * rate[block][:, block]
         upper = np.triu(rng.poisson(mean), 1)
-        truth = {
-            "block_proportion": np.array([0.5, 0.5]),
-            "edge_rate": rate,
-            "propensity": propensity,
-            "block": block,
-        }
+        truth = {"block_proportion": np.array([0.5, 0.5]), "edge_rate": rate, "propensity": propensity, "block": block}
         return _example(cls(num_blocks=2, num_nodes=24, directed=False), upper + upper.T, truth)
 
 

@@ -161,5 +161,3 @@ class SupervisedLDA(TopicAdmixture):
             data=Data(x=torch.as_tensor(x).to(dtype), others={"response": torch.as_tensor(response).to(dtype)}),
             truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
         )
-
-

@@ -61,12 +61,7 @@ class UserRatingProfile(ResponseModel):
         }
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
     ) -> Tensor:
         """The Pyro program. ``x`` (N, R) without NaN, or ``None`` to generate ``num_rows`` rows.
 

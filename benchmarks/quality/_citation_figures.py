@@ -10,13 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.quality._citations import COMMUNITIES, Components
 
-COLOURS = {
-    "logistic PCA": "#999999",
-    "mixture": "#e69f00",
-    "PLSA": "#009e73",
-    "LDA": "#0072b2",
-    "NOCA": "#d55e00",
-}
+COLOURS = {"logistic PCA": "#999999", "mixture": "#e69f00", "PLSA": "#009e73", "LDA": "#0072b2", "NOCA": "#d55e00"}
 
 
 def save(figure: Figure, folder: Path, name: str) -> str:

@@ -80,10 +80,7 @@ def agreement(block: Any, truth: Any) -> dict[str, float]:
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     chosen, known = np.asarray(block), np.unique(np.asarray(truth), return_inverse=True)[1]
-    return {
-        "NMI": float(normalized_mutual_info_score(known, chosen)),
-        "ARI": float(adjusted_rand_score(known, chosen)),
-    }
+    return {"NMI": float(normalized_mutual_info_score(known, chosen)), "ARI": float(adjusted_rand_score(known, chosen))}
 
 
 def best_match_f1(found: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:

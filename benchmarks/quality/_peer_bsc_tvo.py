@@ -25,25 +25,15 @@ def train(x: torch.Tensor, options: argparse.Namespace) -> dict[str, np.ndarray]
     import h5py
     from tvo.exp import EVOConfig, ExpConfig, Training  # pyright: ignore[reportMissingImports]
     from tvo.models import BSC  # pyright: ignore[reportMissingImports]
-    from tvo.utils.param_init import (  # pyright: ignore[reportMissingImports]
-        init_sigma2_default,
-        init_W_data_mean,
-    )
+    from tvo.utils.param_init import init_sigma2_default, init_W_data_mean  # pyright: ignore[reportMissingImports]
 
     size = options.sources
     start = init_W_data_mean(data=x, H=size, dtype=torch.float32).contiguous()
     noise = init_sigma2_default(x, torch.float32, torch.device("cpu"))
     prior = torch.full((size,), 1.0 / size)
-    model = BSC(
-        H=size, D=x.shape[1], W_init=start, sigma2_init=noise, pies_init=prior, precision=torch.float32
-    )
+    model = BSC(H=size, D=x.shape[1], W_init=start, sigma2_init=noise, pies_init=prior, precision=torch.float32)
     states = EVOConfig(
-        n_states=options.states,
-        n_parents=5,
-        n_children=3,
-        n_generations=2,
-        parent_selection="fitness",
-        crossover=False,
+        n_states=options.states, n_parents=5, n_children=3, n_generations=2, parent_selection="fitness", crossover=False
     )
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.h5"

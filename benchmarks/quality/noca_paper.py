@@ -136,9 +136,7 @@ def fig6(curves: Curves, num_trials: int) -> Table:
     shown = [curves[q] for q in ("test", "test with priors", "train")]
     figure = draw.test_log_likelihood(shown[0], shown[1], shown[2], truth, num_trials)
     sizes = list(curves["test"])
-    lines = [
-        [n, *(mean_and_sd(curve[n], 3) for curve in shown), mean_and_sd(curves["found"][n], 1)] for n in sizes
-    ]
+    lines = [[n, *(mean_and_sd(curve[n], 3) for curve in shown), mean_and_sd(curves["found"][n], 1)] for n in sizes]
     floored = [np.mean(curves["test"][n]) - truth for n in sizes]
     return Table(
         "Fig. 6: log-likelihood of test rows against the number of training rows",

@@ -97,11 +97,7 @@ def peers_table(known: KnownGraph, peers: Peers, seeds: int, size: int) -> Table
 
 def sizes_table(known: KnownGraph, sizes: Sequence[int]) -> Table:
     """What the bound says of the number of communities."""
-    table = Table(
-        "Number of communities",
-        ["K", "bound on log p(x)", "F1", "CPU s"],
-        note="MMSB, default fit, seed 0.",
-    )
+    table = Table("Number of communities", ["K", "bound on log p(x)", "F1", "CPU s"], note="MMSB, default fit, seed 0.")
     data = ours.data_of(known)
     for size in sizes:
         fit = ours.default_fit(ours.model_of("MMSB", known, size), data, 0)

@@ -50,7 +50,7 @@ NOTE = (
     "gap is (log evidence - bound) / rows, the divergence KL(method || exact) / rows, the error the largest "
     "difference of posterior means (of graphs a row is a node). Points have an infinite divergence and no bound; "
     "samplers no bound. Calibration is that of the same posterior over data drawn from the model "
-    "(`simulation_based_calibration`, of=\"locals\", 10 rows; level .01 for all quantities together): few simulations "
+    '(`simulation_based_calibration`, of="locals", 10 rows; level .01 for all quantities together): few simulations '
     "find gross faults only, `calibration.md` has many. Fit is a whole fit with default search: the objective's name "
     "and last value, and CPU seconds without compilation. SVI takes 400 steps here, NUTS 100 draws after 100; "
     "given globals NUTS has the exact posterior, and `calibration.md` has whole fits by it. Empty: not to be had; of "

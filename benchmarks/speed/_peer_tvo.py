@@ -34,12 +34,7 @@ def train(x: torch.Tensor, options: argparse.Namespace) -> dict[str, np.ndarray]
     prior = torch.full((size,), 1.0 / size)
     model = NoisyOR(H=size, D=x.shape[1], W_init=start, pi_init=prior, precision=torch.float32)
     states = EVOConfig(
-        n_states=options.states,
-        n_parents=5,
-        n_children=3,
-        n_generations=2,
-        parent_selection="fitness",
-        crossover=False,
+        n_states=options.states, n_parents=5, n_children=3, n_generations=2, parent_selection="fitness", crossover=False
     )
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.h5"

@@ -110,7 +110,5 @@ def truncated_work(rows: int, features: int, sources: int, ones: int, free: int,
     size = min(free, sources)
     pairs = ones * (2**size + sources / refresh_every)
     return Work(
-        flops=2.0 * rows * features * sources + 4.0 * ones * size * 2**size,
-        exponentials=pairs,
-        logarithms=pairs,
+        flops=2.0 * rows * features * sources + 4.0 * ones * size * 2**size, exponentials=pairs, logarithms=pairs
     )

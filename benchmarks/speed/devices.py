@@ -51,8 +51,11 @@ def _probabilities(rows: int, columns: int, share: float = 0.1) -> torch.Tensor:
 
 def noca_exact(scale: float, iterations: int) -> Case:
     bits, features, rows = (12, 128, round(5000 * scale)) if scale >= 1 else (4, 12, 40)
-    truth = {"source_prior": torch.full((bits,), 0.2), "loading": _probabilities(bits, features),
-             "leak": torch.full((features,), 0.02)}
+    truth = {
+        "source_prior": torch.full((bits,), 0.2),
+        "loading": _probabilities(bits, features),
+        "leak": torch.full((features,), 0.02),
+    }
     data = sample_noca(truth, rows, seed=0).data
     return Case(
         engine="NOCA, exact EM", size=f"K = {bits}, {rows} x {features}", data=data,

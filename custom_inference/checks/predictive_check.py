@@ -27,13 +27,7 @@ _MOST = {"feature": 500, "answer": 500, "pair": 100}
 
 
 def posterior_predictive_check(
-    fit: Fit,
-    statistics: Given = None,
-    *,
-    num_samples: int = 200,
-    keep: int = 0,
-    seed: int = 0,
-    progress: bool = True,
+    fit: Fit, statistics: Given = None, *, num_samples: int = 200, keep: int = 0, seed: int = 0, progress: bool = True
 ) -> PredictiveCheck:
     """Compare statistics of the training data with those of copies that the fitted model makes of them.
 

@@ -127,9 +127,7 @@ def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> list[i
     return order.tolist()
 
 
-def align(
-    found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, site: str | None = None
-) -> Alignment:
+def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, site: str | None = None) -> Alignment:
     """Match the components of one fit (or mapping of parameters) to those of another.
 
     site: the site (K, D) or (K, R, C) to match by; by default the component site of whichever of the two is a fit,
@@ -171,9 +169,7 @@ def _component_site(*sides: Result | dict[str, Tensor]) -> str:
     return next((name for name in known if name in first and name in second), known[0])  # pyright: ignore[reportOperatorIssue]
 
 
-def align_draws(
-    draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str
-) -> dict[str, Tensor]:
+def align_draws(draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str) -> dict[str, Tensor]:
     """Reorder the components of every (chain, draw) to match the mean of the first chain's last draws.
 
     Removes label switching within and between chains; draws (chain, draw, ...). Those of block models are matched by

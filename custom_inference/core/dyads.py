@@ -53,9 +53,7 @@ class DyadSample(Messenger):
     A run's ``batch_size`` must be that of this object; hidden dyads are never drawn, so that x may stay sparse.
     """
 
-    def __init__(
-        self, model: GraphModel, data: Data, batch_size: int, *, generator: torch.Generator | None = None
-    ):
+    def __init__(self, model: GraphModel, data: Data, batch_size: int, *, generator: torch.Generator | None = None):
         super().__init__()
         self.generator = generator
         self.site, self.size = model.observed_site, len(data)

@@ -12,7 +12,10 @@ from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.states import Params as Params
 from ppl_models import Data
 
-__all__ = ["EXACT_UP_TO", "POINT", "EStep", "Engine", "Objective"]
+__all__ = ["EXACT_UP_TO", "POINT", "EStep", "Engine", "Objective", "Warm"]
+
+#: The locals of an earlier E step on the same rows, which the next one goes on from.
+Warm = dict[str, Tensor] | None
 
 #: Codes of up to this many bits are summed out exactly unless a bound is asked for.
 EXACT_UP_TO = 14
@@ -61,16 +64,7 @@ class Engine(abc.ABC):
         """A random state to start from."""
 
     @abc.abstractmethod
-    def e_step(
-        self,
-        model: Any,
-        state: Any,
-        rows: Any,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> EStep:
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         """Posterior over the locals at ``state``; with a temperature the likelihood is raised to it.
 
         warm: the locals of an earlier E step on the same rows, to go on from.

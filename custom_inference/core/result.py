@@ -115,9 +115,7 @@ class Result:
     def _solve(self, data: Data, bound: str | None) -> Local:
         return solve_local(self.model, self.globals, data, bound=bound, fallback=self.solver, seed=self.seed)
 
-    def local_posterior(
-        self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any
-    ) -> Local:
+    def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Local:
         """Posterior of the local latents of ``x`` (the training rows by default) and its bound on log p(x_n).
 
         bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own,
@@ -132,9 +130,7 @@ class Result:
 
     # ----- scores -----------------------------------------------------------------------------------------
 
-    def log_likelihood(
-        self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any
-    ) -> Tensor:
+    def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
         """log p(x_n | params), (N,): exact by default, or the named lower bound.
 
         Raises :class:`ppl_models.CapacityError` where the exact sum is not feasible, with an estimate of the

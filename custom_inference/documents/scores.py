@@ -168,9 +168,7 @@ def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1,
     return _estimated(problem, samplers.importance(problem.params["topic"], alpha, rows, expected, **settings))
 
 
-def _left_to_right(
-    problem: _Problem, particles: int = 20, sweeps: int = 1, runs: int = 1, seed: int = 0
-) -> HeldOut:
+def _left_to_right(problem: _Problem, particles: int = 20, sweeps: int = 1, runs: int = 1, seed: int = 0) -> HeldOut:
     if min(particles, runs) < 1 or sweeps < 0:
         raise MethodError(f"particles = {particles}, sweeps = {sweeps}, runs = {runs}; expected at least 1, 0 and 1")
     if is_mixture(problem.fit.model):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import patience_of
-from custom_inference.core.engine import Engine, EStep
+from custom_inference.core.engine import Engine, EStep, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
 from custom_inference.em.accelerate import Accelerator, accelerator
@@ -132,7 +132,7 @@ def run_em(
     *,
     max_iterations: int,
     tolerance: float,
-    warm: dict[str, Tensor] | None = None,
+    warm: Warm = None,
     schedule: Schedule | None = None,
     accelerate: str | None = None,
     generator: torch.Generator | None = None,

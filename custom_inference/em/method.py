@@ -141,9 +141,7 @@ class VariationalEM(Method):
             data.settle_masks(pool)  # as all blocks were seen: a fit that goes on reads them as this one does
         return Keeper(settings, problem, total, generator, pool)
 
-    def _result(
-        self, model: Model, data: Data, engine: Engine, rows: Any, run: Run, seed: int
-    ) -> Fit:
+    def _result(self, model: Model, data: Data, engine: Engine, rows: Any, run: Run, seed: int) -> Fit:
         state, step = run.state, run.step
         if isinstance(engine, Canonical):
             state, locals_ = engine.canonical(model, state, step.locals)

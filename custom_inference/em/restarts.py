@@ -100,9 +100,7 @@ class Task:
             bound = self.engine.e_step(self.model, run.state, rows, generator=generator).bound
         return Start(run, objective_at(self.engine, self.model, run.state, bound) / len(rows))
 
-    def _settled(
-        self, part: Any, generator: torch.Generator, attempt: int, bar: Progress | None, more: int
-    ) -> Run:
+    def _settled(self, part: Any, generator: torch.Generator, attempt: int, bar: Progress | None, more: int) -> Run:
         """One start and its first EM iterations, and ``more`` of them."""
         settings, temperature = self.settings, self.settings.temperature
         if settings.informed:

@@ -95,9 +95,7 @@ class Stepwise:
         learned = {"seen": torch.tensor(self.seen), "bounds": bounds}
         return Position((self.state, self.statistics), trace=list(self.trace), acceleration=learned)
 
-    def climb(
-        self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None
-    ) -> None:
+    def climb(self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None) -> None:
         """Passes until one gains less than ``tolerance`` per row, or ``max_iterations`` of them; Ctrl-C ends them."""
         try:
             while len(self.trace) < max_iterations:

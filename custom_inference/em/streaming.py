@@ -155,9 +155,7 @@ class StreamedRows(ReadRows):
         self.reader.masks = True
         return True
 
-    def _pass(
-        self, engine: Engine, state: Any, before: dict[str, Tensor] | None, settings: dict[str, Any]
-    ) -> EStep:
+    def _pass(self, engine: Engine, state: Any, before: dict[str, Tensor] | None, settings: dict[str, Any]) -> EStep:
         total: dict[str, Tensor] = {}
         bounds, files = [], 0
         for number, data in enumerate(self.reader.data()):

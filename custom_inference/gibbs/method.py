@@ -158,7 +158,8 @@ class CollapsedGibbs(Method):
             local=local,
             draws=_stacked(agreeing, like),
             sample_stats={"lp": torch.tensor([r.lp[: _shortest(agreeing)] for r in agreeing], dtype=torch.float64)},
-            details=diagnostics | {
+            details=diagnostics
+            | {
                 "chains": len(records),
                 "agreeing": len(agreeing),
                 "draws": [record.count for record in records],

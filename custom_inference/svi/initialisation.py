@@ -52,8 +52,6 @@ def initial_values(model: Any, data: Data, seed: int) -> dict[str, Tensor]:
     return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
 
 
-
-
 #: A draw of a topic's word probability with its gradient costs about as much as so many (cell, topic) products.
 _DRAW_COST = 16
 #: Products of a minibatch's cells with the topics are held in at most this many numbers.

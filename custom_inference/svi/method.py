@@ -196,9 +196,7 @@ class SVI(Method):
             return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
         return Trace_ELBO(num_particles=self.num_particles)
 
-    def _optimise(
-        self, model: Model, program: Any, guide: Any, data: Data, progress: bool
-    ) -> tuple[list[float], str]:
+    def _optimise(self, model: Model, program: Any, guide: Any, data: Data, progress: bool) -> tuple[list[float], str]:
         """Minimise the loss of a guide of the model's program; returns the objective's trace and how it ended."""
         codes = self.sums_codes and not model.has_continuous_locals
         enumerates = codes or model.summed_out is not model
@@ -264,9 +262,7 @@ class SVI(Method):
             guide=guide,
         )
 
-    def _globals(
-        self, model: Model, guide: Any, data: Data
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    def _globals(self, model: Model, guide: Any, data: Data) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
         """Point estimates from AutoDelta; draws (1 chain) and their mean from anything else."""
         inner: Any = guide.globals_guide if isinstance(guide, LocalGuide) else guide
         with torch.no_grad():

@@ -54,5 +54,3 @@ class ComponentModel(Model):
         settings["keep_sparse"] = self.keeps_sparse
         likelihood = self.likelihood
         return as_matrix(data, **settings) if likelihood is None else as_values_of(likelihood, data, **settings)
-
-

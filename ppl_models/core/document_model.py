@@ -50,6 +50,7 @@ class DocumentModel(Model):
     axes: ClassVar[Mapping[str, str]] = {"component": "num_topics", "word": "vocabulary_size"}
     whole_fields: ClassVar[tuple[str, ...]] = ("document_length",)
     sites: ClassVar[Mapping[str, Site]] = {"topic": Site("global", ("component", "word")), "x": COUNTS}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_simplex(self, "topic")
@@ -126,6 +127,7 @@ class TopicAdmixture(DocumentModel):
         **DocumentModel.sites,
         "topic_proportion": Site("latent", ("component",), ("document",), constraints.simplex),
     }
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_simplex(self, "topic_proportion")

@@ -59,6 +59,7 @@ class GraphModel(Model):
     sites: ClassVar[Mapping[str, Site]] = {
         "x": Site("observed", ("to_node",), ("node",), constraints.nonnegative_integer, sparse=True)
     }
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_blocks > self.num_nodes:
@@ -201,5 +202,3 @@ class GraphModel(Model):
             return total
         below = self.num_blocks * (self.num_blocks - 1) // 2
         return total - sum(below * torch.Size(self.shapes[site][2:]).numel() for site in self.pair_sites)
-
-

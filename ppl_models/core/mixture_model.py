@@ -34,6 +34,7 @@ class MixtureOf(Model):
         "mixing_proportion": Site("global", ("component",)),
         "assignment": Site("latent", ("component",), ("row",), constraints.one_hot),
     }
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_simplex(self, "mixing_proportion")

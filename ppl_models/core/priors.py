@@ -61,8 +61,10 @@ def require_unit_interval(model: Any, *sites: str) -> None:
     for site in sites:
         support = support_of(model.priors[site])
         lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-        inside = lower is not None and upper is not None and bool(
-            (torch.as_tensor(lower) >= 0).all() and (torch.as_tensor(upper) <= 1).all()
+        inside = (
+            lower is not None
+            and upper is not None
+            and bool((torch.as_tensor(lower) >= 0).all() and (torch.as_tensor(upper) <= 1).all())
         )
         if not inside:
             name = type(model.priors[site]).__name__

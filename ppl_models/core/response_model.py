@@ -43,6 +43,7 @@ class ResponseModel(ComponentModel):
         "response": Site("global", ("component", "feature", "category")),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_simplex(self, "response")

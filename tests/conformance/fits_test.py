@@ -41,9 +41,7 @@ from tests.support.graphs import (
 )
 
 #: Models without an exact engine, whose latents cannot be enumerated.
-WITHOUT_EVIDENCE = [
-    name for name in ROWS if "exact" not in methods_of(problem_of(name).model)
-]
+WITHOUT_EVIDENCE = [name for name in ROWS if "exact" not in methods_of(problem_of(name).model)]
 EACH = pytest.mark.parametrize(("model", "method"), PAIRS)
 EACH_AGAIN = pytest.mark.parametrize(("model", "method"), AGAIN)
 ROWS_AGAIN = pytest.mark.parametrize(("model", "method"), [pair for pair in AGAIN if pair[0] in ROWS])

@@ -97,8 +97,12 @@ def test_subsampling_is_unbiased(name):
 def test_components_are_exchangeable(name):
     """Permuting the components in every site changes neither the log joint nor the evidence."""
     example = problem_of(name)
-    size = next(s for site, shape in example.model.shapes.items() for axis, s in zip(example.model.dims[site], shape,
-                strict=True) if axis == "component")
+    size = next(
+        s
+        for site, shape in example.model.shapes.items()
+        for axis, s in zip(example.model.dims[site], shape, strict=True)
+        if axis == "component"
+    )
     order = list(reversed(range(size)))
     moved = ci.Alignment(order=order, similarity=torch.ones(size)).apply(example.truth, example.model.dims)
     before, after = ({**p} for p in (example.truth, moved))
@@ -157,8 +161,16 @@ def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
     large = MODELS[name](num_components=40, num_features=60)
     x = torch.bernoulli(torch.full((10, 60), 0.3))
     params = initial_values(large, Data(x=x), 0)
-    big = ci.Fit(model=large, params=params, elbo=torch.zeros(1), bound_name="mean_field", status="", method="",
-                 data=Data(x=x), seed=0)
+    big = ci.Fit(
+        model=large,
+        params=params,
+        elbo=torch.zeros(1),
+        bound_name="mean_field",
+        status="",
+        method="",
+        data=Data(x=x),
+        seed=0,
+    )
     others = [bound for bound in big.bounds if bound != "exact"]
     with pytest.raises(CapacityError, match=f"Lower bounds available: bound='{others[0]}'"):
         big.log_likelihood()

@@ -111,7 +111,8 @@ EVIL = st.sampled_from(["__class__", "os.system", "eval", "../../x", "params/__c
                         "Empirical", "TransformedDistribution", "constraints", "Normal", "lambda: 0"])  # fmt: skip
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-2, 5), st.just(10**12), st.floats(), EVIL),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(EVIL, inner, max_size=2)), max_leaves=4,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(EVIL, inner, max_size=2)),
+    max_leaves=4,
 )
 
 

@@ -50,7 +50,7 @@ def test_docstring_blocks(site):
     text = (
         "First *Title: of a work* of x_j * y_k and |S| with ``a_b`` and :class:`Fit`, P(x) in R^D_.\n"
         "A 2nd.\n\n    f(x) = a_j * b_k\n\n    more |x|\n\n"
-        "name, other: meaning of x_i\n    continued\n\"value\": another.\nNot an item: no.\n\n"
+        'name, other: meaning of x_i\n    continued\n"value": another.\nNot an item: no.\n\n'
         "Raises\n------\nDataError: never.\n\n- one\n  more\n- two\n\n1. is no list"
     )
     expected = [

@@ -246,8 +246,8 @@ def test_graphviz_source_needs_no_program(tmp_path, monkeypatch):
     graph = render(model, tmp_path / "picture.gv", engine="graphviz")
     source = graph.source
     assert (tmp_path / "picture.gv").read_text() == source
-    assert source.index('subgraph cluster_row') < source.index('subgraph cluster_feature') < source.index("indicator [")
-    assert "Beta(1, 1)" in source and "membership -> indicator" in source and 'fillcolor=lightgrey' in source
+    assert source.index("subgraph cluster_row") < source.index("subgraph cluster_feature") < source.index("indicator [")
+    assert "Beta(1, 1)" in source and "membership -> indicator" in source and "fillcolor=lightgrey" in source
     assert "Beta" not in render(model, engine="graphviz", distributions=False).source
     with pytest.raises(PPLError, match=r"Graphviz' program dot, which draws it, is not on the PATH; .*picture.gv"):
         render(model, tmp_path / "picture.svg", engine="graphviz")

@@ -67,8 +67,10 @@ def test_finds_topics_and_reports_chains_that_agree():
 def test_same_seed_same_result_whatever_the_threads():
     model, x, *_ = corpus(30)
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    fits = [ci.fit(model, x, method="gibbs", num_samples=5, warmup=5, chains=3, threads=t, seed=4, progress=False)
-            for t in (1, 3)]
+    fits = [
+        ci.fit(model, x, method="gibbs", num_samples=5, warmup=5, chains=3, threads=t, seed=4, progress=False)
+        for t in (1, 3)
+    ]
     assert same(*fits)
     assert torch.equal(state, torch.get_rng_state()) and (numpy_state == np.random.get_state()[1]).all()  # noqa: NPY002
     other = ci.fit(model, x, method="gibbs", num_samples=5, warmup=5, chains=3, seed=5, progress=False)

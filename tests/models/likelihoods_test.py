@@ -74,7 +74,8 @@ def test_mean_and_curvature_are_derivatives_of_the_log_normaliser_and_moments(na
     assert torch.allclose(likelihood.curvature(eta), slope, atol=1e-8)
     density = likelihood.distribution(eta)
     assert torch.allclose(likelihood.mean(eta), density.mean) and torch.allclose(
-        likelihood.dispersion * likelihood.curvature(eta), density.variance)
+        likelihood.dispersion * likelihood.curvature(eta), density.variance
+    )
     value = likelihood.mean(eta) / (likelihood.total if name == "binomial" else 1)
     assert torch.allclose(likelihood.natural(value), eta, atol=1e-10)
     x = number(1.0)
@@ -110,6 +111,7 @@ def test_expected_log_densities_are_scipys_quadrature(name, scale):
     likelihood, values, density = SCALARS[name]
     for x in values:
         for mean in (-1.0, 0.8):
+
             def integrand(e, x=x, mean=mean):
                 return stats.norm.pdf(e, mean, scale) * float(density(x, np.float64(e)))
 
@@ -122,8 +124,9 @@ def test_expected_log_densities_are_scipys_quadrature(name, scale):
 def test_expected_log_sum_exp_of_two_is_quadrature_and_of_many_is_a_mean_over_draws(scale):
     mean, variance = number([0.3, -1.0]), scale**2 * number([1.0, 0.5])
     node, weight = np.polynomial.hermite_e.hermegauss(150)
-    grid = np.logaddexp(*(float(m) + float(v) ** 0.5 * n for m, v, n in zip(
-        mean, variance, (node[:, None], node), strict=True)))
+    grid = np.logaddexp(
+        *(float(m) + float(v) ** 0.5 * n for m, v, n in zip(mean, variance, (node[:, None], node), strict=True))
+    )
     assert abs(float(expected_log_sum_exp(mean, variance)) - weight @ grid @ weight / (2 * math.pi)) < 1e-9
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(size=(2, 40)), scale**2 * rng.uniform(0.2, 1.0, (2, 40))

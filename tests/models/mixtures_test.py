@@ -40,8 +40,11 @@ X = np.array([[2.0, 0, 1], [0, 3, 1], [1, 1, 0], [4, 0, 0]])
 def test_what_is_no_count_is_refused(kind, bad, sparse):
     x = X.copy()
     x[1, 2] = bad
-    sizes = {"num_topics": 2, "vocabulary_size": 3} if kind is MixtureOfMultinomials else {
-        "num_components": 2, "num_features": 3}
+    sizes = (
+        {"num_topics": 2, "vocabulary_size": 3}
+        if kind is MixtureOfMultinomials
+        else {"num_components": 2, "num_features": 3}
+    )
     with pytest.raises(DataError, match=r"1 of 12 entries are no counts \(the first: .* in row 1, column 2\)"):
         kind(**sizes).prepare(scipy.sparse.csr_matrix(x) if sparse else x)
 

@@ -80,12 +80,18 @@ def posterior_means(documents: Documents, num_topics: int, vocabulary_size: int,
 
 
 def gibbs_conditional(
-    documents: Documents, q: Sequence[ArrayLike], i: int, place: int,
-    num_topics: int, vocabulary_size: int, alpha, gamma,
+    documents: Documents,
+    q: Sequence[ArrayLike],
+    i: int,
+    place: int,
+    num_topics: int,
+    vocabulary_size: int,
+    alpha,
+    gamma,
 ) -> Array:
     """p(q_il = k | all others, y), (K,), by eq. 27.37 with counts that leave this token out::
 
-        (c-_vk + gamma_v) / (c-_k + sum gamma) * (c-_ik + alpha_k) / (L_i - 1 + sum alpha)
+    (c-_vk + gamma_v) / (c-_k + sum gamma) * (c-_ik + alpha_k) / (L_i - 1 + sum alpha)
     """
     document, word = tables(documents, one_hot(q, num_topics), vocabulary_size)
     k, v = int(np.asarray(q[i])[place]), int(documents[i][place])

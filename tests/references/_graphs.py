@@ -239,9 +239,7 @@ def beta_divergence(a: ArrayLike, b: ArrayLike, prior: tuple[float, float]) -> A
     """KL(Beta(a, b) || Beta(prior)), elementwise."""
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     mean = digamma(a + b)
-    return (
-        betaln(*prior) - betaln(a, b) + (a - prior[0]) * (digamma(a) - mean) + (b - prior[1]) * (digamma(b) - mean)
-    )
+    return betaln(*prior) - betaln(a, b) + (a - prior[0]) * (digamma(a) - mean) + (b - prior[1]) * (digamma(b) - mean)
 
 
 def gamma_divergence(shape: ArrayLike, rate: ArrayLike, prior: tuple[float, float]) -> Array:

@@ -167,9 +167,7 @@ def moments(weights: ArrayLike) -> tuple[Array, Array]:
     return weights @ codes, np.einsum("nc,ci,ck->nik", weights, codes, codes)
 
 
-def expected_log_joint(
-    params: Params, x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None
-) -> float:
+def expected_log_joint(params: Params, x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None) -> float:
     """EM's objective sum_n sum_s r_n(s) log p(x_n, s) for weights r (N, 2^K)."""
     return float((np.asarray(weights, dtype=np.float64) * log_joint_table(params, x, mask)).sum())
 
@@ -245,9 +243,6 @@ def _scale_root(square: float, count: float, prior: Prior | None) -> float:
     if prior is None:
         return float(np.sqrt(square / count))
     name, a, b = prior
-    slopes = {
-        "inverse_gamma": lambda u: -(a + 1) + b * np.exp(-u),
-        "lognormal": lambda u: -1 - (u - a) / b**2,
-    }
+    slopes = {"inverse_gamma": lambda u: -(a + 1) + b * np.exp(-u), "lognormal": lambda u: -1 - (u - a) / b**2}
     slope = slopes[name]
     return float(np.exp(brentq(lambda u: square * np.exp(-2 * u) - count + slope(u), -30.0, 30.0, xtol=1e-14)))

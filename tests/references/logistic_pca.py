@@ -167,9 +167,7 @@ def best_xi(params: Params, mean: ArrayLike, covariance: ArrayLike) -> Array:
     return np.sqrt(theta_moments(params, mean, covariance)[1])
 
 
-def best_gaussian(
-    params: Params, x: ArrayLike, xi: ArrayLike, mask: ArrayLike | None = None
-) -> tuple[Array, Array]:
+def best_gaussian(params: Params, x: ArrayLike, xi: ArrayLike, mask: ArrayLike | None = None) -> tuple[Array, Array]:
     """The q(s_n) = N(m_n, C_n) that maximises the bound at given xi, among all distributions::
 
     C^-1 = I + 2 sum_{t seen} lambda(xi_t) w_t w_t';  C^-1 m = sum_{t seen} (x_t - 1/2 - 2 lambda(xi_t) b_t) w_t

@@ -149,11 +149,7 @@ def _expected_log_prior(params: Params, source_mean: Array) -> Array:
 
 
 def factorized_bound(
-    params: Params,
-    x: ArrayLike,
-    source_mean: ArrayLike,
-    q: ArrayLike,
-    mask: ArrayLike | None = None,
+    params: Params, x: ArrayLike, source_mean: ArrayLike, q: ArrayLike, mask: ArrayLike | None = None
 ) -> Array:
     """F_n of eq. 7, (N,), with the entropy of Q in place of the misprinted last term.
 
@@ -190,9 +186,7 @@ def _valid_q(q: ArrayLike, ones: NDArray) -> Array:
     return q
 
 
-def factorized_source_mean(
-    params: Params, x: ArrayLike, q: ArrayLike, mask: ArrayLike | None = None
-) -> Array:
+def factorized_source_mean(params: Params, x: ArrayLike, q: ArrayLike, mask: ArrayLike | None = None) -> Array:
     """Q's means (N, K) by eq. 5: the maximiser of F over Q at fixed q.
 
     logit <s_i> = logit pi_i - sum_{j: x_j=0} theta_ij
@@ -221,20 +215,14 @@ def _expectation(weight: Array, table: Array) -> Array:
     return np.where(weight > 0, weight * np.where(weight > 0, table, 0.0), 0.0).sum(-1)
 
 
-def elbo_of_mean(
-    params: Params, x: ArrayLike, source_mean: ArrayLike, mask: ArrayLike | None = None
-) -> Array:
+def elbo_of_mean(params: Params, x: ArrayLike, source_mean: ArrayLike, mask: ArrayLike | None = None) -> Array:
     """ELBO of the factorised Bernoulli Q, (N,): E_Q[log P(x, s)] + H(Q), over all codes."""
     expected = _expectation(code_probability(source_mean), log_joint_table(params, x, mask))
     return expected + bernoulli_entropy(source_mean)
 
 
 def best_mean_field(
-    params: Params,
-    x: ArrayLike,
-    start: ArrayLike,
-    mask: ArrayLike | None = None,
-    sweeps: int = 200,
+    params: Params, x: ArrayLike, start: ArrayLike, mask: ArrayLike | None = None, sweeps: int = 200
 ) -> tuple[Array, Array]:
     """Coordinate ascent on the mean-field ELBO: (source_mean (N, K), elbo (N,)).
 

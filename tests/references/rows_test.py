@@ -178,9 +178,7 @@ def test_ab_indicators_summed_out_give_the_likelihood_of_eq_11(missing):
     prior = {"membership": ("dirichlet", [0.5, 2.0])}
     total = -np.inf
     for z in np.ndindex(*(2,) * x.size):
-        total = np.logaddexp(
-            total, ab.log_joint_indicator(params, x, membership, np.reshape(z, x.shape), mask, prior)
-        )
+        total = np.logaddexp(total, ab.log_joint_indicator(params, x, membership, np.reshape(z, x.shape), mask, prior))
     assert close(total, ab.log_joint(params, x, membership, mask, prior), atol=1e-10)
 
 
@@ -203,9 +201,7 @@ def test_ab_em_climbs_and_ends_at_a_stationary_point(missing, total_count):
     assert np.diff(trace).min() > -1e-9 and trace[-1] > trace[0] + 1
     slope = slopes(lambda a: objective({"aspect_probability": a}, membership), params["aspect_probability"])
     assert np.abs(slope).max() < 1e-4
-    along = slopes(
-        lambda first: objective(params, np.stack([first, 1 - first], axis=1)), membership[:, 0], step=1e-6
-    )
+    along = slopes(lambda first: objective(params, np.stack([first, 1 - first], axis=1)), membership[:, 0], step=1e-6)
     assert np.abs(along).max() < 1e-3
 
 
@@ -278,9 +274,7 @@ def test_mixture_evidence_sums_to_one_and_m_step_is_the_optimum(missing):
     mask = masked(rng, x.shape, missing)
     r = mixture.posterior(params, x, mask)
     best = mixture.m_step(x, r, mask)
-    slope = slopes(
-        lambda p: mixture.expected_log_joint({**best, "probability": p}, x, r, mask), best["probability"]
-    )
+    slope = slopes(lambda p: mixture.expected_log_joint({**best, "probability": p}, x, r, mask), best["probability"])
     assert np.abs(slope).max() < 1e-5
     for _ in range(20):
         other = {**best, "mixing_proportion": rng.dirichlet(50 * best["mixing_proportion"])}

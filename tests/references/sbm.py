@@ -42,7 +42,7 @@ def log_joint_integrated(
 ) -> float:  # fmt: skip
     """log p(x, q | alpha, a, b) of one labeling (N,), pi and eta integrated out::
 
-        log E[prod_k pi_k^n_k] + sum_ab log B(m_ab + a, z_ab + b) / B(a, b),   m edges and z non-edges between blocks
+    log E[prod_k pi_k^n_k] + sum_ab log B(m_ab + a, z_ab + b) / B(a, b),   m edges and z non-edges between blocks
     """
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
     phi = np.eye(num_blocks)[np.asarray(q, dtype=int)]

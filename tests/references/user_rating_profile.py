@@ -43,18 +43,16 @@ def _assignments(params: Params, row: Array, seen: Array, alpha: Array) -> tuple
     logs = np.empty(len(every))
     for i, profiles in enumerate(every):
         counts = np.bincount(profiles, minlength=size)
-        logs[i] = gammaln(alpha.sum()) - gammaln(alpha.sum() + len(features)) + (
-            gammaln(alpha + counts) - gammaln(alpha)
-        ).sum()
-        logs[i] += sum(
-            np.log(params["response"][k, r, int(row[r])]) for k, r in zip(profiles, features, strict=True)
+        logs[i] = (
+            gammaln(alpha.sum())
+            - gammaln(alpha.sum() + len(features))
+            + (gammaln(alpha + counts) - gammaln(alpha)).sum()
         )
+        logs[i] += sum(np.log(params["response"][k, r, int(row[r])]) for k, r in zip(profiles, features, strict=True))
     return every, logs
 
 
-def log_evidence(
-    params: Params, x: ArrayLike, mask: ArrayLike | None = None, concentration: ArrayLike = 0.3
-) -> Array:
+def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None, concentration: ArrayLike = 0.3) -> Array:
     """log p(y_n), (N,)."""
     seen, y = observed(x, mask), np.asarray(x)
     alpha = np.broadcast_to(np.asarray(concentration, dtype=np.float64), (len(params["response"]),))

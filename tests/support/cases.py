@@ -120,8 +120,23 @@ def swapped_priors(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
 def at_subsample(program: Any, index: torch.Tensor) -> Any:
     """The program with the subsample of its plate "data" fixed."""
     trace = poutine.Trace()
-    trace.add_node("data", name="data", type="sample", value=index, is_observed=False, fn=None, args=(), kwargs={},
-                   infer={}, scale=1.0, cond_indep_stack=(), done=True, stop=False, continuation=None, mask=None)
+    trace.add_node(
+        "data",
+        name="data",
+        type="sample",
+        value=index,
+        is_observed=False,
+        fn=None,
+        args=(),
+        kwargs={},
+        infer={},
+        scale=1.0,
+        cond_indep_stack=(),
+        done=True,
+        stop=False,
+        continuation=None,
+        mask=None,
+    )
 
     def fixed(*arguments: Any, **keywords: Any) -> Any:
         with poutine.replay(trace=trace):

@@ -46,9 +46,7 @@ def _observed(model: Model, data: Data) -> list[str]:
     return [site for site in model.sites_of("observed") if site == model.observed_site or site in data.others]
 
 
-def site_log_probs(
-    model: Model, draws: dict[str, Tensor], data: Data, given: dict[str, Tensor]
-) -> dict[str, Tensor]:
+def site_log_probs(model: Model, draws: dict[str, Tensor], data: Data, given: dict[str, Tensor]) -> dict[str, Tensor]:
     """Site -> (S, ...) log-probabilities of the statements of the program at S draws of its latents."""
     sites = (*model.global_sites, model.local_site, *_observed(model, data))
     draws, given = ({s: _off_the_faces(model, s, v) for s, v in side.items()} for side in (draws, given))

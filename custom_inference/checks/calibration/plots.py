@@ -59,9 +59,7 @@ def _colours(group: Mapping[str, Array], wrong: set[str]) -> dict[str, Any]:
     import matplotlib as mpl
 
     shades = mpl.colormaps[COLORMAP](np.linspace(0.05, 0.8, max(2, len(group))))
-    return {
-        name: _FAILED if name in wrong else INK if len(group) == 1 else shades[i] for i, name in enumerate(group)
-    }
+    return {name: _FAILED if name in wrong else INK if len(group) == 1 else shades[i] for i, name in enumerate(group)}
 
 
 def draw_ecdf(axes: Axes, group: Mapping[str, Array], wrong: set[str]) -> None:
@@ -74,9 +72,7 @@ def draw_coverage(axes: Axes, group: Mapping[str, Array], wrong: set[str]) -> No
     _differences(axes, group, wrong, lambda values: np.abs(2 * values - 1))
 
 
-def _differences(
-    axes: Axes, group: Mapping[str, Array], wrong: set[str], transform: Callable[[Array], Array]
-) -> None:
+def _differences(axes: Axes, group: Mapping[str, Array], wrong: set[str], transform: Callable[[Array], Array]) -> None:
     size = len(next(iter(group.values())))
     band = simultaneous_band(size, LEVEL)
     z = np.concatenate([[0.0], band.z, [1.0]])

@@ -96,9 +96,7 @@ def rank() -> int:
 
 
 @contextlib.contextmanager
-def group(
-    *, backend: str | None = None, timeout: float = 600.0, **settings: Any
-) -> Iterator[Pool]:
+def group(*, backend: str | None = None, timeout: float = 600.0, **settings: Any) -> Iterator[Pool]:
     """The group that torchrun's environment names, or the one that has been begun; alone where there is neither.
 
     backend: "gloo" or "nccl"; by default NCCL where every process of the machine has a GPU of its own. timeout: seconds

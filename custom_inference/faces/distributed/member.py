@@ -152,9 +152,7 @@ def _streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, b
     return run
 
 
-def _start(
-    problem: Problem, read: Callable[[], Any], pool: Pool, generator: torch.Generator, bar: Progress
-) -> Found:
+def _start(problem: Problem, read: Callable[[], Any], pool: Pool, generator: torch.Generator, bar: Progress) -> Found:
     """What one process alone would start from, by the same random numbers: the first looks, and tells the others."""
 
     def found() -> tuple[Found, Tensor]:

@@ -82,9 +82,7 @@ def columns(structure: Structure) -> dict[str, int]:
     return {name: used.index(value) for name, value in found.items()}
 
 
-def _with_bends(
-    structure: Structure, column: dict[str, int]
-) -> tuple[list[tuple[Key, Key]], list[list[Key]]]:
+def _with_bends(structure: Structure, column: dict[str, int]) -> tuple[list[tuple[Key, Key]], list[list[Key]]]:
     """Edges between neighbouring columns, and what stands in each column, in the program's order."""
     layers: list[list[Key]] = [[] for _ in range(max(column.values()) + 1)]
     for name in structure.sites:
@@ -111,11 +109,7 @@ def crossings(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> int:
     """How many pairs of links cross."""
     rank = {key: (c, i) for c, layer in enumerate(layers) for i, key in enumerate(layer)}
     ends = [(rank[one], rank[other]) for one, other in links]
-    return sum(
-        a[0] == c[0] and (a[1] - c[1]) * (b[1] - d[1]) < 0
-        for i, (a, b) in enumerate(ends)
-        for c, d in ends[:i]
-    )
+    return sum(a[0] == c[0] and (a[1] - c[1]) * (b[1] - d[1]) < 0 for i, (a, b) in enumerate(ends) for c, d in ends[:i])
 
 
 def _ordered(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> list[list[Key]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.aspects.marginal import AspectMarginal
 from custom_inference.families.common.counts import CountRows
@@ -37,14 +37,7 @@ class AspectDirichlet(AspectMarginal):
     name = "dirichlet"
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: CountRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         a = params["aspect_probability"]
         alpha, present, absent = self.alpha(model, a), a.pow(temperature), (1 - a).pow(temperature)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Exact
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletMixture
 from custom_inference.families.aspects.marginal import AspectMarginal
 from custom_inference.families.common import polynomial as _polynomial
@@ -33,7 +33,6 @@ class AspectExact(AspectMarginal, Exact):
 
     max_bytes: float | None = None
 
-
     def feasible(self, model: Model) -> bool:
         """Up to ``_FEASIBLE`` numbers a row: 199 draws for two components, 47 for three, 23 for four."""
         num_components, num_features = model.shapes["aspect_probability"]
@@ -51,14 +50,7 @@ class AspectExact(AspectMarginal, Exact):
         _polynomial.require_memory(draws, size, num_rows, itemsize, **settings)
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: CountRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         aspect = params["aspect_probability"]
         on, off, bounds = torch.zeros_like(aspect), torch.zeros_like(aspect), []

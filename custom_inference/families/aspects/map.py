@@ -35,7 +35,7 @@ from custom_inference.core.capabilities import (
     PointLocals,
     ReadsRows,
 )
-from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
+from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.aspects.membership import MembershipUpdate
 from custom_inference.families.common.beta import beta_mode, beta_parameters
@@ -105,14 +105,7 @@ class AspectMap(LocalEngine, FromData, Accelerated, PointLocals, ReadsRows, Chec
     # ----- E step -------------------------------------------------------------------------------------------------
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: CountRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         del generator
         aspect, prior = params["aspect_probability"], self.pseudo_count(model, params["aspect_probability"])

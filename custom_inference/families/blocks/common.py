@@ -27,18 +27,13 @@ from custom_inference.core.capabilities import (
     integrates_globals,
     objective_at,
 )
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import moved
 from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.nodes import Exposures, Plain, nodes_of
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
-from custom_inference.families.blocks.sweep import (
-    Expected,
-    bound_at,
-    cold_start,
-    sweep,
-)
+from custom_inference.families.blocks.sweep import Expected, bound_at, cold_start, sweep
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from ppl_models import Data, DegreeCorrectedSBM, Model
 
@@ -89,14 +84,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
     # ----- the E step -------------------------------------------------------------------------------------
 
     def e_step(
-        self,
-        model: Any,
-        state: Any,
-        rows: SbmRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Any, state: Any, rows: SbmRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """Sweeps over the nodes, from where the state's responsibilities are; without any, from the best of some."""
         at = self.expected(model, state, rows)

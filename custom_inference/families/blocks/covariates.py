@@ -23,7 +23,7 @@ from torch.nn.functional import one_hot
 
 from custom_inference.core.capabilities import Checked, Exact, Looks, NeedsRows, OneProcess, OwnState, PriorTerm
 from custom_inference.core.capacity import require_labelings
-from custom_inference.core.engine import EXACT_UP_TO, Engine, EStep, Params
+from custom_inference.core.engine import EXACT_UP_TO, Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior, LabellingPosterior, LocalPosterior
 from custom_inference.core.states import PointsWithLocals, State, values_of
 from custom_inference.families.blocks.common import RESPONSIBILITY
@@ -125,7 +125,7 @@ class CovariateMeanField(OwnState, CovariatePoints):
         model: Any,
         state: PointsWithLocals | Params,
         rows: CovariateRows,
-        warm: dict[str, Tensor] | None = None,
+        warm: Warm = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
@@ -202,14 +202,7 @@ class CovariateExact(Exact, CovariatePoints):
         return self.table(model, params, rows)[1].logsumexp(-1, keepdim=True)
 
     def e_step(
-        self,
-        model: Any,
-        params: Params,
-        rows: CovariateRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Any, params: Params, rows: CovariateRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """P(z_i = a, z_j = b), (N, K, N, K)."""
         code, table = self.table(model, params, rows, temperature)

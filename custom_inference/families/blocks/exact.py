@@ -19,7 +19,7 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, Exact
 from custom_inference.core.capacity import allowed_bytes, require
-from custom_inference.core.engine import EXACT_UP_TO, EStep, Params
+from custom_inference.core.engine import EXACT_UP_TO, EStep, Params, Warm
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.core.states import moved
 from custom_inference.families.blocks.likelihoods import likelihood_of
@@ -103,14 +103,7 @@ class SbmExact(Accelerated, Exact, PointBlocks):
         return self.table(model, params, rows).logsumexp(-1, keepdim=True)
 
     def e_step(
-        self,
-        model: Any,
-        params: Params,
-        rows: SbmRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Any, params: Params, rows: SbmRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """P(z_i = a, z_j = b), (N, K, N, K)."""
         table = self.table(model, params, rows, temperature)
@@ -151,9 +144,7 @@ class SbmExact(Accelerated, Exact, PointBlocks):
     def _counts(self, model: Any, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> Counts:
         weights = self.nodes(model).terms(nodes, rows).weights
         x, seen = rows.dense
-        both = [
-            np.einsum("ij,iajb->ab", value, pairs) for value in (x, seen * weights.out[:, None] * weights.into)
-        ]
+        both = [np.einsum("ij,iajb->ab", value, pairs) for value in (x, seen * weights.out[:, None] * weights.into)]
         if not rows.directed:  # x and seen hold every dyad once, above the diagonal or on it
             both = [value + value.T - np.diag(np.diag(value)) for value in both]
         return Counts(both[0], both[1], np.einsum("iaia->a", pairs))

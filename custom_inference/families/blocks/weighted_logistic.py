@@ -21,9 +21,7 @@ def objectives(beta: Tensor, x: Tensor, design: Tensor, weight: Tensor, mean: Te
     return -(weight * softplus(torch.where(x > 0.5, -logit, logit))).sum(-1) - penalty
 
 
-def fit_weighted(
-    beta: Tensor, x: Tensor, design: Tensor, weight: Tensor, mean: Tensor, precision: Tensor
-) -> Tensor:
+def fit_weighted(beta: Tensor, x: Tensor, design: Tensor, weight: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
     """Coefficients (P, F) that raise every objective, from ``beta``; at its maximum where a few steps lead there.
 
     x (E,) 0 or 1; design (E, F); weight (P, E), not negative; mean, precision (P, F) of the Normal priors.
@@ -46,9 +44,7 @@ def fit_weighted(
     return beta
 
 
-def _newton_step(
-    beta: Tensor, x: Tensor, design: Tensor, weight: Tensor, mean: Tensor, precision: Tensor
-) -> Tensor:
+def _newton_step(beta: Tensor, x: Tensor, design: Tensor, weight: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
     gradient = -precision * (beta - mean)
     curvature = torch.diag_embed(precision)
     size = max(1, _BLOCK // len(beta))

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from custom_inference.core.capabilities import Checked, Exact
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.rows import BinaryRows
@@ -92,14 +92,7 @@ class ExactHarmonium(Checked, Exact):
         return {site: value[0] for site, value in _random(model, rows, generator, 1).items()}
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: BinaryRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         del model, warm, generator
         with torch.enable_grad():

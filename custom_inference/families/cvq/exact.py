@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import CvqEngine, added, moments, quadratics
@@ -32,14 +32,7 @@ class CvqExact(CvqEngine, Enumerated):
         return _Tables(params, codes_of(len(params["source_prior"]), rows.x.dtype, rows.x.device), temperature)
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: RealRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         tables = self.tables(params, rows, temperature)
         statistics: dict[str, Tensor] = {}

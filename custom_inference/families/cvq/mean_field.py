@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import CvqEngine, Quadratic, added, moments, quadratics
@@ -33,14 +33,7 @@ class CvqMeanField(CvqEngine):
     name: ClassVar[str] = "mean_field"
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: RealRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
         start = warm["mean"] if warm else likely_codes(model, params, rows)

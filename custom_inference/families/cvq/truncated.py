@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import CvqEngine, Quadratic, added, moments, quadratics
@@ -109,14 +109,7 @@ class CvqTruncated(CvqEngine, CubeEngine):
     refresh_every: int = 1
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: RealRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         return self.cube_step(_Moments(params, rows), params, rows, warm, temperature)
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, PointLocals
-from custom_inference.core.engine import POINT, EStep, Params
+from custom_inference.core.engine import POINT, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.factors.common import (
@@ -59,14 +59,7 @@ class _Quadratic(LogisticEngine):
     sweeps: int = 2
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: BinaryRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         prior, total, found, bounds = self.score_prior(model, params), {}, [], []
         for part in parts(rows):
@@ -90,9 +83,7 @@ class _Quadratic(LogisticEngine):
         spread = at.covariance.reshape(len(odds), -1) @ squared_rows(params["weight"].T).T
         return odds, (odds.square() + spread.clamp(min=0)).sqrt()
 
-    def _updated(
-        self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _Scores, temperature: float
-    ) -> _Scores:
+    def _updated(self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _Scores, temperature: float) -> _Scores:
         rate = observed_only(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
         return self._solved(*score_system(params, rows, rate, prior, at.mean, temperature))
 

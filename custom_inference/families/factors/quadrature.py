@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Exact
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import LogisticPosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.families.common.rows import BinaryRows
@@ -79,14 +79,7 @@ class LogisticQuadrature(LogisticEngine, Exact):
         return self.nodes or (160 if num_components == 1 else 32)
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: BinaryRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         total: dict[str, Tensor] = {}
         bounds, size = [], len(params["weight"])

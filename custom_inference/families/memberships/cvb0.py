@@ -28,7 +28,7 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks, PriorTerm
 from custom_inference.core.capacity import allowed_bytes, require
-from custom_inference.core.engine import EStep, Objective, Params
+from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.memberships.common import MmsbEngine, beta_prior
@@ -110,14 +110,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     # ----- E step -------------------------------------------------------------------------------------------------
 
     def e_step(
-        self,
-        model: Model,
-        state: ExpectedCounts,
-        rows: Dyads,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, state: ExpectedCounts, rows: Dyads, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         del generator
         listed = _Listed.of(rows)

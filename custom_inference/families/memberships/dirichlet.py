@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Looks, OwnState
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import PointsWithLocals, State
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior
@@ -62,7 +62,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
         model: Model,
         state: PointsWithLocals | Params,
         rows: Dyads,
-        warm: dict[str, Tensor] | None = None,
+        warm: Warm = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,

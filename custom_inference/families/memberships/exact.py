@@ -28,7 +28,7 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, Checked, Exact, OneProcess
 from custom_inference.core.capacity import allowed_bytes, require
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
@@ -69,7 +69,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         ends = np.bincount(np.concatenate([i, j]), minlength=len(rows))
         allowed = allowed_bytes(self.max_bytes)
         fitting = [n for n in range(1, 12) if _bytes(_most_terms(model, n), size) <= allowed]
-        fits = f"complete graphs of up to {max(fitting, default=0)} nodes would fit; use a bound instead, \"dirichlet\""
+        fits = f'complete graphs of up to {max(fitting, default=0)} nodes would fit; use a bound instead, "dirichlet"'
         needed = _bytes(math.prod(math.comb(int(n) + size - 1, size - 1) for n in ends), size)
         # The terms are numbered by whole numbers of 64 bits.
         if sum((size - 1) * math.log2(n + 1) for n in ends) >= 62:
@@ -104,14 +104,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         return self._weighted(model, rows, self._tables(model, params, value)[0])[0].logsumexp(0, keepdim=True)
 
     def e_step(
-        self,
-        model: Any,
-        params: Params,
-        rows: GraphRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Any, params: Params, rows: GraphRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
         tables, inside = (one.detach() for one in self._tables(model, params, value))
@@ -185,9 +178,7 @@ def _bytes(terms: float, size: int) -> float:
 
 
 @lru_cache(maxsize=8)
-def _terms(
-    i: tuple[int, ...], j: tuple[int, ...], num_nodes: int, size: int
-) -> tuple[list[Tensor], Tensor]:
+def _terms(i: tuple[int, ...], j: tuple[int, ...], num_nodes: int, size: int) -> tuple[list[Tensor], Tensor]:
     """Per dyad where the K^2 products (a, b) of every term so far go, (K^2, M), and the counts c (M, N, K) of the last.
 
     A term is numbered by its counts, those of the last block left out: they follow from the dyads that are done.

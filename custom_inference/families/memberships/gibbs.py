@@ -109,8 +109,11 @@ class MmsbChain(Chain):
 
     def _concentrations(self) -> tuple[Any, Any, Any]:
         """Of pi (N, K); (2, K, K) of 1 - eta and eta; (2,) of 1 - rho and rho."""
-        return (self.member + self.fixed.alpha, self.state.cells + self.fixed.prior,
-                self.state.kind + self.fixed.sparsity)
+        return (
+            self.member + self.fixed.alpha,
+            self.state.cells + self.fixed.prior,
+            self.state.kind + self.fixed.sparsity,
+        )
 
     def means(self) -> Params:
         """E[eta | s, r, x] = (g + m) / (g + h + m + e), E[pi_i | s, r] = (c_i + alpha) / sum, and E[rho | z]."""
@@ -211,10 +214,7 @@ def start_at(model: MMSB, rows: GraphRows, label: NDArray[np.int64]) -> Params:
     seen = own.sum(0)[:, None] * own.sum(0) - own.T @ (rows.hidden_out.matrix @ own)
     seen = seen if model.self_loops else seen - np.diag(own.sum(0))
     eta = (own.T @ (rows.outgoing.matrix @ own) + 0.5) / (seen + 1.0)
-    return {
-        "edge_probability": torch.as_tensor(eta),
-        "membership": torch.as_tensor(_LOYAL * own + (1 - _LOYAL) / size),
-    }
+    return {"edge_probability": torch.as_tensor(eta), "membership": torch.as_tensor(_LOYAL * own + (1 - _LOYAL) / size)}
 
 
 def _numpy(value: Tensor) -> NDArray[np.float64]:

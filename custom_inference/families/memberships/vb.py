@@ -23,17 +23,14 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, GlobalPosterior, LocalEngine, Looks, PriorTerm
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.memberships.common import Factors, MmsbEngine, beta_divergence, beta_prior
 from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.dyads import Dyads
-from custom_inference.families.memberships.initialisation import (
-    pair_totals,
-    random_membership,
-)
+from custom_inference.families.memberships.initialisation import pair_totals, random_membership
 from custom_inference.families.memberships.states import MembershipPosteriors
 
 
@@ -64,7 +61,7 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
         model: Any,
         state: MembershipPosteriors,
         rows: Dyads,
-        warm: dict[str, Tensor] | None = None,
+        warm: Warm = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,

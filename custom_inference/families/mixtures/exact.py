@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, Checked, Exact, PriorTerm
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
@@ -72,14 +72,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         return torch.log(params["mixing_proportion"]) + (table if temperature == 1.0 else temperature * table)
 
     def e_step(
-        self,
-        model: Model,
-        state: Any,
-        rows: MixtureRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, state: Any, rows: MixtureRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         joint = self.log_joint(model, state, rows, temperature)
         bound = joint.logsumexp(-1)
@@ -103,9 +96,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         prior = log_prior_density(proportion, dirichlet_prior(model, "mixing_proportion", proportion))
         return prior + density.log_prior(density.prior(model, value), value)
 
-    def posterior(
-        self, model: Model, state: Any, rows: MixtureRows, step: EStep | None = None
-    ) -> CodePosterior:
+    def posterior(self, model: Model, state: Any, rows: MixtureRows, step: EStep | None = None) -> CodePosterior:
         """The K one-hot codes and the probability of each in every row."""
         joint = self.log_joint(model, state, rows)
         return CodePosterior(torch.eye(joint.shape[1]).to(joint), torch.log_softmax(joint, -1))

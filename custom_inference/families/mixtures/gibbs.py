@@ -113,8 +113,10 @@ class MixtureSampler(Sampler):
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         share = locals_.mean(0)
-        return Local(CodePosterior(torch.eye(share.shape[1]).to(data.x), torch.log(share).to(data.x)),
-                     no_bound(len(data), data.x))
+        return Local(
+            CodePosterior(torch.eye(share.shape[1]).to(data.x), torch.log(share).to(data.x)),
+            no_bound(len(data), data.x),
+        )
 
 
 def _simplices_sweep(chain: MixtureChain):
@@ -134,8 +136,21 @@ def _simplices_sweep(chain: MixtureChain):
     def sweep() -> None:
         from custom_inference.families.mixtures import gibbs_kernels as kernels
 
-        kernels.sweep_simplices(crow, column, count, group, chain.assignment, chain.alpha, prior, mass, rows, table,
-                                totals, chain.share, chain._rng)
+        kernels.sweep_simplices(
+            crow,
+            column,
+            count,
+            group,
+            chain.assignment,
+            chain.alpha,
+            prior,
+            mass,
+            rows,
+            table,
+            totals,
+            chain.share,
+            chain._rng,
+        )
 
     return sweep
 
@@ -154,8 +169,9 @@ def _rates_sweep(chain: MixtureChain):
     def sweep() -> None:
         from custom_inference.families.mixtures import gibbs_kernels as kernels
 
-        kernels.sweep_rates(x, seen, chain.assignment, chain.alpha, shape, rate, rows, events, exposure, chain.share,
-                            chain._rng)
+        kernels.sweep_rates(
+            x, seen, chain.assignment, chain.alpha, shape, rate, rows, events, exposure, chain.share, chain._rng
+        )
 
     return sweep
 

@@ -60,9 +60,7 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
         """The exact engine at given values of the globals."""
         return MixtureExact()
 
-    def log_joint(
-        self, model: Model, state: MixturePosteriors, rows: MixtureRows, temperature: float = 1.0
-    ) -> Tensor:
+    def log_joint(self, model: Model, state: MixturePosteriors, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
         """E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
         expected = density_of(model).expected(_parameters(model, state))
         return expected_log(state.proportion) + temperature * rows.table(*expected)

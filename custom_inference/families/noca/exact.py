@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.beta import prior_mode
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
 from custom_inference.families.common.rows import BinaryRows
@@ -36,14 +36,7 @@ class NocaExact(NocaEngine, Enumerated):
         return _Tables.of(params, rows, temperature)
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: BinaryRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         tables = _Tables.of(params, rows, temperature)
         total: dict[str, Tensor] = {}
@@ -72,9 +65,7 @@ class NocaExact(NocaEngine, Enumerated):
             # ones / P(x_j = 1 | c), (C, D): where no row has the code and the feature, 0 / small stays 0.
             ratio = ones / (-torch.expm1(-(codes @ theta + theta0))).clamp(min=torch.finfo(code.dtype).tiny)
             sent, sent_leak = new["loading"] * (codes.T @ ratio), new["leak"] * ratio.sum(0)
-            new |= transmission_update(
-                priors, sent=sent, sent_leak=sent_leak, present=present, observed=leak_count
-            )
+            new |= transmission_update(priors, sent=sent, sent_leak=sent_leak, present=present, observed=leak_count)
         return new
 
 

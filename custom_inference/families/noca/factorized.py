@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import AllRows, NeedsRows, ReadsRows
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import FLOOR, beta_parameters, interior, prior_mode
 from custom_inference.families.common.roots import decreasing_root
@@ -127,14 +127,7 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         return prior - absent + explained + entropy
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: BinaryRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         outcomes, first = [], 0
         for _, part in rows.parts():  # rows are independent given the globals, and a block's arrays stay in cache

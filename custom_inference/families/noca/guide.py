@@ -45,7 +45,7 @@ class FactorizedNoisyOr(Guide):
     def __post_init__(self) -> None:
         if self.start not in ("codes", "prior") or self.inner_steps < 1:
             found = f"start = {self.start!r}, inner_steps = {self.inner_steps}"
-            raise MethodError(f"{found}; expected start \"codes\" or \"prior\" and inner_steps from 1")
+            raise MethodError(f'{found}; expected start "codes" or "prior" and inner_steps from 1')
 
     def bind(
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None

@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import interior
 from custom_inference.families.common.rows import BinaryRows
@@ -89,14 +89,7 @@ class NocaMeanField(NocaEngine):
     name: ClassVar[str] = "mean_field"
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: BinaryRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         nodes = _Nodes.of(params, self.tolerance)
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.

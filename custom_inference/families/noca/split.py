@@ -72,11 +72,7 @@ class _Climber:
 
 
 def _selected(params: Params, index: list[int]) -> Params:
-    return {
-        "source_prior": params["source_prior"][index],
-        "loading": params["loading"][index],
-        "leak": params["leak"],
-    }
+    return {"source_prior": params["source_prior"][index], "loading": params["loading"][index], "leak": params["leak"]}
 
 
 def random_rows(rows: BinaryRows, number: int, generator: torch.Generator) -> Params:
@@ -179,9 +175,7 @@ def split(climber: _Climber, state: _State, number: int, generator: torch.Genera
     return _State(halves, cubes, state.bound)
 
 
-def split_and_prune(
-    model: Model, rows: BinaryRows, generator: torch.Generator, *, cycles: int = 6
-) -> Params:
+def split_and_prune(model: Model, rows: BinaryRows, generator: torch.Generator, *, cycles: int = 6) -> Params:
     """EM from K + max(K / 2, 8) random rows; then (split K / 2 sources, EM, prune) while the objective grows.
 
     First with that room, then with K. Sources that are not worth their BIC price are shut off:

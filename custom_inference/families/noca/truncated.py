@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.beta import FLOOR, interior
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.rows import BinaryRows
@@ -134,7 +134,7 @@ class NocaTruncated(NocaEngine, CubeEngine):
         model: Model,
         params: Params,
         rows: BinaryRows,
-        warm: dict[str, Tensor] | None = None,
+        warm: Warm = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,

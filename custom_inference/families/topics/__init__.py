@@ -22,12 +22,7 @@ from custom_inference.families.topics.propose import (
 )
 from custom_inference.families.topics.supervised import SupervisedDirichlet, predicted_response
 from custom_inference.families.topics.tempered import TemperedEM
-from custom_inference.families.topics.user_rating_profile import (
-    ProfileDirichlet,
-    ProfileExact,
-    ProfileMap,
-    ProfileVB,
-)
+from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import CTM, LDA, PLSA, MultinomialPCA, SupervisedLDA, UserRatingProfile
 

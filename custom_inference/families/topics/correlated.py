@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.normal import normal_parameters
@@ -151,14 +151,7 @@ class CorrelatedGaussian(TopicEngine):
         return {"topic": topic, "mean": topic.new_zeros(size), "covariance": torch.eye(size).to(topic)}
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: DocumentRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         del model, generator
         problem = _Problem.of(params, rows, temperature)

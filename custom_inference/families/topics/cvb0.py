@@ -26,7 +26,7 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks, Sequential, from_point
 from custom_inference.core.capacity import allowed_bytes, require
-from custom_inference.core.engine import Engine, EStep, Objective, Params
+from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_prior
@@ -81,7 +81,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         model: Model,
         state: TopicCounts,
         rows: DocumentRows,
-        warm: dict[str, Tensor] | None = None,
+        warm: Warm = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,

@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
@@ -43,14 +43,7 @@ class LdaDirichlet(TopicEngine):
         return Scores.of(temperature * torch.log(params["topic"]))
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: DocumentRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         del generator
         return self.documents(rows, self.scores(params, temperature), self.alpha(model, params["topic"]), warm)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, Exact
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletMixture
 from custom_inference.families.common import polynomial as _polynomial
 from custom_inference.families.common.documents import DocumentRows
@@ -61,14 +61,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     # ----- E step -------------------------------------------------------------------------------------------------
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: DocumentRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         topic = params["topic"]
         counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
@@ -143,9 +136,7 @@ class _Tokens:
     inside (length, B): False past a document's end.
     """
 
-    def __init__(
-        self, topic: Tensor, rows: DocumentRows, documents: Tensor, length: int, temperature: float = 1.0
-    ):
+    def __init__(self, topic: Tensor, rows: DocumentRows, documents: Tensor, length: int, temperature: float = 1.0):
         self.like, self.size, self.num_rows = topic, len(topic), len(documents)
         self.documents, self.temperature, self._length = documents, temperature, length
         crow, count = rows.counts.crow_indices(), rows.counts.values().round().long()

@@ -178,10 +178,13 @@ class _Moments:
         documents, words = document.unique(), word.unique()
         each = [document[:, None] == documents, word[:, None] == words, torch.ones_like(word[:, None])]
         self.member = torch.cat([one.to(alpha) for one in each], 1)  # (T, G)
-        concentration = torch.cat([
-            alpha.expand(len(documents), -1), gamma[words][:, None].expand(-1, len(alpha)),
-            gamma.sum().expand(1, len(alpha)),
-        ])  # (G, K)
+        concentration = torch.cat(
+            [
+                alpha.expand(len(documents), -1),
+                gamma[words][:, None].expand(-1, len(alpha)),
+                gamma.sum().expand(1, len(alpha)),
+            ]
+        )  # (G, K)
         count = torch.arange(len(word) + 1, dtype=alpha.dtype)
         table = torch.lgamma(concentration[..., None] + count) - torch.lgamma(concentration[..., None])
         table[-1] *= -1

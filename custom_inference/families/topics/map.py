@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, LocalEngine, PointLocals, SavedSettings
-from custom_inference.core.engine import POINT, EStep, Objective, Params
+from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.common.dirichlet import in_softmax_basis, softmax_or_simplex
 from custom_inference.families.common.documents import Block, DocumentRows
@@ -68,14 +68,7 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         return replace(self, sweeps=_COLD_SWEEPS)
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: DocumentRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         del generator
         topic, alpha = params["topic"], self.alpha(model, params["topic"])

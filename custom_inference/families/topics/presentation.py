@@ -41,6 +41,5 @@ OF_CORRELATED_TOPICS = replace(
 )
 
 OF_SUPERVISED_TOPICS = replace(
-    OF_TOPICS,
-    columns=lambda model, params: {"share": _share(model, params), "weight": params["response_weight"]},
+    OF_TOPICS, columns=lambda model, params: {"share": _share(model, params), "weight": params["response_weight"]}
 )

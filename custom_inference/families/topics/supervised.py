@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.common.documents import DocumentRows
@@ -140,14 +140,7 @@ class SupervisedDirichlet(TopicEngine):
         return {**params, "response_weight": params["topic"].new_zeros(len(params["topic"]))}
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: SupervisedRows,
-        warm: dict[str, Tensor] | None = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, params: Params, rows: SupervisedRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         del generator
         documents = _Documents(params, rows, self.alpha(model, params["topic"]), temperature)

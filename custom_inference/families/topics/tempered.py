@@ -101,9 +101,7 @@ class TemperedEM(Method):
         propose = proposals_for(model, engine).propose
         return propose(model, rows, generator, 0) if self.informed else engine.initial(model, rows, generator)
 
-    def _result(
-        self, model: Model, data: Data, rows: DocumentRows, start: Params, path: _Path, seed: int
-    ) -> Fit:
+    def _result(self, model: Model, data: Data, rows: DocumentRows, start: Params, path: _Path, seed: int) -> Fit:
         best = path.best
         params, engine, trace = best.params, best.engine, best.trace
         locals_: Any = {"topic_proportion": best.proportion}
@@ -229,9 +227,7 @@ def tempered(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] |
     return replace(engine, temper=beta, share=tuple((weight / weight.sum()).tolist()))
 
 
-def split_tokens(
-    rows: DocumentRows, share: float, generator: torch.Generator
-) -> tuple[DocumentRows, DocumentRows]:
+def split_tokens(rows: DocumentRows, share: float, generator: torch.Generator) -> tuple[DocumentRows, DocumentRows]:
     """(observed, hidden): of every document ``share`` of its tokens, rounded, drawn without replacement.
 
     Raises DataError where no document is long enough to lose a token.

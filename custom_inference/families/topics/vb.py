@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, GlobalPosterior, LocalEngine, Looks
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from custom_inference.families.common.documents import DocumentRows
@@ -42,8 +42,8 @@ LEARNED = ("alpha", "gamma", "both")
 @dataclass(frozen=True, kw_only=True)
 class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
     """learn: "alpha", "gamma" or "both" learn the priors' concentrations as maxima of F: alpha with a value for every
-        topic, gamma as its prior times a factor (K topics are too few to learn a value for every word from). They
-        end in the priors of ``Fit.model``.
+    topic, gamma as its prior times a factor (K topics are too few to learn a value for every word from). They
+    end in the priors of ``Fit.model``.
     """
 
     learn: str | None = None
@@ -77,7 +77,7 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
         model: Model,
         state: TopicPosteriors,
         rows: DocumentRows,
-        warm: dict[str, Tensor] | None = None,
+        warm: Warm = None,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,

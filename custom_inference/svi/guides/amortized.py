@@ -53,8 +53,9 @@ class Amortized(Guide):
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:
         if not model.rows_are_independent:
-            raise MethodError("no amortised guide of graphs: an encoder reads rows, and the nodes are none; use "
-                              "guide=\"mean_field\"")
+            raise MethodError(
+                'no amortised guide of graphs: an encoder reads rows, and the nodes are none; use guide="mean_field"'
+            )
         documents = "num_tokens" in model.given(data)
         normalise = documents if self.normalise is None else self.normalise
         return AmortizedGuide(model, data, globals_, init, self.hidden, normalise=normalise, documents=documents)

@@ -93,9 +93,7 @@ def global_kind(model: Model, kind: str) -> str:
     return "dirichlet" if any(is_unbounded(model.priors[site]) for site in simplices) else "delta"
 
 
-def global_guide(
-    model: Model, kind: str, init: dict[str, Tensor] | None, data: Data, *, locals_: bool = False
-) -> Any:
+def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, data: Data, *, locals_: bool = False) -> Any:
     """A Pyro guide of the global sites, and with ``locals_`` of continuous local ones too."""
     if kind == "dirichlet":
         return DirichletGlobals(model, init, data)

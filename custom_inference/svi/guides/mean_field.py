@@ -62,12 +62,7 @@ class ContinuousMeanFieldGuide(LocalGuide):
     """
 
     def __init__(
-        self,
-        model: Model,
-        data: Data,
-        globals_: Globals,
-        init: dict[str, Tensor] | None,
-        family: ContinuousFamily,
+        self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None, family: ContinuousFamily
     ):
         super().__init__(model, data, globals_, init)
         self.family, self.analytic = family, self.analytic or family.analytic

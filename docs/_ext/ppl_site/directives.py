@@ -1,15 +1,15 @@
 """Directives that put generated tables and pictures into pages.
 
-    ```{models} binary            the models of one kind of data
-    ```{methods}                  the named methods and the models they apply to
-    ```{method-settings}          the methods' settings
-    ```{figures} REPORT           a table of benchmarks/results/REPORT.json
-    :table: beginning of its title
-    :columns: some | of them
-    ```{reports}                  all reports
-    ```{available}                those lines "name: text" of its content whose name is public in custom_inference
-    ```{model-picture} NOCA       the graph of a model's program
-    ```{model-pictures}           those of all models
+```{models} binary            the models of one kind of data
+```{methods}                  the named methods and the models they apply to
+```{method-settings}          the methods' settings
+```{figures} REPORT           a table of benchmarks/results/REPORT.json
+:table: beginning of its title
+:columns: some | of them
+```{reports}                  all reports
+```{available}                those lines "name: text" of its content whose name is public in custom_inference
+```{model-picture} NOCA       the graph of a model's program
+```{model-pictures}           those of all models
 """
 
 from __future__ import annotations

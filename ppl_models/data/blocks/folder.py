@@ -1,8 +1,8 @@
 """A folder of counts: one CSR matrix as three raw arrays that grow at their ends, and ``blocks.json``.
 
-    starts.bin   int64 (N + 1,)    where each row's entries begin
-    columns.bin  int32 (entries,)  their columns
-    values.bin   float32 (entries,) their values (whole numbers up to 2^24 are exact)
+starts.bin   int64 (N + 1,)    where each row's entries begin
+columns.bin  int32 (entries,)  their columns
+values.bin   float32 (entries,) their values (whole numbers up to 2^24 are exact)
 """
 
 from __future__ import annotations

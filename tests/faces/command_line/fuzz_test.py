@@ -60,7 +60,9 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 OF_FIT: dict[str, Any] = {
     "--image-shape": st.sampled_from(["1x5", "5x1", "8x8", "x", "0x5", "1x5x1"]),
-    "--method": METHODS, "--set": SETTINGS, "--top": NUMBERS,
+    "--method": METHODS,
+    "--set": SETTINGS,
+    "--top": NUMBERS,
     "--out": st.sampled_from(["FOLDER/out", "FOLDER/rows.csv", "FOLDER/taken"]),
 }
 OF_COMPARE: dict[str, Any] = {"--methods": METHODS, "--rows": NUMBERS}

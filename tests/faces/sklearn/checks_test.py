@@ -48,10 +48,6 @@ def expected_to_fail(estimator):
 
 
 @pytest.mark.filterwarnings("ignore::ppl_models.DataWarning", "ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(
-    [quick(kind) for kind in KINDS],
-    expected_failed_checks=expected_to_fail,
-    xfail_strict=True,
-)
+@parametrize_with_checks([quick(kind) for kind in KINDS], expected_failed_checks=expected_to_fail, xfail_strict=True)
 def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)

@@ -229,8 +229,9 @@ def test_wrong_questions_are_refused(planted):
     for tool in (phantoms, attribute, denoise):
         with pytest.raises(ModelError, match="MixtureOfBernoullis; phantoms are aspects"):
             tool(mixture)
-    one = VariationalEM(guide="map").fit(AspectBernoulli(num_components=1, num_features=24), corrupted()[1],
-                                         progress=False)
+    one = VariationalEM(guide="map").fit(
+        AspectBernoulli(num_components=1, num_features=24), corrupted()[1], progress=False
+    )
     with pytest.raises(MethodError, match="nothing is left"):
         denoise(one, drop=0)
 

@@ -117,8 +117,9 @@ def test_gradient_of_the_evidence_is_that_of_finite_differences():
     for place in itertools.product(range(2), range(2), range(3)):
         change = torch.zeros(2, 2, 3)
         change[place] = 1e-5
-        up, down = (float(steps.log_evidence(model, {**params, "weight": params["weight"] + s * change}, rows))
-                    for s in (1, -1))
+        up, down = (
+            float(steps.log_evidence(model, {**params, "weight": params["weight"] + s * change}, rows)) for s in (1, -1)
+        )
         assert np.isclose(float(weight.grad[place]), (up - down) / 2e-5, atol=1e-7)
 
 

@@ -30,8 +30,10 @@ def test_evidence_and_posterior_are_sums_over_all_states(hidden, visible):
     tensors = {site: torch.as_tensor(value) for site, value in params.items()}
     for observed in (None, mask):
         data = model.prepare(x, mask=observed, dtype=torch.float64)
-        for local in (solve_local(model, tensors, data, bound="exact"),
-                      ci.Exact(generic=True).local_posterior(model, tensors, data)):
+        for local in (
+            solve_local(model, tensors, data, bound="exact"),
+            ci.Exact(generic=True).local_posterior(model, tensors, data),
+        ):
             assert np.allclose(local.bound, reference.log_evidence(params, x, observed), atol=1e-10)
             assert np.allclose(local.posterior.mean, reference.posterior_mean(params, x, observed), atol=1e-10)
 
@@ -51,8 +53,16 @@ def test_the_fit_is_a_maximum():
 def test_draws_have_the_models_moments():
     example = RBM.example()
     truth = {site: example.truth[site] for site in example.model.global_sites}
-    fit = ci.Fit(model=example.model, params={s: v.double() for s, v in truth.items()}, elbo=torch.zeros(1),
-                 bound_name="exact", status="", method="", data=example.model.prepare(example.data), seed=0)
+    fit = ci.Fit(
+        model=example.model,
+        params={s: v.double() for s, v in truth.items()},
+        elbo=torch.zeros(1),
+        bound_name="exact",
+        status="",
+        method="",
+        data=example.model.prepare(example.data),
+        seed=0,
+    )
     drawn = fit.sample(20000, seed=1)["x"].double().numpy()
     moments = reference.model_moments({site: value.double().numpy() for site, value in truth.items()})
     assert np.abs(drawn.mean(0) - moments["visible_bias"]).max() < 4 * 0.5 / np.sqrt(20000)

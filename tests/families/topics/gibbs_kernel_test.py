@@ -186,8 +186,11 @@ def geweke_errors(draws: int, scale_alpha: float = 1.0, scale_gamma: float = 1.0
         topic = drawn_topics()
         forward.append(moments(topic, words_given(topic)))
     chain = LdaChain(
-        TokenList(words_given(topic), start, vocabulary), 2, torch.as_tensor(alpha * scale_alpha),
-        torch.as_tensor(gamma * scale_gamma), 9,
+        TokenList(words_given(topic), start, vocabulary),
+        2,
+        torch.as_tensor(alpha * scale_alpha),
+        torch.as_tensor(gamma * scale_gamma),
+        9,
     )
     for _ in range(draws):
         word = words_given(topic)

@@ -87,8 +87,11 @@ def test_it_has_none_of_ldas_engines():
 
 @pytest.mark.parametrize(
     ("response", "message"),
-    [([0, 1], r"shape \(2,\).*\(3,\), one a document"), ([0, 1, 2], "neither 0 nor 1 .the first: 2 of document 2"),
-     (None, "no responses")],
+    [
+        ([0, 1], r"shape \(2,\).*\(3,\), one a document"),
+        ([0, 1, 2], "neither 0 nor 1 .the first: 2 of document 2"),
+        (None, "no responses"),
+    ],
 )
 def test_refusals(response, message):
     model = SupervisedLDA(num_topics=2, vocabulary_size=3)
