@@ -5,7 +5,6 @@ import re
 
 from ppl_models import datasets, distributions
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
-from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import (
     CapacityError,
@@ -19,6 +18,7 @@ from ppl_models.core.errors import (
 )
 from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example, Model
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.covariate_sbm import CovariateSBM
 from ppl_models.ctm import CTM
 from ppl_models.cvq import CVQ

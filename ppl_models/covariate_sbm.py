@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.graph_model import graph_example
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.matrix import Data
-from ppl_models.sbm import BlockModel, _example
+from ppl_models.sbm import BlockModel
 
 _COMBINATIONS = ("product", "difference", "concatenate")
 
@@ -122,4 +123,4 @@ class CovariateSBM(BlockModel):
         upper = np.zeros((22, 22))
         upper[i, j] = rng.random(len(i)) < 1 / (1 + np.exp(-logit))
         truth = {"block_proportion": np.array([0.5, 0.5]), "weight": weight, "block": block}
-        return _example(model, upper + upper.T, truth)
+        return graph_example(model, upper + upper.T, truth)

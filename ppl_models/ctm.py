@@ -27,8 +27,6 @@ from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data
 from ppl_models.distributions import InverseWishart
 
 
@@ -44,10 +42,7 @@ class CTM(DocumentModel):
     topic_logit: z (N, K), local, Normal(mu, Sigma): its prior is what mean and covariance say.
     x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
 
-    Raises
-    ------
-    ModelError: K or V below 1, an unknown prior name, a prior of ``topic`` that is not over the simplex, or of
-        ``covariance`` that is not over positive definite matrices.
+    Raises ModelError for a prior of ``covariance`` that is not over positive definite matrices.
     """
 
     axes: ClassVar[Mapping[str, str]] = {**DocumentModel.axes, "to_component": "num_topics"}
@@ -73,27 +68,9 @@ class CTM(DocumentModel):
             "covariance": InverseWishart(self.num_topics + 1.0, torch.eye(self.num_topics)),
         }
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, V) counts, dense or CSR, or ``None`` to generate ``num_rows`` documents.
-
-        num_tokens: tokens of each generated document; ``document_length`` by default.
-        ``mask`` (N, V): True where observed; the tokens of masked entries are left out, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         factor = torch.linalg.cholesky(site["covariance"])
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            logit = pyro.sample("topic_logit", dist.MultivariateNormal(site["mean"], scale_tril=factor))
-            chosen = None if batch_size is None else index
-            return self.observe_tokens(self.proportions(logit), site["topic"], x, mask, chosen, num_tokens)
+        return pyro.sample("topic_logit", dist.MultivariateNormal(site["mean"], scale_tril=factor))
 
     def proportions(self, local: Tensor) -> Tensor:
         """softmax(z) of logits z (eq. 27.52)."""
@@ -118,10 +95,5 @@ class CTM(DocumentModel):
         proportion = np.exp(logit - logit.max(1, keepdims=True))
         proportion /= proportion.sum(1, keepdims=True)
         x = np.stack([rng.multinomial(20, p) for p in proportion @ topic])
-        dtype = torch.get_default_dtype()
         truth = {"topic": topic, "mean": np.zeros(3), "covariance": covariance, "topic_logit": logit}
-        return Example(
-            model=cls(num_topics=3, vocabulary_size=9),
-            data=Data(x=torch.as_tensor(x).to(dtype)),
-            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
-        )
+        return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth)

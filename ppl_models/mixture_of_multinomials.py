@@ -20,14 +20,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro.distributions as dist
 import torch
-from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
+from ppl_models.core.row_models import MixtureOf
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Multinomial
 
 
@@ -45,10 +43,6 @@ class MixtureOfMultinomials(MixtureOf, DocumentModel):
 
     Swap priors with ``with_concentration(gamma=1)``, which makes EM maximum likelihood. A concentration below 1 adds to
     the counts: b_kv is proportional to gamma + sum_i r_ik n_iv (the mode in the softmax basis, MacKay 1998).
-
-    Raises
-    ------
-    ModelError: K or V below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {
@@ -59,26 +53,11 @@ class MixtureOfMultinomials(MixtureOf, DocumentModel):
     summary: ClassVar[str] = "mixture of multinomials: all tokens of a document come from one of K topics"
 
     def default_priors(self) -> dict[str, Any]:
-        return {**self.proportion_prior(), "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05))}
+        return {**super().default_priors(), "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05))}
 
     @property
     def likelihood(self) -> Multinomial:
         return Multinomial(self.document_length, self.coefficient)
-
-    def observe_rows(
-        self,
-        assignment: Tensor,
-        component: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
-        """num_tokens: of each generated document; ``document_length`` by default.
-
-        The tokens of masked entries are left out of their documents.
-        """
-        return self.observe_tokens(assignment, component, x, mask, index, num_tokens)
 
     @classmethod
     def example(cls) -> Example:
@@ -94,12 +73,7 @@ class MixtureOfMultinomials(MixtureOf, DocumentModel):
         lengths = rng.integers(3, 9, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, assignment @ topic, strict=True)])
         truth = {"mixing_proportion": proportion, "topic": topic, "assignment": assignment}
-        dtype = torch.get_default_dtype()
-        return Example(
-            model=cls(num_topics=3, vocabulary_size=9),
-            data=Data(x=torch.as_tensor(x).to(dtype)),
-            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
-        )
+        return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -19,10 +19,9 @@ import pyro.distributions as dist
 import torch
 from torch.distributions import constraints
 
-from ppl_models.core.component_model import ComponentModel
-from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_positive
+from ppl_models.core.row_models import ComponentModel, MixtureOf
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Poisson
@@ -42,13 +41,9 @@ class MixtureOfPoissons(MixtureOf, ComponentModel):
     A Gamma(a, b) prior with a < 1 adds a events to b rows: EM's estimate is then
     (a + sum_n r_nk x_nj) / (b + sum_n r_nk m_nj), the mode in the basis of log lambda; with a >= 1 it is the mode of
     lambda, which has a - 1 in place of a.
-
-    Raises
-    ------
-    ModelError: K or D below 1, an unknown prior name, a prior of ``rate`` with mass below 0, a prior of
-        ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
+    likelihood: ClassVar[Any] = Poisson()
     keeps_sparse: ClassVar[bool] = True
     sites: ClassVar[Mapping[str, Site]] = {
         **MixtureOf.sites,
@@ -62,11 +57,7 @@ class MixtureOfPoissons(MixtureOf, ComponentModel):
         require_positive(self, "rate")
 
     def default_priors(self) -> dict[str, Any]:
-        return {**self.proportion_prior(), "rate": dist.Gamma(0.1, 0.1)}
-
-    @property
-    def likelihood(self) -> Poisson:
-        return Poisson()
+        return {**super().default_priors(), "rate": dist.Gamma(0.1, 0.1)}
 
     @classmethod
     def example(cls) -> Example:

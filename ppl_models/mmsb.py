@@ -25,12 +25,10 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
-from ppl_models.core.graph_model import GraphModel
+from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_simplex, require_unit_interval
 from ppl_models.core.sites import Site
-from ppl_models.data import sparse as _sparse
-from ppl_models.data.graphs.data import GraphData
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,14 +107,8 @@ class MMSB(GraphModel):
         membership = np.repeat([[0.95, 0.05], [0.05, 0.95], [0.5, 0.5]], [8, 8, 4], axis=0)
         probability = np.array([[0.85, 0.05], [0.15, 0.75]])
         x = (rng.random((20, 20)) < membership @ probability @ membership.T) & ~np.eye(20, dtype=bool)
-        dtype = torch.get_default_dtype()
-        sparse = _sparse.from_dense(torch.as_tensor(x.astype(np.float64)).to(dtype))
         truth = {"edge_probability": probability, "membership": membership}
-        return Example(
-            model=cls(num_blocks=2, num_nodes=20),
-            data=GraphData(x=sparse, directed=True),
-            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
-        )
+        return graph_example(cls(num_blocks=2, num_nodes=20), x, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -25,12 +25,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.core.graph_model import GraphModel
+from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_positive, require_simplex, require_unit_interval
 from ppl_models.core.sites import Site
-from ppl_models.data import sparse as _sparse
-from ppl_models.data.graphs.data import GraphData
 from ppl_models.distributions.labellings import EndBlocks, Labelling
 
 
@@ -110,7 +108,7 @@ class SBM(BlockModel):
         rng = np.random.default_rng(11)
         x = (rng.random((24, 24)) < probability[block][:, block]) & ~np.eye(24, dtype=bool)
         truth = {"block_proportion": np.array([10, 8, 6]) / 24, "edge_probability": probability, "block": block}
-        return _example(cls(num_blocks=3, num_nodes=24), x, truth)
+        return graph_example(cls(num_blocks=3, num_nodes=24), x, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,7 +149,7 @@ class PoissonSBM(BlockModel):
         block = np.repeat([0, 1], [12, 10])
         upper = np.triu(np.random.default_rng(12).poisson(rate[block][:, block]), 1)
         truth = {"block_proportion": np.array([12, 10]) / 22, "edge_rate": rate, "block": block}
-        return _example(cls(num_blocks=2, num_nodes=22, directed=False), upper + upper.T, truth)
+        return graph_example(cls(num_blocks=2, num_nodes=22, directed=False), upper + upper.T, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -196,21 +194,10 @@ class DegreeCorrectedSBM(PoissonSBM):
         mean = propensity[:, None] * propensity * rate[block][:, block]
         upper = np.triu(rng.poisson(mean), 1)
         truth = {"block_proportion": np.array([0.5, 0.5]), "edge_rate": rate, "propensity": propensity, "block": block}
-        return _example(cls(num_blocks=2, num_nodes=24, directed=False), upper + upper.T, truth)
+        return graph_example(cls(num_blocks=2, num_nodes=24, directed=False), upper + upper.T, truth)
 
 
 def _of_nodes(block: Tensor, index: Tensor) -> Tensor:
     """The blocks (..., E) of the nodes in ``index``: an enumerated labelling has a last batch axis for the plate."""
     taken = block[..., index]
     return taken.squeeze(-2) if block.ndim > 1 else taken
-
-
-def _example(model: GraphModel, x: np.ndarray, truth: dict[str, np.ndarray]) -> Example:
-    dtype = torch.get_default_dtype()
-    sparse = _sparse.from_dense(torch.as_tensor(x.astype(np.float64)).to(dtype))
-    values = {site: torch.as_tensor(v) for site, v in truth.items()}
-    return Example(
-        model=model,
-        data=GraphData(x=sparse, directed=model.directed),
-        truth={site: v.to(dtype) if v.is_floating_point() else v for site, v in values.items()},
-    )

@@ -28,7 +28,6 @@ from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpacked
-from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import TopicMeanBernoulli
 
@@ -51,9 +50,7 @@ class SupervisedLDA(TopicAdmixture):
     x: (N, V), observed, word counts.
     response: (N,), observed, 0 or 1; NaN where it is unknown. ``fit(model, words, response=...)``.
 
-    Raises
-    ------
-    ModelError: K or V below 1, an unknown kind of response or prior name, a prior that is not over the simplex.
+    Raises ModelError for an unknown kind of response.
     """
 
     response: str = "binary"
@@ -73,39 +70,30 @@ class SupervisedLDA(TopicAdmixture):
         super().__post_init__()
 
     def default_priors(self) -> dict[str, Any]:
-        return {
-            "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05)),
-            "response_weight": dist.Normal(0.0, 5.0),
-            "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
-        }
+        return {**super().default_priors(), "response_weight": dist.Normal(0.0, 5.0)}
 
-    def __call__(
+    def observe_rows(
         self,
-        x: Tensor | None = None,
-        *,
-        response: Tensor | None = None,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        site: Mapping[str, Tensor],
+        local: Tensor,
+        x: Tensor | None,
+        mask: Tensor | None,
+        index: Tensor | None,
         num_tokens: Tensor | int | None = None,
+        response: Tensor | None = None,
     ) -> Tensor:
-        """The Pyro program, as LDA's; ``response`` (N,), NaN where it is unknown. With ``x`` and without a response
-        there is no statement of it: it would say nothing of the rest."""
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=site["topic"]))
-            chosen = None if batch_size is None else index
-            words = self.observe_tokens(proportion, site["topic"], x, mask, chosen, num_tokens)
-            if x is not None and response is None:
-                return words
-            answer: Any = TopicMeanBernoulli(proportion, site["topic"], words, site["response_weight"])
-            given = response if response is None or chosen is None else response[chosen]
-            if given is not None:
-                seen = ~torch.isnan(given)
-                answer, given = answer.mask(seen), torch.where(seen, given, torch.zeros_like(given))
-            pyro.sample("response", answer, obs=given)
+        """As LDA's; ``response`` (N,), NaN where it is unknown. With ``x`` and without a response there is no statement
+        of it: it would say nothing of the rest."""
+        words = super().observe_rows(site, local, x, mask, index, num_tokens)
+        if x is not None and response is None:
             return words
+        answer: Any = TopicMeanBernoulli(local, site["topic"], words, site["response_weight"])
+        given = response if response is None or index is None else response[index]
+        if given is not None:
+            seen = ~torch.isnan(given)
+            answer, given = answer.mask(seen), torch.where(seen, given, torch.zeros_like(given))
+        pyro.sample("response", answer, obs=given)
+        return words
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, response: Any = None) -> Data:
         """Word counts, and the responses (N,) of 0, 1 and NaN. Raises DataError for anything else."""
@@ -154,10 +142,5 @@ class SupervisedLDA(TopicAdmixture):
                 chosen[n, k] += 1 / length
                 x[n, rng.choice(9, p=topic[k])] += 1
         response = rng.random(60) < 1 / (1 + np.exp(-chosen @ weight))
-        dtype = torch.get_default_dtype()
         truth = {"topic": topic, "response_weight": weight, "topic_proportion": proportion}
-        return Example(
-            model=cls(num_topics=3, vocabulary_size=9),
-            data=Data(x=torch.as_tensor(x).to(dtype), others={"response": torch.as_tensor(response).to(dtype)}),
-            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
-        )
+        return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth, response=response)

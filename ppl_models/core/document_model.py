@@ -13,11 +13,10 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
-from ppl_models.core.model import Model
 from ppl_models.core.priors import require_simplex
+from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.device import device_of
 from ppl_models.data.documents.counts import as_documents, check_documents
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import Tokens
@@ -27,15 +26,11 @@ COUNTS = Site("observed", ("word",), ("document",), constraints.nonnegative_inte
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DocumentModel(Model):
+class DocumentModel(RowModel):
     """A model of word counts x (N, V) with K topics.
 
     document_length: tokens of a document that the program generates. The length of observed documents is given, not
         modelled; this has no influence on inference.
-
-    Raises
-    ------
-    ModelError: a size below 1; a prior of ``topic`` that is not over the simplex of V words.
     """
 
     num_topics: int
@@ -65,14 +60,8 @@ class DocumentModel(Model):
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
         """As :meth:`prepare`, in the vocabulary of the documents ``like``; unknown words are left out, and said."""
-        return as_documents(
-            data,
-            mask=mask,
-            vocabulary=like.coords.get("feature"),
-            vocabulary_size=self.vocabulary_size,
-            dtype=dtype,
-            device=device,
-        )
+        words, size = like.coords.get("feature"), self.vocabulary_size
+        return as_documents(data, mask=mask, vocabulary=words, vocabulary_size=size, dtype=dtype, device=device)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses a corpus without any token; warns of empty documents and of words that never occur."""
@@ -87,16 +76,19 @@ class DocumentModel(Model):
         """The topics' proportions of documents, (..., N, K), from values of the local site; by default these values."""
         return local
 
-    def observe_tokens(
+    def observe_rows(
         self,
-        proportion: Tensor,
-        topic: Tensor,
+        site: Mapping[str, Tensor],
+        local: Tensor,
         x: Tensor | None,
         mask: Tensor | None,
         index: Tensor | None,
-        num_tokens: Any,
+        num_tokens: Tensor | int | None = None,
     ) -> Tensor:
-        """The statement of x, inside the plate of documents; masked entries are left out of their documents."""
+        """The statement of x (N, V), dense or CSR; the tokens of masked entries are left out of their documents.
+
+        num_tokens: of each generated document; ``document_length`` by default.
+        """
         rows = x if x is None or index is None else _sparse.select_rows(x, index)
         if rows is not None and mask is not None:
             rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
@@ -104,7 +96,7 @@ class DocumentModel(Model):
             num_tokens = _sparse.row_sums(rows)
         elif num_tokens is None:
             num_tokens = self.document_length
-        tokens: Any = Tokens(proportion, topic, num_tokens, coefficient=self.coefficient)
+        tokens: Any = Tokens(self.proportions(local), site["topic"], num_tokens, coefficient=self.coefficient)
         return pyro.sample(self.observed_site, tokens, obs=rows)
 
     def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
@@ -121,7 +113,10 @@ class DocumentModel(Model):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TopicAdmixture(DocumentModel):
-    """Documents whose every token has a topic of its own, drawn from the document's proportions."""
+    """Documents whose every token has a topic of its own, drawn from the document's proportions.
+
+    By default topic ~ Dirichlet(.05, ..., .05) and topic_proportion ~ Dirichlet(.1, ..., .1).
+    """
 
     sites: ClassVar[Mapping[str, Site]] = {
         **DocumentModel.sites,
@@ -134,30 +129,12 @@ class TopicAdmixture(DocumentModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {
-            "topic": dist.Dirichlet(torch.ones(self.vocabulary_size)),
-            "topic_proportion": dist.Dirichlet(torch.ones(self.num_topics)),
+            "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05)),
+            "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
         }
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, V) counts, dense or CSR, or ``None`` to generate ``num_rows`` documents.
-
-        num_tokens: tokens of each generated document; ``document_length`` by default.
-        ``mask`` (N, V): True where observed; the tokens of masked entries are left out, whatever ``x`` holds there.
-        """
-        topic = self.sample_globals(like=x)["topic"]
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
-            chosen = None if batch_size is None else index
-            return self.observe_tokens(proportion, topic, x, mask, chosen, num_tokens)
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("topic_proportion", self.prior("topic_proportion", like=site["topic"]))
 
     def num_parameters(self, num_rows: int) -> int:
         """K (V - 1), and K - 1 for every document whose proportions are estimated as points."""

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import pyro
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError
-from ppl_models.core.model import Model
+from ppl_models.core.model import Example, Model
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
@@ -35,9 +36,7 @@ class GraphModel(Model):
     rows have (N,). The program's one point of subsampling is its plate "data" of dyads, numbered as in :meth:`dyads`;
     its site x is the vector of the dyads. Fits, samples and figures hold x as (N, N).
 
-    Raises
-    ------
-    ModelError: a size below 1; more blocks than nodes.
+    Raises ModelError for more blocks than nodes.
     """
 
     num_blocks: int
@@ -174,15 +173,8 @@ class GraphModel(Model):
         return self._as_graph(data, self.num_nodes if fixed else None, mask=mask, dtype=dtype, device=device)
 
     def _as_graph(self, data: Any, num_nodes: int | None, **settings: Any) -> GraphData:
-        return as_graph(
-            data,
-            num_nodes=num_nodes,
-            directed=self.directed,
-            self_loops=self.self_loops,
-            kind=self.edge_kind,
-            site=self.observed_site,
-            **settings,
-        )
+        settings |= {"directed": self.directed, "self_loops": self.self_loops, "kind": self.edge_kind}
+        return as_graph(data, num_nodes=num_nodes, site=self.observed_site, **settings)
 
     def as_read(self, data: Data) -> Data:
         """The graph with a dense mask where dyads are hidden: what the program takes beside a sparse x."""
@@ -202,3 +194,9 @@ class GraphModel(Model):
             return total
         below = self.num_blocks * (self.num_blocks - 1) // 2
         return total - sum(below * torch.Size(self.shapes[site][2:]).numel() for site in self.pair_sites)
+
+
+def graph_example(model: GraphModel, x: np.ndarray, truth: Mapping[str, Any]) -> Example:
+    """The example of a graph model from its adjacency matrix (N, N)."""
+    dense = torch.as_tensor(x).to(torch.get_default_dtype())
+    return Example.of(model, GraphData(x=_sparse.from_dense(dense), directed=model.directed), truth)

@@ -28,6 +28,18 @@ class Example:
     data: Data
     truth: dict[str, Tensor]
 
+    @classmethod
+    def of(cls, model: Model, data: Any, truth: Mapping[str, Any], **others: Any) -> Example:
+        """From arrays: x, which may also be data that are ready, and ``others`` in the default type; so are the values
+        of the truth that are no whole numbers."""
+        dtype = torch.get_default_dtype()
+        if not isinstance(data, Data):
+            given = {site: torch.as_tensor(value).to(dtype) for site, value in others.items()}
+            data = Data(x=torch.as_tensor(data).to(dtype), others=given)
+        values = {site: torch.as_tensor(value) for site, value in truth.items()}
+        truth = {site: value.to(dtype) if value.is_floating_point() else value for site, value in values.items()}
+        return cls(model=model, data=data, truth=truth)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model(abc.ABC):
@@ -36,6 +48,8 @@ class Model(abc.ABC):
     priors: site name -> unexpanded distribution of one element of the site (or one that broadcasts to the
     site's shape). Sites that are not named keep the default of ``default_priors``. A local site may be among them
     (the Dirichlet of a membership): its distribution is that of one row.
+
+    Raises ModelError for a size below 1, an unknown prior name, and a prior whose shape or support is not its site's.
     """
 
     priors: Mapping[str, Distribution] = field(default_factory=dict)
@@ -212,17 +226,6 @@ class Model(abc.ABC):
     def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
         """The prior statements of the program: one ``pyro.sample`` a global site."""
         return {site: pyro.sample(site, self.prior(site, like=like)) for site in self.global_sites}
-
-    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
-        """The statement of x in the program, inside the plate of rows.
-
-        likelihood: batch shape (B, D) of the rows in ``index``, or of all where that is None. Entries that ``mask``
-        leaves out have no influence, whatever ``x`` holds there.
-        """
-        if mask is not None:
-            likelihood = likelihood.mask(mask if index is None else mask[index])
-        rows = x if x is None or index is None else x[index]
-        return pyro.sample(self.observed_site, likelihood.to_event(1), obs=rows)
 
     def log_prior(self, params: Mapping[str, Tensor]) -> Tensor:
         """Sum of the log prior densities of the globals."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -58,26 +59,21 @@ def support_of(prior: Any) -> Any:
 
 def require_unit_interval(model: Any, *sites: str) -> None:
     """Refuse priors with mass outside [0, 1] for sites that are probabilities."""
-    for site in sites:
-        support = support_of(model.priors[site])
-        lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-        inside = (
-            lower is not None
-            and upper is not None
-            and bool((torch.as_tensor(lower) >= 0).all() and (torch.as_tensor(upper) <= 1).all())
-        )
-        if not inside:
-            name = type(model.priors[site]).__name__
-            raise ModelError(f"'{site}' is a probability; the prior {name} has support {support}, not within [0, 1]")
+    _require_within(model, sites, 1.0, "a probability", "[0, 1]")
 
 
 def require_positive(model: Any, *sites: str) -> None:
     """Refuse priors with mass below 0 for sites that are rates or scales."""
+    _require_within(model, sites, math.inf, "positive", "(0, inf)")
+
+
+def _require_within(model: Any, sites: tuple[str, ...], highest: float, what: str, interval: str) -> None:
     for site in sites:
-        lower = getattr(support_of(model.priors[site]), "lower_bound", None)
-        if lower is None or not bool((torch.as_tensor(lower) >= 0).all()):
-            name, support = type(model.priors[site]).__name__, support_of(model.priors[site])
-            raise ModelError(f"'{site}' is positive; the prior {name} has support {support}, not within (0, inf)")
+        support = support_of(model.priors[site])
+        lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", math.inf)
+        if lower is None or bool((torch.as_tensor(lower) < 0).any() or (torch.as_tensor(upper) > highest).any()):
+            name = type(model.priors[site]).__name__
+            raise ModelError(f"'{site}' is {what}; the prior {name} has support {support}, not within {interval}")
 
 
 def require_simplex(model: Any, site: str) -> None:
