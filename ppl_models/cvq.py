@@ -16,7 +16,6 @@ more, whose prior goes to 1 (centred data have a baseline too: minus the mean of
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, DataWarning, ModelError
+from ppl_models.core.errors import DataError, ModelError, warn_of_data
 from ppl_models.core.model import Example
 from ppl_models.core.priors import require_positive, require_unit_interval
 from ppl_models.core.row_models import ComponentModel
@@ -118,8 +117,7 @@ class CVQ(ComponentModel):
         if self.per_feature_scale:
             problem += ", and with a scale for every feature the likelihood is unbounded as theirs goes to 0"
             raise DataError(problem, site="x", axis="feature", expected="columns that vary, or per_feature_scale=False")
-        message = f"site 'x': {problem}; they carry no information about the sources and lower the shared scale"
-        warnings.warn(message, DataWarning, stacklevel=4)
+        warn_of_data(f"{problem}; they carry no information about the sources and lower the shared scale")
 
     @classmethod
     def example(cls) -> Example:

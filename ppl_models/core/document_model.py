@@ -69,8 +69,7 @@ class DocumentModel(RowModel):
 
     def given(self, data: Data) -> dict[str, Any]:
         """The documents' lengths: copies of them have as many tokens."""
-        x = data.x if data.mask is None else data.x * data.mask
-        return {**super().given(data), "num_tokens": _sparse.row_sums(x).long()}
+        return {**super().given(data), "num_tokens": _sparse.row_sums(data.observed_x).long()}
 
     def proportions(self, local: Tensor) -> Tensor:
         """The topics' proportions of documents, (..., N, K), from values of the local site; by default these values."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from typing import Any
 
 
@@ -63,6 +65,14 @@ def _as_it_was(kind: type[PPLError], arguments: tuple[Any, ...], attributes: dic
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(attributes)
     return error
+
+
+def warn_of_data(problem: str, *, site: str = "x") -> None:
+    """A DataWarning of the line that called the suite."""
+    frame, level = inspect.currentframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("ppl_models", "custom_inference"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"site '{site}': {problem}", DataWarning, stacklevel=level)
 
 
 def unknown_name(kind: str, name: object, valid) -> str:

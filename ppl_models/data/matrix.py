@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import CapacityError, DataError, DataWarning
+from ppl_models.core.errors import CapacityError, DataError, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
@@ -45,6 +44,16 @@ class Data:
     @property
     def is_sparse(self) -> bool:
         return sparse.is_sparse(self.x)
+
+    @property
+    def feature_names(self) -> Sequence[Any]:
+        """The labels of the columns; their numbers where they have none."""
+        return self.coords.get("feature", range(self.num_features))
+
+    @property
+    def observed_x(self) -> Tensor:
+        """x, with 0 where an entry is missing."""
+        return self.x if self.mask is None else self.x * self.mask
 
     def dense(self) -> Data:
         """The same data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
@@ -177,10 +186,26 @@ def _apply_mask(data: Data, mask: Any, site: str) -> Data:
     return replace(data, x=torch.where(observed, data.x, torch.zeros_like(data.x)), mask=observed)
 
 
-def as_values_of(likelihood: Likelihood, data: Any, **settings: Any) -> Data:
-    """:func:`as_matrix`, refusing what has no probability under the likelihood."""
+def as_values_of(likelihood: Likelihood, data: Any, *, site: str = "x", **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing what has no probability under the likelihood: DataError names the first such entry.
+
+    Of a sparse x only the stored ones can be.
+    """
+    checked = as_matrix(data, site=site, **settings)
+    wrong = ~likelihood.valid(checked.x.values() if checked.is_sparse else checked.x)
+    if not bool(wrong.any()):
+        return checked
+    first = wrong.nonzero()[0]
+    if checked.is_sparse:
+        row, column, value = (part[first].item() for part in sparse.triplets(checked.x))
+    else:
+        (row, column), value = first.tolist(), checked.x[tuple(first)].item()
     what, expected = likelihood.refusal
-    return _checked_entries(data, lambda x: ~likelihood.valid(x), what, expected, **settings)
+    problem = (
+        f"{int(wrong.sum())} of {checked.x.shape[0] * checked.x.shape[1]} entries {what} "
+        f"(the first: {value:g} in row {row}, column {checked.feature_names[column]!r})"
+    )
+    raise DataError(problem, site=site, expected=expected)
 
 
 def as_binary(data: Any, **settings: Any) -> Data:
@@ -193,60 +218,31 @@ def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
     return as_values_of(Binomial(total_count), data, **settings)
 
 
-def _checked_entries(
-    given: Any, wrong: Callable[[Tensor], Tensor], what: str, expected: str, *, site: str = "x", **settings: Any
-) -> Data:
-    """:func:`as_matrix`, or DataError that names the first wrong entry; of a sparse x only the stored ones can be."""
-    data = as_matrix(given, site=site, **settings)
-    found = wrong(data.x.values() if data.is_sparse else data.x)
-    if not bool(found.any()):
-        return data
-    first = found.nonzero()[0]
-    if data.is_sparse:
-        position = int(first[0])
-        row = int(torch.searchsorted(data.x.crow_indices(), position, right=True)) - 1
-        column, value = int(data.x.col_indices()[position]), data.x.values()[position]
-    else:
-        row, column = (int(i) for i in first)
-        value = data.x[row, column]
-    name = data.coords.get("feature", range(data.num_features))[column]
-    problem = (
-        f"{int(found.sum())} of {data.x.shape[0] * data.x.shape[1]} entries {what} "
-        f"(the first: {value.item():g} in row {row}, column {name!r})"
-    )
-    raise DataError(problem, site=site, expected=expected)
-
-
 def check_for_fitting(data: Data, *, site: str = "x") -> None:
     """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
-    check_columns(data, site=site, constant=(0, 1), stacklevel=6)
-    x = data.x if data.mask is None else data.x * data.mask
-    empty_rows = int((sparse.row_sums(x) == 0).sum())
+    check_columns(data, site=site, constant=(0, 1))
+    empty_rows = int((sparse.row_sums(data.observed_x) == 0).sum())
     if empty_rows == len(data):
         raise DataError("every observed entry is 0", site=site, expected="at least one 1 to learn from")
     if 2 * empty_rows > len(data):
-        message = f"site '{site}': {empty_rows} of {len(data)} rows are all zero; they mostly inform the leak"
-        warnings.warn(message, DataWarning, stacklevel=5)
+        warn_of_data(f"{empty_rows} of {len(data)} rows are all zero; they mostly inform the leak", site=site)
 
 
-def check_columns(data: Data, *, site: str = "x", constant: Iterable[int] = (), stacklevel: int = 5) -> None:
+def check_columns(data: Data, *, site: str = "x", constant: Iterable[int] = ()) -> None:
     """Raises on columns without any observed entry; warns of those that are always one of the values ``constant``."""
-    names = data.coords.get("feature", list(range(data.num_features)))
-    observed = None if data.mask is None else data.mask.sum(0)
-    if observed is not None and bool((observed == 0).any()):
-        empty = [names[i] for i in (observed == 0).nonzero().flatten().tolist()]
-        problem = f"{len(empty)} column(s) without any observed entry (the first: {empty[0]!r})"
+    names = data.feature_names
+    empty = [] if data.mask is None else (~data.mask).all(0).nonzero().flatten().tolist()
+    if empty:
+        problem = f"{len(empty)} column(s) without any observed entry (the first: {names[empty[0]]!r})"
         raise DataError(problem, site=site, axis="feature", expected="at least one observed entry; drop the column")
-    if len(data) == 1:
-        return
-    for value in constant:
-        columns = [names[i] for i in _always(data, value).nonzero().flatten().tolist()]
+    for value in constant if len(data) > 1 else ():
+        columns = _always(data, value).nonzero().flatten().tolist()
         if columns:
-            message = (
-                f"site '{site}': {len(columns)} of {data.num_features} columns are always {value} "
-                f"(the first: {columns[0]!r}); they carry no information about the latent variables"
+            problem = (
+                f"{len(columns)} of {data.num_features} columns are always {value} (the first: {names[columns[0]]!r}); "
+                "they carry no information about the latent variables"
             )
-            warnings.warn(message, DataWarning, stacklevel=stacklevel)
+            warn_of_data(problem, site=site)
 
 
 def _always(data: Data, value: int) -> Tensor:

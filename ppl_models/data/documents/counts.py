@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, DataWarning
+from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
@@ -213,9 +212,8 @@ def in_vocabulary(data: Data, vocabulary: Vocabulary | None, *, site: str) -> Da
 
 def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabulary, site: str) -> Data:
     """Columns put where ``column`` says, those at -1 left out."""
-    x = data.x if data.mask is None else data.x * data.mask
-    before = sparse.row_sums(x).cpu().numpy()
-    totals = sparse.column_sums(x).cpu().numpy()
+    before = sparse.row_sums(data.observed_x).cpu().numpy()
+    totals = sparse.column_sums(data.observed_x).cpu().numpy()
     unknown = {words[j]: float(totals[j]) for j in np.flatnonzero(column < 0) if totals[j]}
     size, mask = (len(data), len(vocabulary)), data.mask
     if data.is_sparse:
@@ -237,22 +235,21 @@ def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabul
 
 def check_documents(data: Data, *, site: str = "x") -> None:
     """What is legal for one document but cannot be learned from: raises on no tokens at all, warns of empty ones."""
-    names = data.coords.get("feature", range(data.num_features))
-    x = data.x if data.mask is None else data.x * data.mask
+    x = data.observed_x
     empty = (sparse.row_sums(x) == 0).nonzero().flatten().tolist()
     if len(empty) == len(data):
         raise DataError("every document is empty", site=site, axis="document", expected="at least one token")
     if empty:
-        labels = data.coords.get("row", range(len(data)))
-        message = (
-            f"site '{site}': {len(empty)} of {len(data)} documents are empty (the first: {labels[empty[0]]!r}); "
-            "they say nothing of the topics, and their topic proportions are those of the prior"
+        first = data.coords.get("row", range(len(data)))[empty[0]]
+        problem = (
+            f"{len(empty)} of {len(data)} documents are empty (the first: {first!r}); they say nothing of the topics, "
+            "and their topic proportions are those of the prior"
         )
-        warnings.warn(message, DataWarning, stacklevel=5)
+        warn_of_data(problem, site=site)
     unused = (sparse.column_sums(x) == 0).nonzero().flatten().tolist()
     if unused:
-        message = (
-            f"site '{site}': {len(unused)} of {data.num_features} words occur in no document (the first: "
-            f"{names[unused[0]]!r}); their probabilities are those of the prior"
+        problem = (
+            f"{len(unused)} of {data.num_features} words occur in no document (the first: "
+            f"{data.feature_names[unused[0]]!r}); their probabilities are those of the prior"
         )
-        warnings.warn(message, DataWarning, stacklevel=5)
+        warn_of_data(problem, site=site)

@@ -155,7 +155,7 @@ def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] |
     """Without rare words, words in most documents, and stop words."""
     if min_count <= 1 and max_share == 1 and stop_words is None:
         return data
-    observed = data.x if data.mask is None else data.x * data.mask
+    observed = data.observed_x
     kept = np.ones(data.num_features, dtype=bool)
     if min_count > 1:
         kept &= sparse.column_sums(observed).cpu().numpy() >= min_count

@@ -7,7 +7,6 @@ left out and how often, nor takes counts of words, or columns by number.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ import numpy as np
 import scipy.sparse
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, DataWarning, unknown_name
+from ppl_models.core.errors import DataError, unknown_name, warn_of_data
 from ppl_models.data.containers import is_name, labels_of, plausible_size
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
@@ -249,12 +248,12 @@ def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | 
     total = float(counts.sum())
     often = sorted(unknown.items(), key=lambda item: -item[1])[:_NAMED]
     named = ", ".join(f"{word!r} {n:g}" for word, n in often)
-    message = (
-        f"site '{site}': {left_out:g} of {left_out + total:g} tokens are of {len(unknown)} word(s) outside the "
-        f"vocabulary and are left out (most often: {named})"
+    problem = (
+        f"{left_out:g} of {left_out + total:g} tokens are of {len(unknown)} word(s) outside the vocabulary and are "
+        f"left out (most often: {named})"
     )
     lengths = np.asarray(counts.sum(1)).ravel()
     emptied = int(((lengths == 0) & (True if before is None else before > 0)).sum())
     if emptied:
-        message += f"; {emptied} of {len(lengths)} documents are left without any token"
-    warnings.warn(message, DataWarning, stacklevel=5)
+        problem += f"; {emptied} of {len(lengths)} documents are left without any token"
+    warn_of_data(problem, site=site)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppl_models.core.errors import DataError, DataWarning
+from ppl_models.core.errors import DataError, warn_of_data
 
 Array = NDArray[Any]
 
@@ -113,11 +112,8 @@ def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
     if not loop.any():
         return edges
     first = edges.name(edges.row[np.flatnonzero(loop)[0]])
-    message = (
-        f"site '{edges.site}': {loop.sum()} self loops were left out (the first: at {first!r}); "
-        "self_loops=True keeps them"
-    )
-    warnings.warn(message, DataWarning, stacklevel=5)
+    problem = f"{loop.sum()} self loops were left out (the first: at {first!r}); self_loops=True keeps them"
+    warn_of_data(problem, site=edges.site)
     return edges.only(~loop)
 
 
@@ -136,11 +132,11 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
         raise DataError(found, site=edges.site, expected=f"{expected}, or a directed graph (networkx: to_directed())")
     looks_undirected = warn_symmetric and not edges.listed and edges.directed is None and len(edges.row) > 0
     if directed and looks_undirected and _asymmetry(edges) is None:
-        message = (
-            f"site '{edges.site}': the adjacency matrix is symmetric but read as directed, so that every edge counts "
-            "twice; a model with directed=False reads it as undirected"
+        problem = (
+            "the adjacency matrix is symmetric but read as directed, so that every edge counts twice; a model with "
+            "directed=False reads it as undirected"
         )
-        warnings.warn(message, DataWarning, stacklevel=5)
+        warn_of_data(problem, site=edges.site)
     if not directed and not edges.listed:
         shown = _without_hidden(replace(edges, directed=False))
         problem = _asymmetry(replace(shown, hidden=edges.hidden))
@@ -209,8 +205,7 @@ def _say_duplicates(edges: EdgeList, repeated: Array, extra: int, kind: str | No
         expected = "graph(source, weight=False) to keep each once, or a model of counts such as PoissonSBM"
         raise DataError(found, site=edges.site, axis="edge", expected=expected)
     done = "each is kept once" if kind == "binary" else "they were added up; kind='binary' keeps each once"
-    message = f"site '{edges.site}': {extra} edges are repeated (the first: {first}); {done}"
-    warnings.warn(message, DataWarning, stacklevel=6)
+    warn_of_data(f"{extra} edges are repeated (the first: {first}); {done}", site=edges.site)
 
 
 def _from_smaller(edges: EdgeList) -> EdgeList:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from ppl_models.core.errors import DataError, DataWarning, unknown_name
+from ppl_models.core.errors import DataError, unknown_name, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import is_name, plausible_size, refuse_blocks
 from ppl_models.data.graphs.data import GraphData, name_coords
@@ -160,11 +159,8 @@ def check_graph_for_fitting(data: GraphData, *, site: str = "x") -> None:
         raise DataError(problem, site=site, axis="edge", expected="some dyad that differs, to learn from")
     isolated = (data.degrees() == 0).nonzero().flatten().tolist()
     if isolated:
-        message = (
-            f"site '{site}': {len(isolated)} of {len(data)} nodes have no edge (the first: "
-            f"{data.names[isolated[0]]!r}); largest_component(graph) leaves them out"
-        )
-        warnings.warn(message, DataWarning, stacklevel=5)
+        found = f"{len(isolated)} of {len(data)} nodes have no edge (the first: {data.names[isolated[0]]!r})"
+        warn_of_data(f"{found}; largest_component(graph) leaves them out", site=site)
 
 
 def largest_component(data: GraphData) -> GraphData:
