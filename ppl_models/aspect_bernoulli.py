@@ -40,7 +40,7 @@ from ppl_models.likelihoods import Bernoulli, Binomial
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AspectBernoulli(ComponentModel):
-    """Aspect Bernoulli: binary data whose every entry comes from one of K aspects, in proportions of its row's own.
+    """Aspect Bernoulli: every entry of a row comes from one of K aspects, in the row's own mix.
 
     total_count: draws per entry, m; 1 for binary data, 2 for genotypes.
 
@@ -63,7 +63,6 @@ class AspectBernoulli(ComponentModel):
         "membership": Site("latent", ("component",), ("row",), constraints.simplex),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
-    summary: ClassVar[str] = "aspect Bernoulli: every entry of a row comes from one of K aspects, in the row's own mix"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,7 +125,6 @@ class AspectBernoulliIndicator(AspectBernoulli):
         "indicator": Site("latent", (), ("row", "feature"), choice="component"),
     }
     listed: ClassVar[bool] = False
-    summary: ClassVar[str] = "aspect Bernoulli with the aspect of every entry kept as a site"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,7 @@ _COMBINATIONS = ("product", "difference", "concatenate")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CovariateSBM(BlockModel):
-    """Stochastic block model whose edges depend on the blocks and on features of the nodes (002, eq. 27.76).
+    """Stochastic block model whose edges depend on features of the nodes too.
 
     covariates: (N, P) features of the nodes, part of the model as a design matrix is: of a regression on them.
     combine: f(x_i, x_j) is 1 followed by "product" x_i * x_j, "difference" |x_i - x_j|, or "concatenate" [x_i, x_j]
@@ -59,7 +59,6 @@ class CovariateSBM(BlockModel):
         **BlockModel.sites,
         "weight": Site("global", ("component", "to_component", "covariate")),
     }
-    summary: ClassVar[str] = "stochastic block model whose edges depend on features of the nodes too"
     pair_sites: ClassVar[tuple[str, ...]] = ("weight",)
 
     def __post_init__(self) -> None:

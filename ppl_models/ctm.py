@@ -32,7 +32,7 @@ from ppl_models.distributions import InverseWishart
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CTM(DocumentModel):
-    """Correlated topic model: topics that occur together do so in the covariance of the topic logits.
+    """Correlated topic model: LDA with Gaussian logits of the topics, which may go together.
 
     Sites
     -----
@@ -53,7 +53,6 @@ class CTM(DocumentModel):
         "topic_logit": Site("latent", ("component",), ("document",), constraints.real),
         "x": DocumentModel.sites["x"],
     }
-    summary: ClassVar[str] = "correlated topic model: LDA with Gaussian logits of the topics, which may go together"
 
     def __post_init__(self) -> None:
         super().__post_init__()

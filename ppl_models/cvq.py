@@ -38,7 +38,7 @@ from ppl_models.likelihoods import Gaussian
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CVQ(ComponentModel):
-    """Cooperative vector quantizer: real-valued rows, each the sum of the weights of its active binary sources.
+    """Cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise.
 
     Sites
     -----
@@ -58,7 +58,6 @@ class CVQ(ComponentModel):
     per_feature_scale: bool = False
 
     likelihood: ClassVar[Any] = Gaussian()  # with another scale; it says which data are valid
-    summary: ClassVar[str] = "cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise"
 
     def __post_init__(self) -> None:
         if not isinstance(self.per_feature_scale, bool):

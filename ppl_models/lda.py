@@ -34,7 +34,7 @@ from ppl_models.data import sparse as _sparse
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LDA(TopicAdmixture):
-    """Latent Dirichlet allocation: every token of a document comes from one of K topics, in the document's own mix.
+    """Latent Dirichlet allocation: every token comes from one of K topics, in its text's mix.
 
     Sites
     -----
@@ -45,8 +45,6 @@ class LDA(TopicAdmixture):
     The tokens' topics are summed out; :class:`LDAIndicator` keeps them. Swap priors with ``with_concentration(alpha=.5,
     gamma=.01)``, numbers or vectors, or with ``with_priors(topic=dist.Dirichlet(...))``.
     """
-
-    summary: ClassVar[str] = "latent Dirichlet allocation: every token comes from one of K topics, in its text's mix"
 
     @classmethod
     def example(cls) -> Example:
@@ -66,10 +64,12 @@ class LDA(TopicAdmixture):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MultinomialPCA(LDA):
-    """Multinomial PCA (002, eq. 27.11): :class:`LDA` as a distribution over counts, with multinomial coefficient."""
+    """Multinomial PCA: latent Dirichlet allocation as a distribution over word counts.
+
+    :class:`LDA` with the multinomial coefficient (002, eq. 27.11).
+    """
 
     coefficient: ClassVar[bool] = True
-    summary: ClassVar[str] = "multinomial PCA: latent Dirichlet allocation as a distribution over word counts"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,7 +83,6 @@ class LDAIndicator(LDA):
 
     sites: ClassVar[Mapping[str, Site]] = {**LDA.sites, "indicator": Site("latent", (), ("token",), choice="component")}
     listed: ClassVar[bool] = False
-    summary: ClassVar[str] = "latent Dirichlet allocation with the topic of every token kept as a site"
 
     @property
     def summed_out(self) -> LDA:

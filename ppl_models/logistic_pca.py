@@ -35,7 +35,7 @@ from ppl_models.likelihoods import Bernoulli
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogisticPCA(ComponentModel):
-    """Logistic PCA: the log-odds of x are a bias plus scores times weights.
+    """Logistic PCA: the log-odds of x are linear in K Gaussian scores.
 
     Sites
     -----
@@ -60,7 +60,6 @@ class LogisticPCA(ComponentModel):
         "score": Site("latent", ("component",), ("row",), constraints.real),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-    summary: ClassVar[str] = "logistic PCA: the log-odds of x are linear in K Gaussian scores"
 
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}

@@ -28,7 +28,7 @@ from ppl_models.likelihoods import Bernoulli
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfBernoullis(MixtureOf, ComponentModel):
-    """Mixture of Bernoullis: binary rows from K classes.
+    """Mixture of Bernoullis: each row is drawn from one of K classes.
 
     Sites
     -----
@@ -47,7 +47,6 @@ class MixtureOfBernoullis(MixtureOf, ComponentModel):
         "probability": Site("global", ("component", "feature")),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-    summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
 
     def __post_init__(self) -> None:
         super().__post_init__()

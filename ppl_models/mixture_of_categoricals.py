@@ -24,7 +24,7 @@ from ppl_models.data.matrix import Data
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfCategoricals(ResponseModel, MixtureOf):
-    """Mixture of categoricals: rows of categorical responses from K classes.
+    """Mixture of categoricals: each row of responses is drawn from one of K classes.
 
     Sites
     -----
@@ -38,7 +38,6 @@ class MixtureOfCategoricals(ResponseModel, MixtureOf):
     """
 
     sites: ClassVar[Mapping[str, Site]] = {**MixtureOf.sites, **ResponseModel.sites}
-    summary: ClassVar[str] = "mixture of categoricals: each row of responses is drawn from one of K classes"
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "response": dist.Dirichlet(torch.ones(self.num_categories))}

@@ -31,7 +31,7 @@ from ppl_models.likelihoods import Multinomial
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfMultinomials(MixtureOf, DocumentModel):
-    """Mixture of multinomials: all tokens of a document come from its one topic.
+    """Mixture of multinomials: all tokens of a document come from one of K topics.
 
     Sites
     -----
@@ -50,7 +50,6 @@ class MixtureOfMultinomials(MixtureOf, DocumentModel):
         "assignment": Site("latent", ("component",), ("document",), constraints.one_hot),
         **DocumentModel.sites,
     }
-    summary: ClassVar[str] = "mixture of multinomials: all tokens of a document come from one of K topics"
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05))}
@@ -78,7 +77,9 @@ class MixtureOfMultinomials(MixtureOf, DocumentModel):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfMultinomialCounts(MixtureOfMultinomials):
-    """:class:`MixtureOfMultinomials` as a distribution over counts, with multinomial coefficient (002, eq. 27.4)."""
+    """Mixture of multinomials as a distribution over word counts.
+
+    :class:`MixtureOfMultinomials` with the multinomial coefficient (002, eq. 27.4).
+    """
 
     coefficient: ClassVar[bool] = True
-    summary: ClassVar[str] = "mixture of multinomials as a distribution over word counts"

@@ -29,7 +29,7 @@ from ppl_models.likelihoods import Poisson
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfPoissons(MixtureOf, ComponentModel):
-    """Mixture of Poissons: rows of counts from K classes.
+    """Mixture of Poissons: each row of counts is drawn from one of K classes.
 
     Sites
     -----
@@ -50,7 +50,6 @@ class MixtureOfPoissons(MixtureOf, ComponentModel):
         "rate": Site("global", ("component", "feature")),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
-    summary: ClassVar[str] = "mixture of Poissons: each row of counts is drawn from one of K classes"
 
     def __post_init__(self) -> None:
         super().__post_init__()

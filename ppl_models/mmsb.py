@@ -33,7 +33,7 @@ from ppl_models.core.sites import Site
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MMSB(GraphModel):
-    """Mixed-membership stochastic block model.
+    """Mixed-membership stochastic block model: a node's block varies from dyad to dyad.
 
     Sites
     -----
@@ -51,8 +51,6 @@ class MMSB(GraphModel):
     """
 
     sparsity: float | None = 0.0
-
-    summary: ClassVar[str] = "mixed-membership stochastic block model: a node's block varies from dyad to dyad"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,7 +123,6 @@ class MMSBIndicator(MMSB):
         return {**super().sites, "sender": dyads, "receiver": dyads}
 
     listed: ClassVar[bool] = False
-    summary: ClassVar[str] = "mixed-membership stochastic block model with the blocks taken for every dyad kept"
 
     @property
     def summed_out(self) -> MMSB:

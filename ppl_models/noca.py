@@ -35,7 +35,7 @@ from ppl_models.likelihoods import Bernoulli
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NOCA(ComponentModel):
-    """Noisy-or component analysis: binary data as the noisy OR of a few binary sources.
+    """Noisy-or component analysis: x is the noisy OR of K binary sources and a leak.
 
     Sites
     -----
@@ -60,7 +60,6 @@ class NOCA(ComponentModel):
         "source": Site("latent", ("component",), ("row",), constraints.boolean),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-    summary: ClassVar[str] = "noisy-or component analysis: x is the noisy OR of K binary sources and a leak"
 
     def __post_init__(self) -> None:
         super().__post_init__()

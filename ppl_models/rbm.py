@@ -33,7 +33,7 @@ from ppl_models.likelihoods import Bernoulli
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RBM(RowModel):
-    """Restricted Boltzmann machine: binary rows, each unit of which is tied to every one of K hidden units.
+    """Restricted Boltzmann machine: binary rows and K hidden units tied to all of their entries.
 
     log Z is exact, by the 2^min(K, D) states of the smaller layer.
 
@@ -60,7 +60,6 @@ class RBM(RowModel):
         "hidden": Site("latent", ("component",), ("row",), constraints.boolean),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-    summary: ClassVar[str] = "restricted Boltzmann machine: binary rows and K hidden units tied to all of their entries"
 
     def default_priors(self) -> dict[str, Any]:
         return {site: dist.Normal(0.0, 3.0) for site in ("weight", "visible_bias", "hidden_bias")}

@@ -73,7 +73,7 @@ class BlockModel(GraphModel):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SBM(BlockModel):
-    """Stochastic block model of a graph with or without an edge at every dyad (002, eq. 27.75).
+    """Stochastic block model: edges depend on the blocks of their ends.
 
     Sites
     -----
@@ -88,7 +88,6 @@ class SBM(BlockModel):
         **BlockModel.sites,
         "edge_probability": Site("global", ("component", "to_component")),
     }
-    summary: ClassVar[str] = "stochastic block model: edges depend on the blocks of their ends"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,7 +112,7 @@ class SBM(BlockModel):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoissonSBM(BlockModel):
-    """Stochastic block model of a graph whose dyads hold counts: x_ij ~ Poisson(eta_ab).
+    """Stochastic block model of counts of edges: Poisson rates depend on the blocks.
 
     Sites
     -----
@@ -128,7 +127,6 @@ class PoissonSBM(BlockModel):
         **BlockModel.sites,
         "edge_rate": Site("global", ("component", "to_component")),
     }
-    summary: ClassVar[str] = "stochastic block model of counts of edges: Poisson rates depend on the blocks"
     edge_kind: ClassVar[str] = "counts"
     pair_sites: ClassVar[tuple[str, ...]] = ("edge_rate",)
 
@@ -154,7 +152,7 @@ class PoissonSBM(BlockModel):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DegreeCorrectedSBM(PoissonSBM):
-    """Degree-corrected stochastic block model: x_ij ~ Poisson(theta_i theta_j eta_ab).
+    """Degree-corrected stochastic block model: every node has a propensity of its own.
 
     Sites
     -----
@@ -162,8 +160,6 @@ class DegreeCorrectedSBM(PoissonSBM):
     propensity: theta (N,), how often a node takes part in edges, relative to others of its block; Gamma(1, 1) by
         default, which fixes the scale. Directed graphs have ``out_propensity`` and ``in_propensity`` instead.
     """
-
-    summary: ClassVar[str] = "degree-corrected stochastic block model: every node has a propensity of its own"
 
     def __post_init__(self) -> None:
         super().__post_init__()

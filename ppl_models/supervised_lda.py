@@ -37,7 +37,7 @@ RESPONSES = ("binary",)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SupervisedLDA(TopicAdmixture):
-    """Supervised LDA: latent Dirichlet allocation of documents that each have a response.
+    """Supervised LDA: topics that also explain a response of every document.
 
     response: what a response is: "binary", 0 or 1.
 
@@ -62,7 +62,6 @@ class SupervisedLDA(TopicAdmixture):
         "x": TopicAdmixture.sites["x"],
         "response": Site("observed", (), ("document",), constraints.boolean),
     }
-    summary: ClassVar[str] = "supervised LDA: topics that also explain a response of every document"
 
     def __post_init__(self) -> None:
         if self.response not in RESPONSES:

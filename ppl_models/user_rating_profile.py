@@ -30,7 +30,7 @@ from ppl_models.data.matrix import Data
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserRatingProfile(ResponseModel):
-    """User rating profile (simplex factor model): rows of responses, each from the row's mix of K profiles.
+    """User rating profile: each response comes from one of K profiles, in the row's own mix.
 
     Sites
     -----
@@ -43,7 +43,6 @@ class UserRatingProfile(ResponseModel):
         **ResponseModel.sites,
         "membership": Site("latent", ("component",), ("row",), constraints.simplex),
     }
-    summary: ClassVar[str] = "user rating profile: each response comes from one of K profiles, in the row's own mix"
 
     def __post_init__(self) -> None:
         super().__post_init__()

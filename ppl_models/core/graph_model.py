@@ -19,7 +19,7 @@ from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
 from ppl_models.data.graphs.data import GraphData
-from ppl_models.data.graphs.reading import as_graph, check_graph_for_fitting
+from ppl_models.data.graphs.door import as_graph, check_graph_for_fitting
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.labellings import Symmetric
 

@@ -62,8 +62,14 @@ class Model(abc.ABC):
     whole_fields: ClassVar[tuple[str, ...]] = ()
     #: Whether the suite lists the class: not where it states another model's program in more sites.
     listed: ClassVar[bool] = True
-    #: What one line of ``ppl models`` says.
+    #: What one line of ``ppl models`` says: the first of the docstring.
     summary: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if cls.__doc__ and "summary" not in vars(cls):
+            line = cls.__doc__.partition("\n\n")[0].removesuffix(".")
+            cls.summary = line[:1].lower() + line[1:] if line[1:2].islower() else line
 
     def __post_init__(self) -> None:
         for name in dict.fromkeys([*self.axes.values(), *self.whole_fields]):

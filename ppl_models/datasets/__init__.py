@@ -13,8 +13,15 @@ from ppl_models.datasets.graphs import (
     sample_mmsb,
     sample_sbm,
 )
-from ppl_models.datasets.images import Generated, image_patterns, overlapping_boxes, sample_noca
-from ppl_models.datasets.real_images import bars, mixed_images, sample_cvq
+from ppl_models.datasets.images import (
+    Generated,
+    bars,
+    image_patterns,
+    mixed_images,
+    overlapping_boxes,
+    sample_cvq,
+    sample_noca,
+)
 from ppl_models.datasets.topics import river_bank, sample_lda, topic_corpus
 
 __all__ = [

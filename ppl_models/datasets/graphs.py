@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ppl_models.core.errors import ModelError
 from ppl_models.data.graphs.data import GraphData
+from ppl_models.data.graphs.door import read_graph_data
 from ppl_models.data.graphs.edges import Array
-from ppl_models.data.graphs.reading import read_graph_data
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,109 @@
-"""Text files of rows, plain or compressed with gzip: lda-c, texts one a line, CSV.
+"""Text files of rows, plain or compressed with gzip: lda-c, UCI's bag of words, texts one a line, CSV.
 
-``pyarrow.dataset`` scans CSV from the beginning alone, and takes the types of columns from the first block: it fails
-where whole numbers are followed by 1.5. scikit-learn's ``load_svmlight_file`` reads lda-c only if its words are sorted.
+Where every so many rows begin is found in one pass, so that blocks are read at their place. ``pyarrow.dataset`` scans
+CSV from the beginning alone, and takes the types of columns from the first block: it fails where whole numbers are
+followed by 1.5. scikit-learn's ``load_svmlight_file`` reads lda-c only if its words are sorted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import scipy.sparse
 
 from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.blocks.files import MIXED, RowFile, Rows
-from ppl_models.data.blocks.lines import Index, by_lines, is_compressed, opened
 from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
-from ppl_models.data.files.corpora import lda_c
+from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, numbers_in, uci_header
 from ppl_models.data.files.reading import csv_frame, reading
 from ppl_models.data.lazy import pandas as pd
+
+#: Bytes that are looked at together.
+_CHUNK = 2**24
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked where it is compressed. Raises FileFormatError where it cannot be read."""
+    if not path.is_file():
+        raise FileFormatError(f"{path}: no such file")
+    try:
+        with gzip.open(path, "rb") if is_compressed(path) else path.open("rb") as file:
+            yield file  # pyright: ignore[reportReturnType]
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
+
+
+def is_compressed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Index:
+    """offsets: of the bytes where rows 0, step, 2 step, ... begin, and where the last one ends."""
+
+    offsets: tuple[int, ...]
+    step: int
+    num_rows: int
+    first_line: int = 1
+
+    def read(self, file: BinaryIO, start: int, stop: int) -> bytes:
+        """The lines of rows ``start`` to ``stop``, multiples of ``step`` or the end."""
+        first, last = self.offsets[start // self.step], self.offsets[-(-stop // self.step)]
+        file.seek(first)
+        return file.read(last - first)
+
+    def line(self, row: int) -> int:
+        """The number of a row's line, from 1, in a file without blank lines."""
+        return self.first_line + row
+
+
+def chunks(file: BinaryIO) -> Iterator[tuple[int, np.ndarray]]:
+    """(offset, bytes) of the file, piece by piece; the last one ends with a newline."""
+    offset, last = file.tell(), b"\n"
+    while piece := file.read(_CHUNK):
+        yield offset, np.frombuffer(piece, np.uint8)
+        offset, last = offset + len(piece), piece[-1:]
+    if last != b"\n":
+        yield offset, np.frombuffer(b"\n", np.uint8)
+
+
+def by_lines(path: Path, step: int, *, skipped: int = 0, blanks: bool = True, quoted: bool = False) -> Index:
+    """The index of a file with a row a line, after ``skipped`` lines of a header.
+
+    blanks: whether blank lines are rows. quoted: whether newlines within double quotes are part of a row.
+    """
+    kept, rows, inside, before, last_end = [], -skipped, 0, 0, 0
+    with opened(path) as file:
+        for offset, piece in chunks(file):
+            ends = np.flatnonzero(piece == ord("\n"))
+            if quoted:
+                marks = np.flatnonzero(piece == ord('"'))
+                ends = ends[(np.searchsorted(marks, ends) + inside) % 2 == 0]
+                inside += len(marks)
+            returned = np.concatenate([[before], piece])[ends] == ord("\r")
+            before, ends = int(piece[-1]), ends + offset + 1
+            empty = np.diff(ends, prepend=last_end) == 1 + returned
+            last_end = int(ends[-1]) if len(ends) else last_end
+            ends = ends if blanks else ends[~empty]
+            number = np.arange(rows, rows + len(ends))
+            # The end of row r is where row r + 1 begins.
+            kept += ends[(number >= -1) & ((number + 1) % step == 0)].tolist()
+            rows += len(ends)
+    if rows < 1:
+        raise FileFormatError(f"{path}: no rows{' below the header' if skipped else ''}")
+    begin = [] if skipped else [0]
+    end = [] if rows % step == 0 else [last_end]
+    return Index(tuple([*begin, *kept, *end]), step, rows, skipped + 1)
 
 
 @dataclass(frozen=True)
@@ -147,3 +229,79 @@ def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
 def _frame(path: Path, raw: bytes) -> pd.DataFrame:
     with reading(path, "csv"):
         return csv_frame(path, raw)
+
+
+@dataclass(frozen=True)
+class UciRows(TextRows):
+    """UCI's bag of words, sorted by document: lines ``document word count``, from 1, below N, V and their number."""
+
+    def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
+        numbers = numbers_in(self.index.read(file, start, stop))
+        assert numbers is not None  # as the pass that made the index found
+        document, word, count = numbers.reshape(-1, 3).T
+        shape = (stop - start, self.num_columns)
+        return scipy.sparse.csr_matrix((count, (document - 1 - start, word - 1)), shape=shape)
+
+
+def uci_file(path: Path, block_rows: int) -> UciRows:
+    """Reads the file once. Raises FileFormatError, naming the line, for what is no such file, or not sorted."""
+    with opened(path) as file:
+        head = [file.readline().decode("utf-8", "replace") for _ in range(3)]
+        documents, size, entries = uci_header(path, head)
+        offsets, before, seen, step = [file.tell()], 1, 0, step_of(block_rows)
+        for lines in _whole_lines(file):
+            triples, begins = _triples(path, lines, seen, (documents, size), before)
+            blocks = (triples[:, 0] - 1) // step
+            # Where the first entry of every block is; of blocks without any, where the next one's is.
+            for at in np.flatnonzero(np.diff(blocks, prepend=(before - 1) // step)):
+                offsets += [lines[0] + int(begins[at])] * (int(blocks[at]) + 1 - len(offsets))
+            before, seen = int(triples[-1, 0]), seen + len(triples)
+        end = file.tell()
+    if seen != entries:
+        raise FileFormatError(f"{path}: {seen} entries, where the third line announces {entries}")
+    offsets += [end] * (-(-documents // step) + 1 - len(offsets))
+    return UciRows(path, Index(tuple(offsets), step, documents), size, is_compressed(path))
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of the rest of the file, cut at the ends of lines."""
+    left = b""
+    for offset, piece in chunks(file):
+        raw, begin = left + piece.tobytes(), offset - len(left)
+        stop = raw.rfind(b"\n") + 1
+        left = raw[stop:]
+        if raw[:stop].strip():
+            yield begin, raw[:stop]
+
+
+def _triples(
+    path: Path, lines: tuple[int, bytes], seen: int, limits: tuple[int, int], before: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Document, word and count of every line, and where among the bytes the line begins."""
+    letters = np.frombuffer(lines[1], np.uint8)
+    ends = np.flatnonzero(letters == ord("\n")) + 1
+    begins = np.concatenate([[0], ends[:-1]])
+    numbers = numbers_in(lines[1])
+    tokens = np.diff(np.searchsorted(_begins_of_tokens(letters), ends), prepend=0)
+    if numbers is None or (tokens != 3).any():
+        _name_the_line(path, lines[1], seen)
+        raise FileFormatError(f"{path}: not readable as UCI's bag of words; expected lines 'document word count'")
+    triples = numbers.reshape(-1, 3)
+    check_uci(path, triples, limits, seen)
+    back = np.flatnonzero(np.diff(triples[:, 0], prepend=before) < 0)
+    if len(back):
+        found = f"entry {seen + int(back[0]) + 1} goes back to document {triples[back[0], 0]}"
+        raise FileFormatError(f"{path}: {found}; blocks can be read where the lines are sorted by document")
+    return triples, begins
+
+
+def _begins_of_tokens(letters: np.ndarray) -> np.ndarray:
+    """Where what stands between blanks begins."""
+    dark = letters > ord(" ")
+    return np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
+
+
+def _name_the_line(path: Path, raw: bytes, seen: int) -> None:
+    for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), seen + 4):
+        if not ENTRY.fullmatch(line.strip()):
+            raise FileFormatError(f"{path}: line {number} is {line[:40]!r}; expected 'document word count'")
