@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,14 @@ def refuse_blocks(data: Any) -> None:
         )
 
 
-def labels_of(index: Sequence[Hashable]) -> list[Any] | None:
+def plain(values: Iterable[Any]) -> list[Any]:
+    """Python's own values in place of numpy's."""
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def labels_of(index: Iterable[Any]) -> list[Any] | None:
     """Labels that say more than the position does; dates as text."""
-    dates = np.datetime64 | np.timedelta64
-    values = [str(v) if isinstance(v, dates) else v.item() if isinstance(v, np.generic) else v for v in index]
+    values = plain(str(v) if isinstance(v, np.datetime64 | np.timedelta64) else v for v in index)
     return None if values == list(range(len(values))) else values
 
 
@@ -48,21 +52,21 @@ def is_name(name: Any) -> bool:
     return not isinstance(name, bytes) and not (pd.api.types.is_scalar(name) and pd.isna(name))
 
 
-def unpacked(data: Any, site: str) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
+def unpacked(data: Any, site: str, *, axis: str | None = None) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
     """The numbers of a dense container, and the labels of its axes ("row" and "feature")."""
     labels: dict[str, list[Any] | None] = {}
     if isinstance(data, np.ndarray | Tensor):  # first, so that these need no pandas
-        values: Any = as_numbers(data, site)
+        values: Any = as_numbers(data, site, axis=axis)
     elif isinstance(data, pd.DataFrame):
-        labels = {"row": labels_of(list(data.index)), "feature": labels_of(list(data.columns))}
+        labels = {"row": labels_of(data.index), "feature": labels_of(data.columns)}
         values = frame_values(data, site)
     elif isinstance(data, xr.DataArray):
-        refuse_transposed(data, site)
+        _refuse_transposed(data, site)
         dims = zip(("row", "feature"), data.dims, strict=False)
-        labels = {axis: labels_of(list(data.coords[dim].values)) for axis, dim in dims if dim in data.coords}
-        values = as_numbers(data.values, site)
+        labels = {name: labels_of(data.coords[dim].values) for name, dim in dims if dim in data.coords}
+        values = as_numbers(data.values, site, axis=axis)
     else:
-        values = as_numbers(data, site)
+        values = as_numbers(data, site, axis=axis)
     return values, {axis: names for axis, names in labels.items() if names is not None}
 
 
@@ -74,8 +78,7 @@ def as_numbers(data: Any, site: str, *, axis: str | None = None) -> np.ndarray |
             raise DataError(f"entries {what}", site=site, axis=axis, expected="numbers")
         return data.detach()
     try:
-        masked = isinstance(data, np.ma.MaskedArray)
-        hidden = np.ma.getmaskarray(data) if masked else None
+        hidden = np.ma.getmaskarray(data) if isinstance(data, np.ma.MaskedArray) else None
         values = np.asarray(data)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         problem = f"not a rectangular array ({str(error).splitlines()[0]})"
@@ -107,7 +110,7 @@ def frame_values(frame: pd.DataFrame, site: str) -> np.ndarray:
     return values
 
 
-def refuse_transposed(data: xr.DataArray, site: str) -> None:
+def _refuse_transposed(data: xr.DataArray, site: str) -> None:
     dims = tuple(map(str, data.dims))
     if len(dims) == 2 and (dims[0] in _COLUMNS or dims[1] in _ROWS):
         expected = f"({dims[1]}, {dims[0]}), as data.transpose({dims[1]!r}, {dims[0]!r}) has them"
@@ -119,7 +122,9 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None, site: str)
 
     Raises DataError for whole numbers that would be rounded, and finite ones that would become infinite.
     """
-    dtype = floating(dtype, site)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise DataError(f"dtype = {dtype}", site=site, expected="a floating-point type such as torch.float64")
+    dtype = dtype or torch.get_default_dtype()
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
             values = _exact(values, np.float64, site)
@@ -130,7 +135,8 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None, site: str)
         values = torch.as_tensor(values)
     tensor = values.to(dtype)
     if values.is_floating_point():
-        wrong = torch.isinf(tensor) & torch.isfinite(values) if _narrower(dtype, values.dtype) else None
+        narrower = torch.finfo(dtype).max < torch.finfo(values.dtype).max
+        wrong = torch.isinf(tensor) & torch.isfinite(values) if narrower else None
     else:
         exact = 2 / torch.finfo(dtype).eps
         large = values.abs() > exact if values.dtype in (torch.int16, torch.int32, torch.int64) else None
@@ -140,16 +146,6 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None, site: str)
         raise DataError(f"{int(wrong.sum())} entries that {dtype} cannot hold (the first: {first:g})", site=site,
                         expected="smaller numbers, or another dtype")  # fmt: skip
     return tensor
-
-
-def floating(dtype: torch.dtype | None, site: str) -> torch.dtype:
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise DataError(f"dtype = {dtype}", site=site, expected="a floating-point type such as torch.float64")
-    return dtype or torch.get_default_dtype()
-
-
-def _narrower(one: torch.dtype, other: torch.dtype) -> bool:
-    return torch.finfo(one).max < torch.finfo(other).max
 
 
 def _exact(values: np.ndarray, kind: Any, site: str) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""Image problems: sources that are pictures, mixed by a noisy OR (in the spirit of 000, Fig. 4), or real-valued pictures
-that add up, and noise (003, CVQ's experiments in kind)."""
+"""Image problems: sources that are pictures, mixed by a noisy OR (in the spirit of 000, Fig. 4), or real-valued ones,
+added up, and noise (003, CVQ's experiments in kind)."""
 
 from __future__ import annotations
 

@@ -80,34 +80,30 @@ def settled(
 
 
 def _checked_values(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
-    value, expected = edges.value, "finite numbers of at least 0"
-    wrong = ~np.isfinite(value) | (value < 0)
+    wrong = ~np.isfinite(edges.value) | (edges.value < 0)
     if wrong.any():
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
-        raise DataError(found, site=edges.site, axis="edge", expected=f"{expected}; mask= hides dyads")
-    edges = edges.only(value != 0)
+        expected = "finite numbers of at least 0; mask= hides dyads"
+        raise DataError(found, site=edges.site, axis="edge", expected=expected)
+    edges = edges.only(edges.value != 0)
     if presence:
         return replace(edges, value=np.ones(len(edges.value)))
-    if kind is not None:
-        wrong = edges.value != (1 if kind == "binary" else edges.value.round())
-        if wrong.any():
-            raise _not_of_kind(edges, wrong, kind)
+    wrong = edges.value != {"binary": 1, "counts": edges.value.round(), None: edges.value}[kind]
+    if wrong.any():
+        what = "neither 0 nor 1" if kind == "binary" else "no whole numbers"
+        found = f"{wrong.sum()} of {len(wrong)} edges have weights that are {what} {edges.first(wrong)}"
+        counts = ", or a model of counts such as PoissonSBM" if kind == "binary" else ""
+        expected = f"graph(source, weight=False) for edges without weights{counts}"
+        raise DataError(found, site=edges.site, axis="edge", expected=expected)
     return edges
-
-
-def _not_of_kind(edges: EdgeList, wrong: Array, kind: str) -> DataError:
-    what = "weights that are neither 0 nor 1" if kind == "binary" else "weights that are no whole numbers"
-    found = f"{wrong.sum()} of {len(wrong)} edges have {what} {edges.first(wrong)}"
-    counts = ", or a model of counts such as PoissonSBM" if kind == "binary" else ""
-    expected = f"graph(source, weight=False) for edges without weights{counts}"
-    return DataError(found, site=edges.site, axis="edge", expected=expected)
 
 
 def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
     if self_loops:
         return edges
     # The diagonal says nothing, whatever stands there to say so.
-    edges = replace(edges, hidden=_off_diagonal(edges.hidden), hidden_pairs=_off_diagonal(edges.hidden_pairs))
+    hidden, pairs = (None if d is None else d[:, d[0] != d[1]] for d in (edges.hidden, edges.hidden_pairs))
+    edges = replace(edges, hidden=hidden, hidden_pairs=pairs)
     loop = edges.row == edges.column
     if not loop.any():
         return edges
@@ -115,10 +111,6 @@ def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
     problem = f"{loop.sum()} self loops were left out (the first: at {first!r}); self_loops=True keeps them"
     warn_of_data(problem, site=edges.site)
     return edges.only(~loop)
-
-
-def _off_diagonal(dyads: Array | None) -> Array | None:
-    return None if dyads is None else dyads[:, dyads[0] != dyads[1]]
 
 
 def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> bool:
@@ -173,12 +165,11 @@ def _without_hidden(edges: EdgeList) -> EdgeList:
     if not parts:
         return replace(edges, hidden=None, hidden_pairs=None)
     row, column = np.concatenate(parts, axis=1)
-    edge_row, edge_column = edges.row, edges.column
+    ends = edges if edges.directed else _from_smaller(edges)
     if not edges.directed:
         row, column = np.minimum(row, column), np.maximum(row, column)
-        edge_row, edge_column = np.minimum(edge_row, edge_column), np.maximum(edge_row, edge_column)
     key = np.unique(dyad_key(row, column, edges.num_nodes))
-    kept = ~np.isin(dyad_key(edge_row, edge_column, edges.num_nodes), key)
+    kept = ~np.isin(ends.key, key)
     hidden = np.stack([key // edges.num_nodes, key % edges.num_nodes])
     return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
 

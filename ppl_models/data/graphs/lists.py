@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import labels_of, mask_values
+from ppl_models.data.containers import labels_of, mask_values, plain
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.lazy import pandas as pd
 
@@ -51,10 +51,9 @@ def read_edges(source: Any, how: Reading) -> EdgeList:
         expected = "pairs (from, to), or triples (from, to, weight)"
         raise DataError(f"a {type(source).__name__} as edges", site=how.site, axis="edge", expected=expected)
     pairs = list(source)
-    lengths = {len(pair) if isinstance(pair, tuple | list | np.ndarray | Tensor) else 0 for pair in pairs}
-    if len(lengths) > 1 or not lengths <= {2, 3}:
-        sized = (p for p in pairs if not isinstance(p, tuple | list | np.ndarray | Tensor) or len(p) not in (2, 3))
-        odd = next(sized, pairs[0])
+    lengths = [len(pair) if isinstance(pair, tuple | list | np.ndarray | Tensor) else 0 for pair in pairs]
+    if len(set(lengths)) > 1 or not set(lengths) <= {2, 3}:
+        odd = next((pair for pair, length in zip(pairs, lengths, strict=True) if length not in (2, 3)), pairs[0])
         expected = "pairs (from, to), or triples (from, to, weight), all of one length"
         raise DataError(f"{odd!r} among the edges", site=how.site, axis="edge", expected=expected)
     ends = list(zip(*pairs, strict=True)) if pairs else [(), ()]
@@ -85,7 +84,7 @@ def as_values(values: Sequence[Any], how: Reading) -> Array:
 def objects(values: Sequence[Any]) -> Array:
     """An array of the values as they are: tuples stay nodes, and numbers beside strings stay numbers."""
     array = np.empty(len(values), dtype=object)
-    array[:] = [v.item() if isinstance(v, np.generic) else v for v in values]
+    array[:] = plain(values)
     return array
 
 
@@ -155,7 +154,7 @@ def resolver(nodes: Sequence[Hashable] | int, how: Reading) -> tuple[list[Any] |
     if isinstance(nodes, int | np.integer):
         size: list[Any] | int = int(nodes)
     else:
-        size = [n.item() if isinstance(n, np.generic) else n for n in nodes]
+        size = plain(nodes)
 
     def place(ends: Array) -> Array:
         if isinstance(size, int):
@@ -166,8 +165,7 @@ def resolver(nodes: Sequence[Hashable] | int, how: Reading) -> tuple[list[Any] |
             found = index_of(size, how).get_indexer(objects(ends.tolist()))
             unknown = found < 0
         if unknown.any():
-            first = ends[np.flatnonzero(unknown)[0]]
-            first = first.item() if isinstance(first, np.generic) else first
+            first = plain(ends[unknown])[0]
             known = f"0, ..., {size - 1}" if isinstance(size, int) else f"names such as {size[0]!r}"
             expected = f"the nodes that were given ({known})"
             raise DataError(f"the unknown node {first!r}", site=how.site, axis="node", expected=expected)
@@ -233,9 +231,9 @@ def _dense(mask: Any, edges: EdgeList) -> Array | None:
                 raise DataError("a mask that lacks some nodes", site=edges.site, axis="node", expected="all nodes")
             mask = mask.iloc[order[0], order[1]]
         mask = mask.to_numpy()
-    if isinstance(mask, Tensor):
+    elif isinstance(mask, Tensor):
         mask = mask.detach().cpu().numpy()
-    if isinstance(mask, list | tuple) and mask and not isinstance(mask[0], tuple):
+    elif isinstance(mask, list | tuple) and mask and not isinstance(mask[0], tuple):
         try:
             mask = np.asarray(mask)
         except ValueError:
@@ -255,15 +253,13 @@ def _pairs(mask: Any, edges: EdgeList) -> Array:
     if isinstance(mask, str | bytes) or not isinstance(mask, Iterable) or getattr(mask, "ndim", 1) == 0:
         raise DataError(f"a {type(mask).__name__} as mask", site=edges.site, expected="(N, N), or the hidden pairs")
     pairs = mask.tolist() if isinstance(mask, np.ndarray | Tensor) else list(mask)
-    if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
-        odd = next(pair for pair in pairs if not isinstance(pair, tuple | list) or len(pair) != 2)
-        raise DataError(f"{odd!r} among the hidden dyads", site=edges.site, expected="pairs of nodes")
+    odd = [pair for pair in pairs if not isinstance(pair, tuple | list) or len(pair) != 2]
+    if odd:
+        raise DataError(f"{odd[0]!r} among the hidden dyads", site=edges.site, expected="pairs of nodes")
     if not pairs:
         return np.empty((2, 0), dtype=np.int64)
-    how = Reading(site=edges.site)
     ends = objects([end for pair in pairs for end in pair])
-    if edges.names is None:
-        whole = all(isinstance(end, int) for end in ends)
-        ends = ends.astype(np.int64) if whole else ends
-    _, place = resolver(edges.num_nodes if edges.names is None else edges.names, how)
+    if edges.names is None and all(isinstance(end, int) for end in ends):
+        ends = ends.astype(np.int64)
+    _, place = resolver(edges.num_nodes if edges.names is None else edges.names, Reading(site=edges.site))
     return place(ends).reshape(-1, 2).T
