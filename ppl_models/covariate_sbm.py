@@ -45,9 +45,7 @@ class CovariateSBM(BlockModel):
     block: q (N,), local, whole numbers from 0.
     x: the dyads, observed, 0 or 1.
 
-    Raises
-    ------
-    ModelError: covariates that are no finite (N, P) matrix; an unknown combination, or one that needs directed dyads.
+    Raises ModelError for covariates that are no finite (N, P) matrix, and for an unknown combination.
     """
 
     num_nodes: int = 0

@@ -45,9 +45,7 @@ class MMSB(GraphModel):
     x: the dyads, observed, 0 or 1; the blocks that nodes take for them are summed out (:class:`MMSBIndicator`
         keeps them).
 
-    Raises
-    ------
-    ModelError: as :class:`SBM`; a sparsity outside [0, 1).
+    Raises ModelError for a sparsity outside [0, 1).
     """
 
     sparsity: float | None = 0.0

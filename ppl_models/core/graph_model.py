@@ -78,8 +78,6 @@ class GraphModel(Model):
             settings = {"directed": data.directed, **settings}
         return cls(num_blocks=num_components, num_nodes=len(data), **settings)
 
-    # ----- dyads ------------------------------------------------------------------------------------------
-
     def num_dyads(self, num_nodes: int | None = None) -> int:
         """E: pairs of nodes that the model says something of."""
         size = self.num_nodes if num_nodes is None else num_nodes
@@ -120,8 +118,6 @@ class GraphModel(Model):
         guess = int((dyads if self.directed else 2 * dyads) ** 0.5)
         return next(n for n in range(max(guess - 1, 1), guess + 3) if self.num_dyads(n) == dyads)
 
-    # ----- the program ------------------------------------------------------------------------------------
-
     def __call__(
         self,
         x: Tensor | None = None,
@@ -159,8 +155,6 @@ class GraphModel(Model):
         if self.directed or site not in self.pair_sites:
             return prior
         return Symmetric(prior.base_dist)
-
-    # ----- data and reports -------------------------------------------------------------------------------
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> GraphData:
         """Validate a graph of ``num_nodes`` nodes, in any of the forms that :func:`ppl_models.graph` takes."""

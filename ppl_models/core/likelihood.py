@@ -90,9 +90,6 @@ def hermite(nodes: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(node), torch.tensor(weight / weight.sum())
 
 
-# ----- likelihoods --------------------------------------------------------------------------------------
-
-
 class Likelihood(abc.ABC):
     """p(x | eta) of one entry x, whatever shape tensors of entries have."""
 

@@ -164,11 +164,6 @@ class Model(abc.ABC):
         return self.sites[self.observed_site].axes[-1]
 
     @property
-    def reads_sparse(self) -> bool:
-        """Whether the program takes a sparse x as it is."""
-        return self.sites[self.observed_site].sparse
-
-    @property
     def rows_are_independent(self) -> bool:
         """Whether p(x | globals) is a product over rows; not where the rows are of the model's own, as nodes are."""
         return self.row_axis not in self.axes
@@ -187,12 +182,13 @@ class Model(abc.ABC):
     @property
     def has_continuous_locals(self) -> bool:
         """Whether the main latent has a density (a membership, a score) rather than finitely many values."""
-        return self.sites[self.local_site].is_continuous
+        site = self.sites[self.local_site]
+        return site.choice is None and not site.support.is_discrete
 
     @property
     def code_bits(self) -> int | None:
         """Bits of the binary code that each row's main latent is, or None where it is something else."""
-        return self.local_shape[0] if self.sites[self.local_site].is_code else None
+        return self.local_shape[0] if self.sites[self.local_site].support is constraints.boolean else None
 
     @property
     def data_kind(self) -> str:
@@ -243,7 +239,7 @@ class Model(abc.ABC):
 
     def as_read(self, data: Data) -> Data:
         """The data as the program reads them: dense, unless it reads sparse ones."""
-        return data if self.reads_sparse else data.dense()
+        return data if self.sites[self.observed_site].sparse else data.dense()
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Validate further data for a model that was fitted to ``like``; by default as :meth:`prepare` does."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch.distributions import constraints
-
 Role = Literal["global", "latent", "observed", "given"]
 
 
@@ -34,13 +32,3 @@ class Site:
     def axes(self) -> tuple[str, ...]:
         """The names of all axes of the site's values."""
         return (*self.plates, *self.dims)
-
-    @property
-    def is_continuous(self) -> bool:
-        """Whether the site has a density."""
-        return self.choice is None and not self.support.is_discrete
-
-    @property
-    def is_code(self) -> bool:
-        """Whether an element is a binary code."""
-        return self.support is constraints.boolean

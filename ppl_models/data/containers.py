@@ -165,9 +165,6 @@ def _exact(values: np.ndarray, kind: Any, site: str) -> np.ndarray:
     return found
 
 
-# ----- sparse ---------------------------------------------------------------------------------------------
-
-
 def sparse_matrix(data: Any, site: str) -> Any:
     """A scipy or torch sparse matrix as a CSR one of numbers, whose entries are where its shape says.
 
@@ -210,9 +207,6 @@ def plausible_size(size: int, stored: int, axis: str, *, site: str = "x") -> int
     if not 0 <= size <= most:
         raise DataError(f"{size} of them for {stored} entries", site=site, axis=axis, expected=f"0 to {most}")
     return size
-
-
-# ----- masks ----------------------------------------------------------------------------------------------
 
 
 def mask_values(mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]], site: str) -> Tensor:

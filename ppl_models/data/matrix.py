@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import psutil
 import scipy.sparse
 import torch
@@ -96,6 +97,15 @@ class Data:
         mask = None if self.mask is None else self.mask[index]
         others = {name: value[index] for name, value in self.others.items()}
         return Data(x=sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
+
+    def columns(self, index: np.ndarray) -> Data:
+        """The chosen columns, which have labels from here on."""
+        if self.is_sparse:
+            x = sparse.from_scipy(sparse.to_scipy(self.x)[:, index], dtype=self.x.dtype, device=self.x.device)
+        else:
+            x = self.x[:, index]
+        mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
+        return Data(x=x, mask=mask, coords={**self.coords, "feature": [names[j] for j in index]})
 
 
 def concatenated(parts: Sequence[Data]) -> Data:

@@ -127,10 +127,8 @@ def save_blocks(folder: str | Path, blocks: Iterable[Any], *, vocabulary: Sequen
         a time. Real numbers and missing entries: ``np.save`` each block into a folder for :func:`row_blocks`.
     vocabulary: the columns' labels; by default those of the first block, if it has some.
 
-    Raises
-    ------
-    FileFormatError: a folder that holds something already; but for what a run that was cut short left.
-    DataError: no rows, missing entries, values that are no whole numbers from 0 to 2^24, blocks of different widths.
+    Raises FileFormatError for a folder that holds something already, but for what a run that was cut short left; and
+    DataError for no rows, missing entries, values that are no whole numbers from 0 to 2^24, blocks of different widths.
     """
     target = Path(folder)
     if target.exists() and (not target.is_dir() or not all(map(_is_left, target.iterdir()))):

@@ -228,10 +228,15 @@ def log_weight(weight: Tensor, bias: Tensor, other_bias: Tensor, codes: Tensor) 
 
 def log_partition(weight: Tensor, bias: Tensor, other_bias: Tensor) -> Tensor:
     """log Z, by the 2^min(K, D) codes of the smaller layer. Raises CapacityError where these are too many."""
+    return torch.logsumexp(_of_smaller_layer(weight, bias, other_bias)[1], -1)
+
+
+def _of_smaller_layer(weight: Tensor, bias: Tensor, other_bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Every code of the layer with fewer units, and its -F."""
     if weight.shape[-1] < weight.shape[-2]:
         weight, bias, other_bias = weight.mT, other_bias, bias
     codes = all_codes(weight.shape[-2], dtype=weight.dtype, device=weight.device)
-    return torch.logsumexp(log_weight(weight, bias, other_bias, codes), -1)
+    return codes, log_weight(weight, bias, other_bias, codes)
 
 
 class Harmonium(TorchDistribution):
@@ -267,23 +272,16 @@ class Harmonium(TorchDistribution):
     @property
     def mean(self) -> Tensor:
         codes = self.enumerate_support(expand=False).reshape(-1, *self.event_shape)
-        return (self.log_prob_of(codes).exp() @ codes).expand(*self.batch_shape, -1)
-
-    def log_prob_of(self, codes: Tensor) -> Tensor:
-        """log p(u) of codes (M, K), without the batch."""
-        return log_weight(self.weight, self.bias, self.other_bias, codes) - self.log_z
+        chance = (log_weight(self.weight, self.bias, self.other_bias, codes) - self.log_z).exp()
+        return (chance @ codes).expand(*self.batch_shape, -1)
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         """Exact: a code of the smaller layer by its probability; this layer given it, where that is the other."""
         with torch.no_grad():
             shape = self._extended_shape(sample_shape)
-            weight, bias, other_bias = self.weight, self.bias, self.other_bias
-            swapped = weight.shape[-1] < weight.shape[-2]
-            if swapped:
-                weight, bias, other_bias = weight.mT, other_bias, bias
-            codes = all_codes(weight.shape[-2], dtype=weight.dtype, device=weight.device)
-            chance = torch.softmax(log_weight(weight, bias, other_bias, codes), -1)
+            codes, score = _of_smaller_layer(self.weight, self.bias, self.other_bias)
+            chance = torch.softmax(score, -1)
             drawn = codes[torch.multinomial(chance, max(1, shape[:-1].numel()), replacement=True)]
-            if swapped:
-                drawn = torch.bernoulli(torch.sigmoid(other_bias + drawn @ weight))
+            if self.weight.shape[-1] < self.weight.shape[-2]:
+                drawn = torch.bernoulli(torch.sigmoid(self.bias + drawn @ self.weight.mT))
             return drawn[: shape[:-1].numel()].reshape(shape)

@@ -92,9 +92,6 @@ class Stored:
         return lambda start, stop: array[start:stop].copy()
 
 
-# ----- what rows are made of ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class DenseRows(RowFile):
     """A matrix; or, with ``bits``, one of 0/1 that ``np.packbits`` packed along its rows, of so many columns."""
@@ -161,9 +158,6 @@ class CsrRows(RowFile):
         yield rows
 
 
-# ----- files ----------------------------------------------------------------------------------------------------------
-
-
 def npy_file(path: Path) -> DenseRows:
     """A ``.npy`` of a matrix of numbers."""
     with reading(path, "npy"), path.open("rb") as file:
@@ -177,10 +171,8 @@ def npy_file(path: Path) -> DenseRows:
 def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) -> tuple[RowFile, list[Any] | None]:
     """The matrix of an archive and the labels of its columns, chosen as :func:`datasets.read_matrix` does.
 
-    Raises
-    ------
-    FileFormatError: no archive, no matrix or several, a sparse one by columns.
-    CapacityError: a compressed matrix that is larger than ``UNPACKED``.
+    Raises FileFormatError for no archive, no matrix or several, a sparse one by columns; and CapacityError for a
+    compressed matrix that is larger than ``UNPACKED``.
     """
     with reading(path, "npz"):
         arrays = _members(path)

@@ -122,9 +122,6 @@ def _words(vocabulary: Any) -> list[Any] | None:
     return read_words(Path(vocabulary)) if isinstance(vocabulary, str | Path) else list(vocabulary)
 
 
-# ----- files of one kind ----------------------------------------------------------------------------------------------
-
-
 def _files(
     paths: list[Path], block_rows: int, columns: Any, words: list[Any] | None, matrix: str | None, form: str | None
 ) -> tuple[list[RowFile], list[Any] | None]:

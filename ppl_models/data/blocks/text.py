@@ -137,9 +137,6 @@ def step_of(block_rows: int) -> int:
     return -(-block_rows // MIXED)
 
 
-# ----- documents ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LdaCRows(TextRows):
     """lda-c: each line the number of distinct words, then ``word:count`` pairs."""
@@ -189,9 +186,6 @@ def _decoded(path: Path, raw: bytes) -> list[str]:
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path}: no text in UTF-8 ({error.reason})") from None
     return text.removesuffix("\n").split("\n")
-
-
-# ----- CSV ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,6 @@ def as_data(counted: WordCounts, labels: list[Any] | None = None, *, site: str =
     return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})
 
 
-# ----- lists ----------------------------------------------------------------------------------------------
-
-
 def listed_documents(data: Any, *, site: str = "x") -> tuple[list[Any], list[Any] | None] | None:
     """The documents one by one with their labels, or None where the data are a matrix."""
     refuse_blocks(data)
@@ -182,9 +179,6 @@ def _could_be_counts(listed: list[Any]) -> bool:
     return bool(kinds) and rectangular and _are_whole(kinds)
 
 
-# ----- vocabulary -----------------------------------------------------------------------------------------
-
-
 def in_vocabulary(data: Data, vocabulary: Vocabulary | None, *, site: str) -> Data:
     """The same documents with the columns of the vocabulary; unknown words are left out, and said.
 
@@ -228,9 +222,6 @@ def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabul
             mask = torch.ones(size, dtype=torch.bool, device=mask.device).index_copy(1, target, mask[:, source])
     say_unknown(unknown, sparse.row_sums(moved).cpu().numpy()[:, None], before, site=site)
     return Data(x=moved, mask=mask, coords={**data.coords, "feature": list(vocabulary.words)})
-
-
-# ----- learning -------------------------------------------------------------------------------------------
 
 
 def check_documents(data: Data, *, site: str = "x") -> None:

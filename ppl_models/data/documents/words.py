@@ -17,7 +17,7 @@ import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, unknown_name, warn_of_data
-from ppl_models.data.containers import is_name, labels_of, plausible_size
+from ppl_models.data.containers import is_name, labels_of, plain, plausible_size
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
@@ -41,13 +41,11 @@ class Vocabulary:
             return given
         if isinstance(given, Data):
             return cls(tuple(given.coords.get("feature", range(given.num_features))))
-        if isinstance(given, str | bytes):
-            problem = f"a single {type(given).__name__} as vocabulary"
-            raise DataError(problem, site=site, axis="word", expected="a list of words")
-        if not isinstance(given, Iterable):
-            raise DataError(f"{_shown(given)} as vocabulary", site=site, axis="word", expected="a list of words")
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            found = f"a single {type(given).__name__} as vocabulary, {_shown(given)}"
+            raise DataError(found, site=site, axis="word", expected="a list of words")
         words = _in_order(given, site) if isinstance(given, Mapping) else list(given)
-        words = [word.item() if isinstance(word, np.generic) else word for word in words]
+        words = plain(words)
         wrong = [word for word in words if not is_name(word)]
         if wrong:
             raise DataError(f"{wrong[0]!r} in the vocabulary", site=site, axis="word", expected="words")
@@ -95,9 +93,6 @@ class WordCounts(NamedTuple):
     counts: scipy.sparse.csr_matrix
     words: list[Any] | None
     unknown: dict[Any, float]
-
-
-# ----- token lists ----------------------------------------------------------------------------------------
 
 
 def count_tokens(
@@ -197,9 +192,6 @@ def _shown(value: Any) -> str:
     return f"{text if len(text) <= 40 else text[:39] + '…'} ({type(value).__name__})"
 
 
-# ----- raw texts ------------------------------------------------------------------------------------------
-
-
 def count_texts(
     texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, site: str = "x", **settings: Any
 ) -> WordCounts:
@@ -232,9 +224,6 @@ def count_texts(
     if settings.get("binary"):
         counted.counts.data[:] = 1
     return counted
-
-
-# ----- unknown words --------------------------------------------------------------------------------------
 
 
 def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | None = None, *, site: str) -> None:

@@ -16,11 +16,18 @@ from typing import Any
 import numpy as np
 import psutil
 
-from ppl_models.core.errors import FileFormatError, PPLError
+from ppl_models.core.errors import DataError, FileFormatError, PPLError
 from ppl_models.data.lazy import pandas as pd
 
 #: The most that deflate makes of a byte (RFC 1951: 258 bytes of two bits), and some for the headers.
 _INFLATION = 1100
+
+
+def named_file(source: Any, expected: str) -> Path | None:
+    """The file that a source names, None where it is no name. Raises DataError for a string that names none."""
+    if isinstance(source, str) and ("\n" in source or len(source) > 4096 or not Path(source).is_file()):
+        raise DataError(f"a single string, {source[:40]!r}, that names no file", expected=expected)
+    return Path(source) if isinstance(source, str | Path) else None
 
 
 @contextlib.contextmanager

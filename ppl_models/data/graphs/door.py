@@ -4,7 +4,6 @@ models make of their data, or an error that says what does not fit."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ import torch
 
 from ppl_models.core.errors import DataError, unknown_name, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.containers import is_name, plausible_size, refuse_blocks
+from ppl_models.data.containers import is_name, plain, plausible_size, refuse_blocks
 from ppl_models.data.files.graphs import read_graph_file
-from ppl_models.data.files.reading import naming
+from ppl_models.data.files.reading import named_file, naming
 from ppl_models.data.graphs.data import GraphData, name_coords
 from ppl_models.data.graphs.edges import KINDS, EdgeList, settled
 from ppl_models.data.graphs.lists import Reading, masked, read_edges
@@ -64,31 +63,20 @@ def graph(
 
     Raises DataError or FileFormatError for what is no such graph, saying where.
     """
-    file = Path(source) if isinstance(source, str | Path) else None
-    if isinstance(source, str | Path):
-        if isinstance(source, str) and ("\n" in source or not Path(source).is_file()):
-            found = f"a string, {source[:40]!r}, that names no file"
-            raise DataError(found, expected="a graph, a matrix, edges, or the path of a file")
-        found = read_graph_file(Path(source), columns=columns, weight=weight if isinstance(weight, str) else None)
+    file = named_file(source, "a graph, a matrix, edges, or the path of a file")
+    if file is not None:
+        found = read_graph_file(file, columns=columns, weight=weight if isinstance(weight, str) else None)
         source, edges, columns = found.source, found.edges, ("source", "target")  # as the frame of the file is called
         nodes = found.nodes if nodes is None else nodes
         directed = found.directed if directed is None else directed
         weight = None if isinstance(weight, str) and edges is not None else weight
+    settings: dict[str, Any] = {"directed": directed, "self_loops": self_loops, "kind": kind}
+    settings |= {"mask": mask, "dtype": dtype}
     with naming(file):
         if isinstance(source, GraphData):
-            settings: dict[str, Any] = {"directed": directed, "self_loops": self_loops, "kind": kind}
-            return as_graph(source, mask=mask, dtype=dtype, device=device, **settings)
-        settings = {"directed": directed, "nodes": nodes, "mask": mask, "weight": weight, "kind": kind}
-        data = read_graph_data(source, edges=edges, self_loops=self_loops, columns=columns, dtype=dtype, **settings)
+            return as_graph(source, device=device, **settings)
+        data = read_graph_data(source, edges=edges, nodes=nodes, weight=weight, columns=columns, **settings)
         return data.to(device=device)
-
-
-__all__ = ["GraphData", "as_graph", "check_graph_for_fitting", "largest_component", "read_graph_data"]
-
-
-def _settle(edges: EdgeList, directed: bool | None, self_loops: bool, **settings: Any) -> EdgeList:
-    defaults: dict[str, Any] = {"kind": None, "presence": False, "warn_symmetric": False}
-    return settled(edges, directed=directed, self_loops=self_loops, **{**defaults, **settings})
 
 
 def _as_graph_data(edges: EdgeList, self_loops: bool, dtype: torch.dtype | None) -> GraphData:
@@ -127,19 +115,19 @@ def read_graph_data(
     dtype: torch.dtype | None = None,
     warn_symmetric: bool = False,
 ) -> GraphData:
-    """What :func:`ppl_models.graph` and :func:`as_graph` do alike: any container but a file."""
+    """What :func:`graph` and :func:`as_graph` do alike: any container but a file."""
     refuse_blocks(source)
     if kind not in KINDS:
         raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")), site=site)
     if (source is None) == (edges is None):
         raise DataError("neither a source nor edges, or both", site=site, expected="one of them")
     nodes = None if nodes is None else _checked_nodes(nodes, site)
-    presence, name = weight is False, weight if isinstance(weight, str) else None
+    name = weight if isinstance(weight, str) else None
     how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns, site=site)
-    found = read_source(source, how) if edges is None else read_edges(edges, how)
-    found = masked(found, mask)
-    settings: dict[str, Any] = {"kind": kind, "presence": presence, "warn_symmetric": warn_symmetric}
-    return _as_graph_data(_settle(found, directed, self_loops, **settings), self_loops, dtype)
+    found = masked(read_source(source, how) if edges is None else read_edges(edges, how), mask)
+    presence = weight is False
+    found = settled(found, directed, self_loops, kind, presence, warn_symmetric)
+    return _as_graph_data(found, self_loops, dtype)
 
 
 def _checked_nodes(nodes: Any, site: str) -> list[Any] | int:
@@ -151,7 +139,7 @@ def _checked_nodes(nodes: Any, site: str) -> list[Any] | int:
         return int(nodes)
     if isinstance(nodes, str | bytes | bool) or not isinstance(nodes, Iterable):
         raise DataError(f"nodes = {nodes!r}", site=site, axis="node", expected=expected)
-    names = [node.item() if isinstance(node, np.generic) else node for node in nodes]
+    names = plain(nodes)
     if not names:
         raise DataError("no nodes", site=site, axis="node", expected="N >= 1")
     wrong = next((node for node in names if not is_name(node)), None)
@@ -205,12 +193,12 @@ def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str
         raise DataError("data without self loops for a model with self_loops=True", site=site, expected=expected)
     row, column, value = (part.cpu().numpy() for part in sparse.triplets(data.x))
     hidden = None if data.hidden is None else data.hidden.cpu().numpy()
-    settings: dict[str, Any] = {"names": data.coords.get("row"), "directed": data.directed, "hidden_pairs": hidden}
-    edges = EdgeList(row, column, value, len(data), site=site, **settings)
-    settled_edges = _settle(edges, data.directed, self_loops, kind=kind)
+    names = data.coords.get("row")
+    edges = EdgeList(row, column, value, len(data), names, directed=data.directed, hidden_pairs=hidden, site=site)
+    edges = settled(edges, data.directed, self_loops, kind, presence=False, warn_symmetric=False)
     if data.self_loops == self_loops:
         return data
-    return _as_graph_data(settled_edges, self_loops, data.x.dtype).to(device=data.x.device)
+    return _as_graph_data(edges, self_loops, data.x.dtype).to(device=data.x.device)
 
 
 def check_graph_for_fitting(data: GraphData, *, site: str = "x") -> None:

@@ -63,7 +63,7 @@ def dyad_key(row: Array, column: Array, num_nodes: int) -> Array:
 
 
 def settled(
-    edges: EdgeList, *, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
+    edges: EdgeList, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
 ) -> EdgeList:
     """The edges of a graph of known direction: each once, from the smaller number if undirected, none at hidden dyads.
 

@@ -61,9 +61,6 @@ def _are_ends(values: Array, kinds: str) -> bool:
     return values.ndim == 2 and values.shape[1] == 2 and len(values) != 2 and values.dtype.kind in kinds
 
 
-# ----- matrices -------------------------------------------------------------------------------------------
-
-
 def _is_pairs(source: list[Any]) -> bool:
     """Whether a list can only be one of edges: tuples, or pairs of what are no numbers; an empty one too."""
     if not source or isinstance(source[0], tuple):
@@ -120,9 +117,6 @@ def _from_data(data: Data, how: Reading) -> EdgeList:
     if data.mask is not None:
         values = np.where(data.mask.cpu().numpy(), values, np.nan)
     return _from_dense(values, rows, columns, how)
-
-
-# ----- networkx -------------------------------------------------------------------------------------------
 
 
 def _from_networkx(source: Any, how: Reading) -> EdgeList:
