@@ -69,7 +69,7 @@ class RowBlocks(NotInMemory):
         Compressed files and large row groups of Parquet are read from their beginning to their end, a plain ``read``
         as it is.
         """
-        return self.read.shuffled(generator) if isinstance(self.read, FileBlocks) else map(_alone, self)
+        return self.read.shuffled(generator) if isinstance(self.read, FileBlocks) else ([block] for block in self)
 
     def part(self, rank: int, size: int) -> RowBlocks:
         """Every ``size``-th block from the ``rank``-th on: what one of several processes reads.
@@ -86,7 +86,7 @@ class RowBlocks(NotInMemory):
             chosen = self.read.part(rank, size)
             return replace(self, read=chosen, num_rows=chosen.num_rows)
         every = partial(_every, self.read, rank, size)
-        rows = sum(_length(block) for block in every())
+        rows = sum(int(block.shape[0]) if hasattr(block, "shape") else len(block) for block in every())
         if not rows:
             found = f"no block for process {rank} of {size}"
             raise DataError(found, axis="row", expected="at least one block for each process")
@@ -105,15 +105,6 @@ def _every(read: Callable[[], Iterable[Any]], rank: int, size: int) -> Iterator[
 
 def _changed(read: Callable[[], Iterable[Any]], change: Callable[[Any], Any]) -> Iterator[Any]:
     return map(change, read())
-
-
-def _alone(block: Any) -> list[Any]:
-    return [block]
-
-
-def _length(block: Any) -> int:
-    shape = getattr(block, "shape", None)
-    return int(shape[0]) if shape else len(block)
 
 
 _PARTS = {"starts": np.int64, "columns": np.int32, "values": np.float32}
@@ -216,8 +207,7 @@ def _counts(checked: Data, number: int, width: int) -> scipy.sparse.csr_matrix:
         raise DataError(f"{where} has missing entries", expected="counts")
     if checked.num_features != width:
         raise DataError(f"{where} has {checked.num_features} columns", axis="feature", expected=f"{width}")
-    x = checked.x if checked.is_sparse else sparse.from_dense(checked.x)
-    matrix = sparse.to_scipy(x)
+    matrix = sparse.to_scipy(checked.x if checked.is_sparse else sparse.from_dense(checked.x))
     wrong = (matrix.data < 0) | (matrix.data > 2**24) | (matrix.data != np.round(matrix.data))
     if wrong.any():
         raise DataError(f"{where} has {matrix.data[wrong][0]:g}", expected="whole numbers from 0 to 2^24")

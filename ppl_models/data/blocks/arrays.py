@@ -6,11 +6,10 @@ they are unpacked into memory while they are read, one file at a time.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import struct
 import zipfile
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -77,12 +76,10 @@ class Stored:
 
     def whole(self) -> np.ndarray:
         if self.member is None:
-            return self.rows(0, len(self)) if self.ndim else self._scalar()
+            found = np.fromfile(self.path, self.dtype, math.prod(self.shape), offset=self.offset)
+            return found.reshape(self.shape, order="F" if self.fortran else "C")
         with reading(self.path, "npz"), np.load(self.path, allow_pickle=False) as archive:
             return archive[self.member]
-
-    def _scalar(self) -> np.ndarray:
-        return np.fromfile(self.path, self.dtype, 1, offset=self.offset).reshape(())
 
     def reader(self) -> Rows:
         """Reads rows at their place, or copies them from memory, to which a compressed member is unpacked."""
@@ -111,15 +108,11 @@ class DenseRows(RowFile):
     def in_order(self) -> bool:
         return self.matrix.member is not None
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[Rows]:
-        read = self.matrix.reader()
-
-        def rows(start: int, stop: int) -> np.ndarray:
-            found = read(start, stop)
-            return found if self.bits is None else np.unpackbits(found, axis=1)[:, : self.bits]
-
-        yield rows
+    def opened(self) -> AbstractContextManager[Rows]:
+        read, bits = self.matrix.reader(), self.bits
+        if bits is None:
+            return nullcontext(read)
+        return nullcontext(lambda start, stop: np.unpackbits(read(start, stop), axis=1)[:, :bits])
 
 
 @dataclass(frozen=True)
@@ -139,8 +132,7 @@ class CsrRows(RowFile):
     def in_order(self) -> bool:
         return any(part.member is not None for part in (self.starts, self.columns, self.values))
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[Rows]:
+    def opened(self) -> AbstractContextManager[Rows]:
         starts, columns, values = (part.reader() for part in (self.starts, self.columns, self.values))
 
         def rows(start: int, stop: int) -> scipy.sparse.csr_matrix:
@@ -155,7 +147,7 @@ class CsrRows(RowFile):
             parts = (values(first, last), column, begin - first)
             return scipy.sparse.csr_matrix(parts, shape=(stop - start, self.num_columns))
 
-        yield rows
+        return nullcontext(rows)
 
 
 def npy_file(path: Path) -> DenseRows:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,11 +20,11 @@ import numpy as np
 import scipy.sparse
 
 from ppl_models.core.errors import DataError, FileFormatError
-from ppl_models.data.blocks.files import MIXED, RowFile, Rows
+from ppl_models.data.blocks.files import MIXED, RowFile, Rows, require_columns
 from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
 from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, numbers_in, uci_header
-from ppl_models.data.files.reading import csv_frame, reading
+from ppl_models.data.files.reading import csv_frame
 from ppl_models.data.lazy import pandas as pd
 
 #: Bytes that are looked at together.
@@ -54,17 +55,12 @@ class Index:
     offsets: tuple[int, ...]
     step: int
     num_rows: int
-    first_line: int = 1
 
     def read(self, file: BinaryIO, start: int, stop: int) -> bytes:
         """The lines of rows ``start`` to ``stop``, multiples of ``step`` or the end."""
         first, last = self.offsets[start // self.step], self.offsets[-(-stop // self.step)]
         file.seek(first)
         return file.read(last - first)
-
-    def line(self, row: int) -> int:
-        """The number of a row's line, from 1, in a file without blank lines."""
-        return self.first_line + row
 
 
 def chunks(file: BinaryIO) -> Iterator[tuple[int, np.ndarray]]:
@@ -103,7 +99,7 @@ def by_lines(path: Path, step: int, *, skipped: int = 0, blanks: bool = True, qu
         raise FileFormatError(f"{path}: no rows{' below the header' if skipped else ''}")
     begin = [] if skipped else [0]
     end = [] if rows % step == 0 else [last_end]
-    return Index(tuple([*begin, *kept, *end]), step, rows, skipped + 1)
+    return Index((*begin, *kept, *end), step, rows)
 
 
 @dataclass(frozen=True)
@@ -143,21 +139,21 @@ class LdaCRows(TextRows):
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
         lines = _decoded(self.path, self.index.read(file, start, stop))
-        return lda_c(self.path, lines, self.num_columns, self.index.line(start))
+        return lda_c(self.path, lines, self.num_columns, start + 1)
 
 
 def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
     """size: columns; by default as many as occur, for which the file is read once more."""
     index = by_lines(path, step_of(block_rows))
     file = LdaCRows(path, index, size or 2**31 - 1, is_compressed(path))
-    if size is None:
-        blocks = [block for run in file.runs(0, file.num_rows, block_rows) for block in run]
-        with file.opened() as rows:
-            last = max(int(rows(*block).indices.max(initial=-1)) for block in blocks)
-        if last < 0:
-            raise FileFormatError(f"{path}: no words in any document")
-        file = LdaCRows(path, index, last + 1, file.in_order)
-    return file
+    if size is not None:
+        return file
+    with file.opened() as rows:
+        blocks = itertools.chain.from_iterable(file.runs(0, file.num_rows, block_rows))
+        last = max(int(rows(*block).indices.max(initial=-1)) for block in blocks)
+    if last < 0:
+        raise FileFormatError(f"{path}: no words in any document")
+    return replace(file, num_columns=last + 1)
 
 
 @dataclass(frozen=True)
@@ -197,7 +193,7 @@ class CsvRows(TextRows):
     labelled: bool
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> pd.DataFrame:
-        frame = _frame(self.path, self.header + self.index.read(file, start, stop))
+        frame = csv_frame(self.path, self.header + self.index.read(file, start, stop))
         if len(frame) != stop - start:
             found = f"{len(frame)} rows where there are {stop - start} lines, from row {start} on"
             raise FileFormatError(f"{self.path}: not readable as csv: {found}")
@@ -210,19 +206,13 @@ def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
     index = by_lines(path, step_of(block_rows), skipped=1, blanks=False, quoted=True)
     with opened(path) as file:
         header = file.read(index.offsets[0])
-        frame = _frame(path, header + index.read(file, 0, min(index.step, index.num_rows)))
+        frame = csv_frame(path, header + index.read(file, 0, min(index.step, index.num_rows)))
     labelled = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
     names = list(frame.columns[1:] if labelled else frame.columns) if columns is None else columns
-    unknown = [name for name in names if name not in frame.columns]
-    if unknown or not names:
-        found = f"{path} has no column {unknown[0]!r}" if unknown else f"{path} has no columns of numbers"
-        raise DataError(found, axis="feature", expected=f"among {', '.join(map(repr, frame.columns[:8]))}")
+    require_columns(path, names, frame.columns)
+    if not names:
+        raise DataError(f"{path} has no columns of numbers", axis="feature", expected="at least one")
     return CsvRows(path, index, len(names), is_compressed(path), header, tuple(names), labelled)
-
-
-def _frame(path: Path, raw: bytes) -> pd.DataFrame:
-    with reading(path, "csv"):
-        return csv_frame(path, raw)
 
 
 @dataclass(frozen=True)
@@ -276,9 +266,13 @@ def _triples(
     ends = np.flatnonzero(letters == ord("\n")) + 1
     begins = np.concatenate([[0], ends[:-1]])
     numbers = numbers_in(lines[1])
-    tokens = np.diff(np.searchsorted(_begins_of_tokens(letters), ends), prepend=0)
+    dark = letters > ord(" ")
+    first_letters = np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
+    tokens = np.diff(np.searchsorted(first_letters, ends), prepend=0)
     if numbers is None or (tokens != 3).any():
-        _name_the_line(path, lines[1], seen)
+        for number, line in enumerate(lines[1].decode("utf-8", "replace").splitlines(), seen + 4):
+            if not ENTRY.fullmatch(line.strip()):
+                raise FileFormatError(f"{path}: line {number} is {line[:40]!r}; expected 'document word count'")
         raise FileFormatError(f"{path}: not readable as UCI's bag of words; expected lines 'document word count'")
     triples = numbers.reshape(-1, 3)
     check_uci(path, triples, limits, seen)
@@ -287,15 +281,3 @@ def _triples(
         found = f"entry {seen + int(back[0]) + 1} goes back to document {triples[back[0], 0]}"
         raise FileFormatError(f"{path}: {found}; blocks can be read where the lines are sorted by document")
     return triples, begins
-
-
-def _begins_of_tokens(letters: np.ndarray) -> np.ndarray:
-    """Where what stands between blanks begins."""
-    dark = letters > ord(" ")
-    return np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
-
-
-def _name_the_line(path: Path, raw: bytes, seen: int) -> None:
-    for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), seen + 4):
-        if not ENTRY.fullmatch(line.strip()):
-            raise FileFormatError(f"{path}: line {number} is {line[:40]!r}; expected 'document word count'")

@@ -87,7 +87,7 @@ def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
     Raises FileFormatError for lines with fewer fields than the header: pandas takes what is not there for missing
     entries, but it is what a file that was cut off ends with.
     """
-    with third_party():
+    with reading(path, "csv"), third_party():
         frame = pd.read_csv(path if raw is None else io.BytesIO(raw), encoding="utf-8-sig")
     if frame.shape[1] > 1 and bool(frame.iloc[:, -1].isna().any()):
         lines = csv.reader(io.StringIO((file_bytes(path) if raw is None else raw).decode("utf-8-sig")))
