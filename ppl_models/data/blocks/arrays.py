@@ -172,7 +172,7 @@ def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) 
         file = _as_rows(path, {part: arrays[full] for part, full in parts.items()}, name)
         others = {n: a for n, a in arrays.items() if a.ndim == 1 and n not in parts.values() and a.kind in "USiuf"}
         fitting = {n: a.whole() for n, a in others.items() if len(a) == file.num_columns}
-        labels = npz_labels(fitting, "feature", file.num_columns, columns, path)
+        labels = npz_labels(fitting, file.num_columns, columns, path)
     return file, labels
 
 

@@ -23,8 +23,8 @@ from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.blocks.files import MIXED, RowFile, Rows, require_columns
 from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
-from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, numbers_in, uci_header
-from ppl_models.data.files.reading import csv_frame
+from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, lines_of, numbers_in, uci_header
+from ppl_models.data.files.reading import csv_frame, decoded
 from ppl_models.data.lazy import pandas as pd
 
 #: Bytes that are looked at together.
@@ -138,7 +138,7 @@ class LdaCRows(TextRows):
     """lda-c: each line the number of distinct words, then ``word:count`` pairs."""
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        lines = _decoded(self.path, self.index.read(file, start, stop))
+        lines = lines_of(decoded(self.path, self.index.read(file, start, stop)))
         return lda_c(self.path, lines, self.num_columns, start + 1)
 
 
@@ -163,7 +163,7 @@ class TextsRows(TextRows):
     vocabulary: Vocabulary
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        texts = _decoded(self.path, self.index.read(file, start, stop))
+        texts = lines_of(decoded(self.path, self.index.read(file, start, stop)))
         return count_listed(texts, vocabulary=self.vocabulary, size=None).counts
 
 
@@ -174,14 +174,6 @@ def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextsRow
         raise DataError(found, axis="word", expected="vocabulary=, a list of words or a file with a word a line")
     known = Vocabulary.of(words)
     return TextsRows(path, by_lines(path, step_of(block_rows)), len(known), is_compressed(path), known)
-
-
-def _decoded(path: Path, raw: bytes) -> list[str]:
-    try:
-        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path}: no text in UTF-8 ({error.reason})") from None
-    return text.removesuffix("\n").split("\n")
 
 
 @dataclass(frozen=True)

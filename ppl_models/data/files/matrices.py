@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -16,16 +16,7 @@ from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_matrix
 
 _SPARSE_PARTS = ("indices", "indptr", "data", "shape")
-_AXES = ("row", "feature")
 _ENDINGS = (".csv", ".parquet", ".npz")
-
-
-class _Names(NamedTuple):
-    """Arrays of an archive that were asked for by name."""
-
-    matrix: str | None
-    feature: str | None
-    row: str | None
 
 
 def read_matrix(
@@ -54,8 +45,10 @@ def read_matrix(
     if suffix != ".npz" and (matrix, rows) != (None, None):
         raise FileFormatError(f"{path}: {suffix[1:]} has no arrays to pick {matrix or rows!r} from; expected NPZ")
     with reading(path, suffix[1:]):
-        names = _Names(matrix=matrix, feature=columns, row=rows)
-        values, coords = _from_npz(path, names) if suffix == ".npz" else (_from_table(path, suffix), {})
+        if suffix == ".npz":
+            values, coords = _from_npz(path, matrix, {"row": rows, "feature": columns})
+        else:
+            values, coords = _from_table(path, suffix), {}
     with naming(path):
         checked = as_matrix(values, dtype=dtype, keep_sparse=keep_sparse)
     return Data(x=checked.x, mask=checked.mask, coords={**checked.coords, **coords})
@@ -70,12 +63,13 @@ def _from_table(path: Path, suffix: str) -> pd.DataFrame:
     return frame
 
 
-def _from_npz(path: Path, names: _Names) -> tuple[Any, dict[str, list[Any]]]:
+def _from_npz(path: Path, wanted: str | None, names: Mapping[str, str | None]) -> tuple[Any, dict[str, list[Any]]]:
+    """The matrix and the labels of its axes, by the ``names`` of arrays that were asked for."""
     arrays = npz_arrays(path)
-    matrix, used = _npz_matrix(arrays, names.matrix, path)
+    matrix, used = _npz_matrix(arrays, wanted, path)
     others = {n: a for n, a in arrays.items() if n not in used and a.ndim == 1}
-    sizes = zip(_AXES, matrix.shape, strict=True)
-    coords = {axis: npz_labels(others, axis, size, getattr(names, axis), path) for axis, size in sizes}
+    sizes = zip(names.items(), matrix.shape, strict=True)
+    coords = {axis: npz_labels(others, size, name, path) for (axis, name), size in sizes}
     return matrix, {axis: labels for axis, labels in coords.items() if labels is not None}
 
 
@@ -105,7 +99,7 @@ def npz_parts(arrays: Mapping[str, Any], wanted: str | None, path: Path) -> tupl
         return "X", {"bits": "X_bits", "shape": "shape"}
     sparse = {n.removesuffix("indptr") for n in arrays if n.endswith("indptr")}
     sparse = {prefix for prefix in sparse if all(prefix + part in arrays for part in _SPARSE_PARTS)}
-    dense = [n for n, a in arrays.items() if a.ndim == 2 and _kind(a) in "buif"]
+    dense = [n for n, a in arrays.items() if a.ndim == 2 and np.dtype(a.dtype).kind in "buif"]
     if "" in sparse and wanted is None:
         dense, sparse = [], {""}
     elif not sparse and wanted is None:
@@ -124,13 +118,7 @@ def npz_parts(arrays: Mapping[str, Any], wanted: str | None, path: Path) -> tupl
     return name, {part: prefix + part for part in (*_SPARSE_PARTS, "format") if prefix + part in arrays}
 
 
-def _kind(array: Any) -> str:
-    return np.dtype(array.dtype).kind
-
-
-def npz_labels(
-    arrays: Mapping[str, np.ndarray], axis: str, size: int, wanted: str | None, path: Path
-) -> list[Any] | None:
+def npz_labels(arrays: Mapping[str, np.ndarray], size: int, wanted: str | None, path: Path) -> list[Any] | None:
     """The labels of an axis: the array of the name that is wanted, else the first that tells the entries apart."""
     if wanted is not None and (wanted not in arrays or len(arrays[wanted]) != size):
         fitting = sorted(n for n, a in arrays.items() if len(a) == size)

@@ -75,6 +75,14 @@ def file_bytes(path: Path) -> bytes:
     return found
 
 
+def decoded(path: Path, raw: bytes) -> str:
+    """A text in UTF-8, with newlines alone at the ends of lines."""
+    try:
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: no text in UTF-8 ({error.reason} at byte {error.start})") from None
+
+
 def table(path: Path, suffix: str) -> pd.DataFrame:
     """The table of a ``.csv`` or a ``.parquet`` file."""
     with third_party():
@@ -104,26 +112,21 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
 
     What the headers announce is held against the size of the file before any memory is asked for.
     """
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if
-                   info.filename.endswith(".npy")}  # fmt: skip
-        needed = sum(_announced(archive, info, path) for info in members.values())
+    with zipfile.ZipFile(path) as archive:
+        names, needed = [name for name in archive.namelist() if name.endswith(".npy")], 0
+        for name in names:
+            with archive.open(name) as member:
+                shape, _, dtype = npy_header(member, f"{path}: {name}")
+            needed += math.prod(shape) * dtype.itemsize
         most = min(_INFLATION * path.stat().st_size, psutil.virtual_memory().available)
         if needed > most:
             found = f"{path}: announces arrays of {needed / 2**30:.3g} GiB"
             raise FileFormatError(f"{found}; a file of this size, on this machine, holds at most {most / 2**30:.3g}")
         arrays = {}
-        for name, info in members.items():
-            with archive.open(info) as member:
-                arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+        for name in names:
+            with archive.open(name) as member:
+                arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
         return arrays
-
-
-def _announced(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> int:
-    """The bytes that the header of an array announces."""
-    with archive.open(info) as member:
-        shape, _, dtype = npy_header(member, f"{path}: {info.filename}")
-    return math.prod(shape) * dtype.itemsize
 
 
 def npy_header(file: Any, what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
