@@ -65,6 +65,14 @@ def _picture(text: str) -> Tensor:
     return torch.tensor([[c == "#" for c in line] for line in text.split()], dtype=torch.get_default_dtype()).flatten()
 
 
+def _sources(prior: Tensor, num_rows: int, seed: int) -> tuple[Tensor, torch.Generator]:
+    """Binary codes (N, K), and what draws the rest."""
+    if num_rows < 1:
+        raise ModelError(f"num_rows = {num_rows}, expected at least 1")
+    generator = torch.Generator().manual_seed(seed)
+    return torch.bernoulli(prior.expand(num_rows, -1), generator=generator), generator
+
+
 def sample_noca(
     truth: dict[str, Tensor],
     num_rows: int,
@@ -74,11 +82,7 @@ def sample_noca(
     image_shape: tuple[int, int] | None = None,
 ) -> Generated:
     """Draw rows from a noisy-or component model with the given source_prior, loading and leak."""
-    if num_rows < 1:
-        raise ModelError(f"num_rows = {num_rows}, expected at least 1")
-    generator = torch.Generator().manual_seed(seed)
-    prior = truth["source_prior"]
-    source = torch.bernoulli(prior.expand(num_rows, -1), generator=generator)
+    source, generator = _sources(truth["source_prior"], num_rows, seed)
     x = torch.bernoulli(NoisyOr(source, truth["loading"], truth["leak"]).probs, generator=generator)
     return Generated.of(x, {**truth, "source": source}, coords, image_shape=image_shape)
 
@@ -145,11 +149,8 @@ def sample_cvq(
     truth: dict[str, Tensor], num_rows: int, *, seed: int = 0, image_shape: tuple[int, int] | None = None
 ) -> Generated:
     """Draw rows from a cooperative vector quantizer with the given source_prior, weight and scale."""
-    if num_rows < 1:
-        raise ModelError(f"num_rows = {num_rows}, expected at least 1")
-    generator = torch.Generator().manual_seed(seed)
+    source, generator = _sources(truth["source_prior"], num_rows, seed)
     weight = truth["weight"]
-    source = torch.bernoulli(truth["source_prior"].expand(num_rows, -1), generator=generator)
     noise = torch.randn(num_rows, weight.shape[1], generator=generator, dtype=weight.dtype)
     x = source @ weight + truth["scale"] * noise
     coords = None if image_shape is None else {"feature": pixels(*image_shape)}
