@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture
-from ppl_models.core.errors import DataError, ModelError, unknown_name
+from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpacked
@@ -100,15 +100,15 @@ class SupervisedLDA(TopicAdmixture):
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
             return replace(checked, others={})
-        given = as_tensor(unpacked(known, "response")[0], checked.x.dtype, "response").to(checked.x.device)
-        if given.shape != (len(checked),):
-            expected = f"({len(checked)},), one a document"
-            raise DataError(f"shape {tuple(given.shape)}", site="response", expected=expected)
-        wrong = ((given != 0) & (given != 1) & ~torch.isnan(given)).nonzero().flatten()
-        if len(wrong):
-            first = int(wrong[0])
-            found = f"{len(wrong)} values are neither 0 nor 1 (the first: {float(given[first]):g} of document {first})"
-            raise DataError(found, site="response", expected="0, 1, or NaN where it is unknown")
+        with about("response"):
+            given = as_tensor(unpacked(known)[0], checked.x.dtype).to(checked.x.device)
+            if given.shape != (len(checked),):
+                raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(checked)},), one a document")
+            wrong = ((given != 0) & (given != 1) & ~torch.isnan(given)).nonzero().flatten()
+            if len(wrong):
+                value = float(given[wrong[0]])
+                found = f"{len(wrong)} values are neither 0 nor 1 (the first: {value:g} of document {int(wrong[0])})"
+                raise DataError(found, expected="0, 1, or NaN where it is unknown")
         return replace(checked, others={"response": given})
 
     def prepare_new(self, data: Any, like: Data, *, response: Any = None, **settings: Any) -> Data:

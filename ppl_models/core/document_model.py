@@ -65,7 +65,7 @@ class DocumentModel(RowModel):
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses a corpus without any token; warns of empty documents and of words that never occur."""
-        check_documents(data, site=self.observed_site)
+        check_documents(data)
 
     def given(self, data: Data) -> dict[str, Any]:
         """The documents' lengths: copies of them have as many tokens."""

@@ -179,7 +179,7 @@ class GraphModel(Model):
     def check_for_fitting(self, data: Data) -> None:
         if not isinstance(data, GraphData):
             raise DataError("not a graph", site=self.observed_site, expected="what ppl_models.graph returns")
-        check_graph_for_fitting(data, site=self.observed_site)
+        check_graph_for_fitting(data)
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters; of an undirected model a symmetric site has those of its entries a <= b."""

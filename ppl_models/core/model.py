@@ -14,7 +14,7 @@ from pyro.distributions import Distribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.errors import ModelError, about, unknown_name
 from ppl_models.core.priors import broadcasts, is_flat, moved_like
 from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
@@ -268,10 +268,11 @@ class Model(abc.ABC):
     def check_for_fitting(self, data: Data) -> None:
         """Refuse, or warn of, data that are valid but cannot be learned from: columns without any observed entry,
         columns that are always 0 (of 0/1 data always the same), 0/1 data without a 1."""
-        if self.data_kind == "binary":
-            check_for_fitting(data, site=self.observed_site)
-        else:
-            check_columns(data, site=self.observed_site, constant=(0,) if self.data_kind == "counts" else ())
+        with about(self.observed_site):
+            if self.data_kind == "binary":
+                check_for_fitting(data)
+            else:
+                check_columns(data, constant=(0,) if self.data_kind == "counts" else ())
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters, as AIC and BIC count them: the entries of the globals, one less for each simplex.

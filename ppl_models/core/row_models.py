@@ -87,7 +87,7 @@ class RowModel(Model):
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         """A matrix; NaN is missing. Raises DataError for entries that the likelihood gives no probability."""
         settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "keep_sparse": self.keeps_sparse}
-        settings["num_features"] = self.sizes["feature"]
+        settings |= {"num_features": self.sizes["feature"], "site": self.observed_site}
         return (
             as_matrix(data, **settings) if self.likelihood is None else as_values_of(self.likelihood, data, **settings)
         )
@@ -189,7 +189,7 @@ class ResponseModel(ComponentModel):
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses questions that nobody answered; warns of those that all answer alike."""
-        check_columns(data, site=self.observed_site, constant=range(self.num_categories))
+        check_columns(data, constant=range(self.num_categories))
 
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
         """x_nr ~ Cat(sum_k local_nk b_k^(r)) (002, eqs. 27.3, 27.14)."""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from ppl_models.core.errors import DataError, unknown_name, warn_of_data
+from ppl_models.core.errors import DataError, about, unknown_name, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import is_name, plain, plausible_size, refuse_blocks
 from ppl_models.data.files.graphs import read_graph_file
@@ -82,7 +82,7 @@ def graph(
 def _as_graph_data(edges: EdgeList, self_loops: bool, dtype: torch.dtype | None) -> GraphData:
     """The data of edges that are settled."""
     row, column, value = edges.row, edges.column, edges.value
-    size = plausible_size(edges.num_nodes, len(value), "node", site=edges.site)
+    size = plausible_size(edges.num_nodes, len(value), "node")
     if not edges.directed:
         off = row != column
         row, column = np.concatenate([row, column[off]]), np.concatenate([column, row[off]])
@@ -95,7 +95,7 @@ def _as_graph_data(edges: EdgeList, self_loops: bool, dtype: torch.dtype | None)
     )  # fmt: skip
     if not data.num_dyads:
         problem = "no observed dyad" if data.num_hidden else "a single node, so that there is no dyad"
-        raise DataError(problem, site=edges.site, axis="dyad", expected="at least one pair of nodes that was observed")
+        raise DataError(problem, axis="dyad", expected="at least one pair of nodes that was observed")
     return data
 
 
@@ -111,40 +111,39 @@ def read_graph_data(
     self_loops: bool = False,
     kind: str | None = None,
     columns: tuple[str, str] = ("source", "target"),
-    site: str = "x",
     dtype: torch.dtype | None = None,
     warn_symmetric: bool = False,
 ) -> GraphData:
     """What :func:`graph` and :func:`as_graph` do alike: any container but a file."""
     refuse_blocks(source)
     if kind not in KINDS:
-        raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")), site=site)
+        raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")))
     if (source is None) == (edges is None):
-        raise DataError("neither a source nor edges, or both", site=site, expected="one of them")
-    nodes = None if nodes is None else _checked_nodes(nodes, site)
+        raise DataError("neither a source nor edges, or both", expected="one of them")
+    nodes = None if nodes is None else _checked_nodes(nodes)
     name = weight if isinstance(weight, str) else None
-    how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns, site=site)
+    how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns)
     found = masked(read_source(source, how) if edges is None else read_edges(edges, how), mask)
     presence = weight is False
     found = settled(found, directed, self_loops, kind, presence, warn_symmetric)
     return _as_graph_data(found, self_loops, dtype)
 
 
-def _checked_nodes(nodes: Any, site: str) -> list[Any] | int:
+def _checked_nodes(nodes: Any) -> list[Any] | int:
     """A number of nodes, or a list of their names."""
     expected = "the names of the nodes, or their number"
     if isinstance(nodes, int | np.integer) and not isinstance(nodes, bool):
         if nodes < 1:
-            raise DataError(f"nodes = {nodes}", site=site, axis="node", expected="N >= 1")
+            raise DataError(f"nodes = {nodes}", axis="node", expected="N >= 1")
         return int(nodes)
     if isinstance(nodes, str | bytes | bool) or not isinstance(nodes, Iterable):
-        raise DataError(f"nodes = {nodes!r}", site=site, axis="node", expected=expected)
+        raise DataError(f"nodes = {nodes!r}", axis="node", expected=expected)
     names = plain(nodes)
     if not names:
-        raise DataError("no nodes", site=site, axis="node", expected="N >= 1")
+        raise DataError("no nodes", axis="node", expected="N >= 1")
     wrong = next((node for node in names if not is_name(node)), None)
     if wrong is not None:
-        raise DataError(f"a node called {wrong!r}", site=site, axis="node", expected=expected)
+        raise DataError(f"a node called {wrong!r}", axis="node", expected=expected)
     return names
 
 
@@ -156,7 +155,7 @@ def as_graph(
     directed: bool | None = None,
     self_loops: bool = False,
     kind: str | None = "binary",
-    site: str = "x",
+    site: str | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> GraphData:
@@ -165,55 +164,55 @@ def as_graph(
     data: what :func:`ppl_models.graph` takes, but for files; a GraphData is checked and passed through.
     num_nodes, directed, self_loops: of the model. kind: "binary" for 0/1, "counts" for whole numbers.
     """
-    if isinstance(data, GraphData):
-        if mask is not None:
-            raise DataError("a mask was given beside data that already carry theirs", site=site)
-        checked = _fitting(data, directed, self_loops, kind, site)
-    else:
-        checked = read_graph_data(
-            data, mask=mask, num_nodes=num_nodes, directed=directed, self_loops=self_loops, kind=kind, site=site,
-            dtype=dtype, warn_symmetric=directed is True,
-        )  # fmt: skip
-    if num_nodes is not None and len(checked) != num_nodes:
-        problem = f"{len(checked)} nodes where the model has num_nodes = {num_nodes}"
-        expected = f"{num_nodes} nodes; graph(edges, nodes=...) adds those without edges"
-        raise DataError(problem, site=site, axis="node", expected=expected)
-    return checked.to(dtype=dtype, device=device)
+    with about(site):
+        if isinstance(data, GraphData):
+            if mask is not None:
+                raise DataError("a mask was given beside data that already carry theirs")
+            checked = _fitting(data, directed, self_loops, kind)
+        else:
+            checked = read_graph_data(
+                data, mask=mask, num_nodes=num_nodes, directed=directed, self_loops=self_loops, kind=kind,
+                dtype=dtype, warn_symmetric=directed is True,
+            )  # fmt: skip
+        if num_nodes is not None and len(checked) != num_nodes:
+            problem = f"{len(checked)} nodes where the model has num_nodes = {num_nodes}"
+            expected = f"{num_nodes} nodes; graph(edges, nodes=...) adds those without edges"
+            raise DataError(problem, axis="node", expected=expected)
+        return checked.to(dtype=dtype, device=device)
 
 
-def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str | None, site: str) -> GraphData:
+def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str | None) -> GraphData:
     """Graph data checked against what a model wants; self loops that it does not model are left out."""
     if directed is not None and directed != data.directed:
         words = {True: "directed", False: "undirected"}
-        problem = f"{words[data.directed]} data for a model with directed={directed}"
         expected = f"a model with directed={data.directed}, or graph(source, directed={directed})"
-        raise DataError(problem, site=site, expected=expected)
+        raise DataError(f"{words[data.directed]} data for a model with directed={directed}", expected=expected)
     if self_loops and not data.self_loops:
         expected = "graph(source, self_loops=True), or a model with self_loops=False"
-        raise DataError("data without self loops for a model with self_loops=True", site=site, expected=expected)
+        raise DataError("data without self loops for a model with self_loops=True", expected=expected)
     row, column, value = (part.cpu().numpy() for part in sparse.triplets(data.x))
     hidden = None if data.hidden is None else data.hidden.cpu().numpy()
     names = data.coords.get("row")
-    edges = EdgeList(row, column, value, len(data), names, directed=data.directed, hidden_pairs=hidden, site=site)
+    edges = EdgeList(row, column, value, len(data), names, directed=data.directed, hidden_pairs=hidden)
     edges = settled(edges, data.directed, self_loops, kind, presence=False, warn_symmetric=False)
     if data.self_loops == self_loops:
         return data
     return _as_graph_data(edges, self_loops, data.x.dtype).to(device=data.x.device)
 
 
-def check_graph_for_fitting(data: GraphData, *, site: str = "x") -> None:
+def check_graph_for_fitting(data: GraphData) -> None:
     """What is a graph but cannot be learned from: raises on no edges or on all; warns of nodes without any."""
     edges = data.num_edges
     if not edges:
-        raise DataError("no edges", site=site, axis="edge", expected="at least one edge to learn from")
+        raise DataError("no edges", axis="edge", expected="at least one edge to learn from")
     values = data.x.values()
     if edges == data.num_dyads and bool((values == values[0]).all()):
         problem = f"every one of the {edges} observed dyads has the same edge"
-        raise DataError(problem, site=site, axis="edge", expected="some dyad that differs, to learn from")
+        raise DataError(problem, axis="edge", expected="some dyad that differs, to learn from")
     isolated = (data.degrees() == 0).nonzero().flatten().tolist()
     if isolated:
         found = f"{len(isolated)} of {len(data)} nodes have no edge (the first: {data.names[isolated[0]]!r})"
-        warn_of_data(f"{found}; largest_component(graph) leaves them out", site=site)
+        warn_of_data(f"{found}; largest_component(graph) leaves them out")
 
 
 def largest_component(data: GraphData) -> GraphData:

@@ -36,7 +36,6 @@ class EdgeList:
     multiple: bool = False
     hidden: Array | None = None
     hidden_pairs: Array | None = None
-    site: str = "x"
 
     @property
     def key(self) -> Array:
@@ -83,8 +82,7 @@ def _checked_values(edges: EdgeList, kind: str | None, presence: bool) -> EdgeLi
     wrong = ~np.isfinite(edges.value) | (edges.value < 0)
     if wrong.any():
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
-        expected = "finite numbers of at least 0; mask= hides dyads"
-        raise DataError(found, site=edges.site, axis="edge", expected=expected)
+        raise DataError(found, axis="edge", expected="finite numbers of at least 0; mask= hides dyads")
     edges = edges.only(edges.value != 0)
     if presence:
         return replace(edges, value=np.ones(len(edges.value)))
@@ -93,8 +91,7 @@ def _checked_values(edges: EdgeList, kind: str | None, presence: bool) -> EdgeLi
         what = "neither 0 nor 1" if kind == "binary" else "no whole numbers"
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are {what} {edges.first(wrong)}"
         counts = ", or a model of counts such as PoissonSBM" if kind == "binary" else ""
-        expected = f"graph(source, weight=False) for edges without weights{counts}"
-        raise DataError(found, site=edges.site, axis="edge", expected=expected)
+        raise DataError(found, axis="edge", expected=f"graph(source, weight=False) for edges without weights{counts}")
     return edges
 
 
@@ -109,7 +106,7 @@ def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
         return edges
     first = edges.name(edges.row[np.flatnonzero(loop)[0]])
     problem = f"{loop.sum()} self loops were left out (the first: at {first!r}); self_loops=True keeps them"
-    warn_of_data(problem, site=edges.site)
+    warn_of_data(problem)
     return edges.only(~loop)
 
 
@@ -121,20 +118,20 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
         return edges.listed or _asymmetry(edges) is not None
     if directed and edges.directed is False:
         found, expected = "an undirected graph where a directed one is needed", "a model with directed=False"
-        raise DataError(found, site=edges.site, expected=f"{expected}, or a directed graph (networkx: to_directed())")
+        raise DataError(found, expected=f"{expected}, or a directed graph (networkx: to_directed())")
     looks_undirected = warn_symmetric and not edges.listed and edges.directed is None and len(edges.row) > 0
     if directed and looks_undirected and _asymmetry(edges) is None:
         problem = (
             "the adjacency matrix is symmetric but read as directed, so that every edge counts twice; a model with "
             "directed=False reads it as undirected"
         )
-        warn_of_data(problem, site=edges.site)
+        warn_of_data(problem)
     if not directed and not edges.listed:
         shown = _without_hidden(replace(edges, directed=False))
         problem = _asymmetry(replace(shown, hidden=edges.hidden))
         if problem is not None:
             expected = "a symmetric matrix, or a model with directed=True"
-            raise DataError(f"not symmetric: {problem}", site=edges.site, axis="edge", expected=expected)
+            raise DataError(f"not symmetric: {problem}", axis="edge", expected=expected)
     return directed
 
 
@@ -192,11 +189,10 @@ def _say_duplicates(edges: EdgeList, repeated: Array, extra: int, kind: str | No
     if presence or kind == "counts" or (kind is None and edges.multiple):
         return
     if edges.multiple:
-        found = f"{extra} parallel edges (the first: {first})"
         expected = "graph(source, weight=False) to keep each once, or a model of counts such as PoissonSBM"
-        raise DataError(found, site=edges.site, axis="edge", expected=expected)
+        raise DataError(f"{extra} parallel edges (the first: {first})", axis="edge", expected=expected)
     done = "each is kept once" if kind == "binary" else "they were added up; kind='binary' keeps each once"
-    warn_of_data(f"{extra} edges are repeated (the first: {first}); {done}", site=edges.site)
+    warn_of_data(f"{extra} edges are repeated (the first: {first}); {done}")
 
 
 def _from_smaller(edges: EdgeList) -> EdgeList:

@@ -37,18 +37,18 @@ def read_source(source: Any, how: Reading) -> EdgeList:
             first, second = how.columns
             found = f"a frame of shape {source.shape} without the columns {first!r} and {second!r}"
             expected = "a square frame with the nodes on both axes, or columns=(from, to) for a frame of edges"
-            raise DataError(found, site=how.site, axis="node", expected=expected)
+            raise DataError(found, axis="node", expected=expected)
     elif isinstance(source, str | bytes):
-        raise DataError(f"a string, {source[:40]!r}", site=how.site, expected="a graph; graph(...) reads files")
+        raise DataError(f"a string, {source[:40]!r}", expected="a graph; graph(...) reads files")
     elif not isinstance(source, np.ndarray | Tensor | xr.DataArray):
         if not isinstance(source, Iterable):
-            raise DataError(f"a {type(source).__name__}", site=how.site, expected="a graph, a matrix, or edges")
+            raise DataError(f"a {type(source).__name__}", expected="a graph, a matrix, or edges")
         source = list(source)
         if _is_pairs(source):
             return read_edges(source, how)
     if isinstance(source, np.ndarray) and _are_ends(source, "OUS"):
         return read_edges(source, how)
-    values, labels = unpacked(source, how.site, axis="node")
+    values, labels = unpacked(source, axis="node")
     if isinstance(values, Tensor):
         values = (values.double() if values.dtype in (torch.bfloat16, torch.float16) else values).cpu().numpy()
     if isinstance(source, np.ndarray | Tensor | list) and _are_ends(values, "iu"):
@@ -71,11 +71,10 @@ def _is_pairs(source: list[Any]) -> bool:
 
 def _check_square(shape: tuple[int, ...], how: Reading) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
-        found = f"a matrix of shape {tuple(shape)}, which is not square"
         expected = "an adjacency matrix (N, N); pairs of nodes as graph(edges=...) with shape (E, 2)"
-        raise DataError(found, site=how.site, axis="node", expected=expected)
+        raise DataError(f"a matrix of shape {tuple(shape)}, which is not square", axis="node", expected=expected)
     if not shape[0]:
-        raise DataError("no nodes", site=how.site, axis="node", expected="N >= 1")
+        raise DataError("no nodes", axis="node", expected="N >= 1")
 
 
 def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None, how: Reading) -> EdgeList:
@@ -86,30 +85,30 @@ def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None
         if (place < 0).any() or len(set(place.tolist())) < len(place):
             odd = [c for c, p in zip(columns, place, strict=True) if p < 0] or columns
             found = f"rows and columns name different nodes (column {odd[0]!r} is no row)"
-            raise DataError(found, site=how.site, axis="node", expected="the same labels on both axes")
+            raise DataError(found, axis="node", expected="the same labels on both axes")
         values = values[:, np.argsort(place)]
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
     row, column = np.nonzero((values != 0) & ~missing)
     hidden = np.stack(np.nonzero(missing)) if missing.any() else None
-    edges = EdgeList(row, column, values[row, column].astype(np.float64), len(values), hidden=hidden, site=how.site)
+    edges = EdgeList(row, column, values[row, column].astype(np.float64), len(values), hidden=hidden)
     return named(edges, columns if rows is None else rows, how)
 
 
 def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> EdgeList:
     _check_square(tuple(matrix.shape), how)
-    matrix = scipy.sparse.csr_matrix(sparse_matrix(matrix, how.site), copy=True)
+    matrix = scipy.sparse.csr_matrix(sparse_matrix(matrix), copy=True)
     matrix.sum_duplicates()  # in place
     entries = scipy.sparse.coo_array(matrix)
     row, column = (np.asarray(axis, dtype=np.int64) for axis in entries.coords)
     value = entries.data.astype(np.float64)
     missing = np.isnan(value)
     hidden = np.stack([row[missing], column[missing]]) if missing.any() else None
-    edges = EdgeList(row, column, value, matrix.shape[0], hidden=hidden, site=how.site)
+    edges = EdgeList(row, column, value, matrix.shape[0], hidden=hidden)
     return named(edges.only(~missing & (value != 0)), names, how)
 
 
 def _from_data(data: Data, how: Reading) -> EdgeList:
-    data = as_matrix(data, keep_sparse=True, site=how.site)
+    data = as_matrix(data, keep_sparse=True)
     rows, columns = data.coords.get("row"), data.coords.get("feature")
     if data.is_sparse:
         return _from_sparse(sparse.to_scipy(data.x), rows or columns, how)
@@ -125,13 +124,13 @@ def _from_networkx(source: Any, how: Reading) -> EdgeList:
         nodes = list(range(len(nodes)))  # numbers are positions, in whatever order they were added
     number = {node: place for place, node in enumerate(nodes)}
     if not nodes:
-        raise DataError("no nodes", site=how.site, axis="node", expected="N >= 1")
+        raise DataError("no nodes", axis="node", expected="N >= 1")
     found = list(source.edges(data=how.weight or "weight", default=1))
     row, column = (np.fromiter((number[e[k]] for e in found), np.int64, len(found)) for k in (0, 1))
     value = as_values([e[2] for e in found], how)
     undirected = not source.is_directed()
     edges = EdgeList(
         row, column, value, len(nodes), listed=undirected, directed=not undirected,
-        multiple=source.is_multigraph(), site=how.site,
+        multiple=source.is_multigraph(),
     )  # fmt: skip
     return named(edges, labels_of(nodes), how, have_identity=True)
