@@ -1,7 +1,6 @@
 """Generators of data with known truth, and loaders for files."""
 
-from ppl_models.data.files.matrices import read_matrix
-from ppl_models.datasets.aspects import admixture, aspect_images, sample_aspects
+from ppl_models.data.files.reading import read_matrix
 from ppl_models.datasets.graphs import (
     GeneratedGraph,
     common_cause_graph,
@@ -22,7 +21,7 @@ from ppl_models.datasets.images import (
     sample_cvq,
     sample_noca,
 )
-from ppl_models.datasets.topics import river_bank, sample_lda, topic_corpus
+from ppl_models.datasets.topics import admixture, aspect_images, river_bank, sample_aspects, sample_lda, topic_corpus
 
 __all__ = [
     "Generated",

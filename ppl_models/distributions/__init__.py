@@ -15,8 +15,7 @@ from ppl_models.distributions.basic import (
 )
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
 from ppl_models.distributions.positive_definite import InverseWishart
-from ppl_models.distributions.tokens import Tokens
-from ppl_models.distributions.topic_mean import TopicMeanBernoulli
+from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 
 __all__ = [
     "MAX_ENUMERABLE_BITS",

@@ -19,8 +19,7 @@ import scipy.sparse
 
 from ppl_models.core.errors import CapacityError, FileFormatError
 from ppl_models.data.blocks.files import RowFile, Rows
-from ppl_models.data.files.matrices import npz_labels, npz_parts
-from ppl_models.data.files.reading import npy_header, reading
+from ppl_models.data.files.reading import npy_header, npz_labels, npz_parts, reading
 
 #: Bytes of a compressed matrix that are unpacked into memory, at most.
 UNPACKED = 2**28

@@ -16,8 +16,7 @@ from ppl_models.data.containers import plain, plausible_size
 from ppl_models.data.documents.counts import as_data, counted_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import FORMATS, read_corpus, read_words
-from ppl_models.data.files.matrices import read_matrix
-from ppl_models.data.files.reading import named_file, naming
+from ppl_models.data.files.reading import named_file, naming, read_matrix
 from ppl_models.data.matrix import Data
 
 #: Endings that ``read_matrix`` reads; other files are texts, lda-c, or UCI's bag of words.

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppl_models.core.errors import FileFormatError
-from ppl_models.data.files.matrices import read_matrix
-from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, reading, table, third_party
+from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, read_matrix, reading, table, third_party
 from ppl_models.data.lazy import pandas as pd
 
 _COMMENTS = re.compile(r"^[#%].*$", re.MULTILINE)
