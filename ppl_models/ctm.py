@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.document_model import DocumentModel
+from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
@@ -85,10 +85,7 @@ class CTM(DocumentModel):
     def example(cls) -> Example:
         """Three topics over nine words, two of which go together, sixty documents of twenty tokens."""
         rng = np.random.default_rng(6)
-        topic = np.full((3, 9), 0.02)
-        for k in range(3):
-            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.3, 0.2)
-        topic /= topic.sum(1, keepdims=True)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2))
         covariance = 2.25 * np.array([[1.0, 0.8, -0.5], [0.8, 1.0, -0.5], [-0.5, -0.5, 1.0]])
         logit = rng.multivariate_normal(np.zeros(3), covariance, 60)
         proportion = np.exp(logit - logit.max(1, keepdims=True))

@@ -25,7 +25,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from ppl_models.core.document_model import TopicAdmixture
+from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import row_plate
 from ppl_models.core.sites import Site
@@ -50,11 +50,7 @@ class LDA(TopicAdmixture):
     def example(cls) -> Example:
         """Three topics over nine words, forty documents of six to fourteen tokens."""
         rng = np.random.default_rng(5)
-        topic = np.full((3, 9), 0.02)
-        for k in range(3):
-            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.3, 0.2)
-        topic[2, 0] = 0.2
-        topic /= topic.sum(1, keepdims=True)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2), (2, 0))
         proportion = rng.dirichlet([0.5] * 3, 40)
         lengths = rng.integers(6, 15, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, proportion @ topic, strict=True)])

@@ -22,7 +22,7 @@ import pyro.distributions as dist
 import torch
 from torch.distributions import constraints
 
-from ppl_models.core.document_model import DocumentModel
+from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import MixtureOf
 from ppl_models.core.sites import Site
@@ -63,11 +63,7 @@ class MixtureOfMultinomials(MixtureOf, DocumentModel):
         """Three topics over nine words, forty documents of three to eight tokens."""
         rng = np.random.default_rng(7)
         proportion = np.array([0.45, 0.35, 0.2])
-        topic = np.full((3, 9), 0.04)
-        for k in range(3):
-            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.2, 0.15)
-        topic[1, 0] = 0.2
-        topic /= topic.sum(1, keepdims=True)
+        topic = example_topics(0.04, (0.4, 0.2, 0.15), (1, 0))
         assignment = np.eye(3)[rng.choice(3, 40, p=proportion)]
         lengths = rng.integers(3, 9, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, assignment @ topic, strict=True)])

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.document_model import TopicAdmixture
+from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
@@ -130,10 +130,7 @@ class SupervisedLDA(TopicAdmixture):
     def example(cls) -> Example:
         """Three topics over nine words, sixty documents of six to fourteen tokens; two topics decide the response."""
         rng = np.random.default_rng(9)
-        topic = np.full((3, 9), 0.02)
-        for k in range(3):
-            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.3, 0.2)
-        topic /= topic.sum(1, keepdims=True)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2))
         proportion, weight = rng.dirichlet([0.4] * 3, 60), np.array([4.0, 0.0, -4.0])
         x, chosen = np.zeros((60, 9)), np.zeros((60, 3))
         for n, length in enumerate(rng.integers(6, 15, 60)):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
@@ -105,9 +106,14 @@ class DocumentModel(RowModel):
 
         Raises ModelError for values that are not positive and finite, or vectors of another length.
         """
-        sizes = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
-        given = {site: (value, size) for site, (value, size) in sizes.items() if value is not None}
-        return self.with_priors(**{site: _dirichlet(site, value, size) for site, (value, size) in given.items()})
+        priors = {}
+        for site, value, size in (
+            (self.proportion_site, alpha, self.num_topics),
+            ("topic", gamma, self.vocabulary_size),
+        ):
+            if value is not None:
+                priors[site] = _dirichlet(site, value, size)
+        return self.with_priors(**priors)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,3 +155,13 @@ def _dirichlet(site: str, value: Any, size: int) -> Any:
         worst = float(concentration.min())
         raise ModelError(f"concentration of '{site}' is {worst:g}, expected positive finite numbers")
     return dist.Dirichlet(concentration.expand(size).clone())
+
+
+def example_topics(low: float, high: tuple[float, float, float], *shared: tuple[int, int]) -> np.ndarray:
+    """Three topics over nine words, (3, 9), each with three words of its own; ``shared`` (topic, word): .2 there too."""
+    topic = np.full((3, 9), low)
+    for k in range(3):
+        topic[k, 3 * k : 3 * k + 3] = high
+    for place in shared:
+        topic[place] = 0.2
+    return topic / topic.sum(1, keepdims=True)

@@ -17,7 +17,7 @@ from ppl_models.core.model import Model
 from ppl_models.core.priors import require_simplex
 from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_matrix, as_values_of, check_columns
+from ppl_models.data.matrix import Data, as_values_of, check_columns
 from ppl_models.likelihoods import Categorical
 
 
@@ -88,9 +88,7 @@ class RowModel(Model):
         """A matrix; NaN is missing. Raises DataError for entries that the likelihood gives no probability."""
         settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "keep_sparse": self.keeps_sparse}
         settings |= {"num_features": self.sizes["feature"], "site": self.observed_site}
-        return (
-            as_matrix(data, **settings) if self.likelihood is None else as_values_of(self.likelihood, data, **settings)
-        )
+        return as_values_of(self.likelihood, data, **settings)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -197,13 +197,15 @@ def _apply_mask(data: Data, mask: Any) -> Data:
     return replace(data, x=torch.where(observed, data.x, torch.zeros_like(data.x)), mask=observed)
 
 
-def as_values_of(likelihood: Likelihood, data: Any, *, site: str | None = None, **settings: Any) -> Data:
+def as_values_of(likelihood: Likelihood | None, data: Any, *, site: str | None = None, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing what has no probability under the likelihood: DataError names the first such entry.
 
     Of a sparse x only the stored ones can be.
     """
     with about(site):
         checked = as_matrix(data, **settings)
+        if likelihood is None:
+            return checked
         wrong = ~likelihood.valid(checked.x.values() if checked.is_sparse else checked.x)
         if not bool(wrong.any()):
             return checked
