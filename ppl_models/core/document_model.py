@@ -106,13 +106,8 @@ class DocumentModel(RowModel):
 
         Raises ModelError for values that are not positive and finite, or vectors of another length.
         """
-        priors = {}
-        for site, value, size in (
-            (self.proportion_site, alpha, self.num_topics),
-            ("topic", gamma, self.vocabulary_size),
-        ):
-            if value is not None:
-                priors[site] = _dirichlet(site, value, size)
+        given = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
+        priors = {site: _dirichlet(site, *one) for site, one in given.items() if one[0] is not None}
         return self.with_priors(**priors)
 
 
@@ -158,7 +153,7 @@ def _dirichlet(site: str, value: Any, size: int) -> Any:
 
 
 def example_topics(low: float, high: tuple[float, float, float], *shared: tuple[int, int]) -> np.ndarray:
-    """Three topics over nine words, (3, 9), each with three words of its own; ``shared`` (topic, word): .2 there too."""
+    """Three topics over nine words, (3, 9), each with three words of its own. shared: (topic, word), .2 there."""
     topic = np.full((3, 9), low)
     for k in range(3):
         topic[k, 3 * k : 3 * k + 3] = high

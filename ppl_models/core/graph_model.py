@@ -50,10 +50,8 @@ class GraphModel(Model):
     pair_sites: ClassVar[tuple[str, ...]] = ("edge_probability",)
 
     axes: ClassVar[Mapping[str, str]] = {
-        "component": "num_blocks",
-        "to_component": "num_blocks",
-        "node": "num_nodes",
-        "to_node": "num_nodes",
+        **dict.fromkeys(("component", "to_component"), "num_blocks"),
+        **dict.fromkeys(("node", "to_node"), "num_nodes"),
     }
     sites: ClassVar[Mapping[str, Site]] = {
         "x": Site("observed", ("to_node",), ("node",), constraints.nonnegative_integer, sparse=True)
@@ -106,17 +104,15 @@ class GraphModel(Model):
 
     def as_data(self, value: Tensor) -> Tensor:
         """The dyads (..., E) as adjacency matrices (..., N, N); 0 where there is no dyad."""
-        size = self._nodes_of(value.shape[-1])
-        i, j = self.dyads(torch.arange(value.shape[-1], device=value.device), size)
+        dyads = value.shape[-1]
+        guess = int((dyads if self.directed else 2 * dyads) ** 0.5)
+        size = next(n for n in range(max(guess - 1, 1), guess + 3) if self.num_dyads(n) == dyads)
+        i, j = self.dyads(torch.arange(dyads, device=value.device), size)
         matrix = value.new_zeros(*value.shape[:-1], size, size)
         matrix[..., i, j] = value
         if not self.directed:
             matrix[..., j, i] = value
         return matrix
-
-    def _nodes_of(self, dyads: int) -> int:
-        guess = int((dyads if self.directed else 2 * dyads) ** 0.5)
-        return next(n for n in range(max(guess - 1, 1), guess + 3) if self.num_dyads(n) == dyads)
 
     def __call__(
         self,

@@ -87,9 +87,9 @@ def as_numbers(data: Any, *, axis: str | None = None) -> np.ndarray | Tensor:
         found = f"entries of type {values.dtype}" + (f" ({type(data).__name__})" if values.ndim == 0 else "")
         raise DataError(found, axis=axis, expected="numbers")
     if hidden is not None and hidden.any():
-        values = np.where(hidden, np.nan, _exact(np.where(hidden, np.zeros_like(values), values), np.float64))
+        values = np.where(hidden, np.nan, _exact(np.where(hidden, np.zeros_like(values), values)))
     if values.dtype.kind == "f" and values.dtype.itemsize > 8:
-        values = _exact(values, np.float64)
+        values = _exact(values)
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
@@ -106,7 +106,7 @@ def frame_values(frame: pd.DataFrame) -> np.ndarray:
     for place in large:  # hardly ever: whole numbers there may have been rounded
         column = frame.iloc[:, int(place)].dropna()
         if pd.api.types.is_integer_dtype(column.dtype):
-            _exact(np.array(column.tolist(), dtype=object), np.float64)
+            _exact(np.array(column.tolist(), dtype=object))
     return values
 
 
@@ -127,7 +127,7 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None) -> Tensor:
     dtype = dtype or torch.get_default_dtype()
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-            values = _exact(values, np.float64)
+            values = _exact(values)
         if not values.flags.writeable or any(stride < 0 for stride in values.strides):
             values = values.copy()  # torch warns of the one, and knows nothing of the other
         if values.dtype.kind == "u" and values.dtype.itemsize > 1:
@@ -148,10 +148,10 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None) -> Tensor:
     return tensor
 
 
-def _exact(values: np.ndarray, kind: Any) -> np.ndarray:
-    """The same numbers in a floating-point type that holds them; rounding of what is no whole number is none."""
+def _exact(values: np.ndarray) -> np.ndarray:
+    """The same numbers in float64, if it holds them; rounding of what is no whole number is none."""
     with np.errstate(over="ignore"):
-        found = np.asarray(values.astype(kind))
+        found = np.asarray(values.astype(np.float64))
     if values.dtype.kind == "f":
         wrong = np.asarray(np.isinf(found) & ~np.isinf(values))
     else:
@@ -159,8 +159,7 @@ def _exact(values: np.ndarray, kind: Any) -> np.ndarray:
         pairs = zip(found[wrong].tolist(), values[wrong].tolist(), strict=True)
         wrong[wrong] = [int(float_) != int(whole) for float_, whole in pairs]
     if wrong.any():
-        first = values[wrong].ravel()[0]
-        problem = f"{int(wrong.sum())} entries that {np.dtype(kind)} cannot hold (the first: {first})"
+        problem = f"{int(wrong.sum())} entries that float64 cannot hold (the first: {values[wrong].ravel()[0]})"
         raise DataError(problem, expected="smaller numbers")
     return found
 
@@ -193,7 +192,7 @@ def sparse_matrix(data: Any) -> Any:
     if data.dtype.kind in "iu" or (data.dtype.kind == "f" and data.dtype.itemsize not in (4, 8)):
         stored = getattr(data, "data", None)
         if isinstance(stored, np.ndarray) and stored.dtype.kind in "iu":
-            _exact(stored, np.float64)
+            _exact(stored)
         data = data.astype(np.float64)
     if not data.dtype.isnative:
         data = data.astype(data.dtype.newbyteorder("="))
