@@ -31,7 +31,6 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_simplex, require_unit_interval
 from ppl_models.core.row_models import ComponentModel, row_plate
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data, check_columns
@@ -59,15 +58,10 @@ class AspectBernoulli(ComponentModel):
     keeps_sparse: ClassVar[bool] = True
     whole_fields: ClassVar[tuple[str, ...]] = ("total_count",)
     sites: ClassVar[Mapping[str, Site]] = {
-        "aspect_probability": Site("global", ("component", "feature")),
+        "aspect_probability": Site("global", ("component", "feature"), support=constraints.unit_interval),
         "membership": Site("latent", ("component",), ("row",), constraints.simplex),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_unit_interval(self, "aspect_probability")
-        require_simplex(self, "membership")
 
     def default_priors(self) -> dict[str, Any]:
         return {

@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel, example_topics
-from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.distributions import InverseWishart
@@ -47,18 +46,12 @@ class CTM(DocumentModel):
 
     axes: ClassVar[Mapping[str, str]] = {**DocumentModel.axes, "to_component": "num_topics"}
     sites: ClassVar[Mapping[str, Site]] = {
-        "topic": Site("global", ("component", "word")),
+        "topic": DocumentModel.sites["topic"],
         "mean": Site("global", ("component",)),
-        "covariance": Site("global", ("component", "to_component")),
+        "covariance": Site("global", ("component", "to_component"), support=constraints.positive_definite),
         "topic_logit": Site("latent", ("component",), ("document",), constraints.real),
         "x": DocumentModel.sites["x"],
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        prior: Any = self.priors["covariance"]
-        if prior.support is not constraints.positive_definite:
-            raise ModelError(f"the prior {type(prior).__name__} of 'covariance' is not over positive definite matrices")
 
     def default_priors(self) -> dict[str, Any]:
         return {

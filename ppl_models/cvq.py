@@ -28,7 +28,6 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, warn_of_data
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_positive, require_unit_interval
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data, check_columns
@@ -63,15 +62,13 @@ class CVQ(ComponentModel):
         if not isinstance(self.per_feature_scale, bool):
             raise ModelError(f"per_feature_scale = {self.per_feature_scale!r}, expected True or False")
         super().__post_init__()
-        require_unit_interval(self, "source_prior")
-        require_positive(self, "scale")
 
     @property
     def sites(self) -> Mapping[str, Site]:
         return {
-            "source_prior": Site("global", ("component",)),
+            "source_prior": Site("global", ("component",), support=constraints.unit_interval),
             "weight": Site("global", ("component", "feature")),
-            "scale": Site("global", ("feature",) if self.per_feature_scale else ()),
+            "scale": Site("global", ("feature",) if self.per_feature_scale else (), support=constraints.positive),
             "source": Site("latent", ("component",), ("row",), constraints.boolean),
             "x": Site("observed", ("feature",), ("row",), constraints.real),
         }

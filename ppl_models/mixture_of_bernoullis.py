@@ -19,7 +19,6 @@ import torch
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_unit_interval
 from ppl_models.core.row_models import ComponentModel, MixtureOf
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -44,13 +43,9 @@ class MixtureOfBernoullis(MixtureOf, ComponentModel):
     likelihood: ClassVar[Any] = Bernoulli()
     sites: ClassVar[Mapping[str, Site]] = {
         **MixtureOf.sites,
-        "probability": Site("global", ("component", "feature")),
+        "probability": Site("global", ("component", "feature"), support=constraints.unit_interval),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_unit_interval(self, "probability")
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "probability": dist.Beta(1.0, 1.0)}

@@ -20,7 +20,6 @@ import torch
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_positive
 from ppl_models.core.row_models import ComponentModel, MixtureOf
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -47,13 +46,9 @@ class MixtureOfPoissons(MixtureOf, ComponentModel):
     keeps_sparse: ClassVar[bool] = True
     sites: ClassVar[Mapping[str, Site]] = {
         **MixtureOf.sites,
-        "rate": Site("global", ("component", "feature")),
+        "rate": Site("global", ("component", "feature"), support=constraints.positive),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, "rate")
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "rate": dist.Gamma(0.1, 0.1)}

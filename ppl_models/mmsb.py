@@ -27,7 +27,6 @@ from torch.distributions import constraints
 from ppl_models.core.errors import ModelError
 from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_simplex, require_unit_interval
 from ppl_models.core.sites import Site
 
 
@@ -55,14 +54,12 @@ class MMSB(GraphModel):
         rho = self.sparsity
         if rho is not None and (isinstance(rho, bool) or not isinstance(rho, int | float) or not 0 <= rho < 1):
             raise ModelError(f"sparsity = {rho!r}, expected a number in [0, 1), or None to learn it")
-        require_unit_interval(self, "edge_probability", *(["sparsity"] if rho is None else []))
-        require_simplex(self, "membership")
 
     @property
     def sites(self) -> Mapping[str, Site]:
-        learned = {} if self.sparsity is not None else {"sparsity": Site("global")}
+        learned = {} if self.sparsity is not None else {"sparsity": Site("global", support=constraints.unit_interval)}
         return {
-            "edge_probability": Site("global", ("component", "to_component")),
+            "edge_probability": Site("global", ("component", "to_component"), support=constraints.unit_interval),
             **learned,
             "membership": Site("latent", ("component",), ("node",), constraints.simplex),
             **GraphModel.sites,

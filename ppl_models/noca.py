@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_unit_interval
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -54,16 +53,12 @@ class NOCA(ComponentModel):
     likelihood: ClassVar[Any] = Bernoulli()
     wide_reason: ClassVar[str | None] = "more sources than features are not identified"
     sites: ClassVar[Mapping[str, Site]] = {
-        "source_prior": Site("global", ("component",)),
-        "loading": Site("global", ("component", "feature")),
-        "leak": Site("global", ("feature",)),
+        "source_prior": Site("global", ("component",), support=constraints.unit_interval),
+        "loading": Site("global", ("component", "feature"), support=constraints.unit_interval),
+        "leak": Site("global", ("feature",), support=constraints.unit_interval),
         "source": Site("latent", ("component",), ("row",), constraints.boolean),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_unit_interval(self, *self.global_sites)
 
     def default_priors(self) -> dict[str, Any]:
         return {site: dist.Beta(1.0, 1.0) for site in ("source_prior", "loading", "leak")}

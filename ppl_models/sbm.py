@@ -24,10 +24,10 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_positive, require_simplex, require_unit_interval
 from ppl_models.core.sites import Site
 from ppl_models.distributions.labellings import EndBlocks, Labelling
 
@@ -37,14 +37,10 @@ class BlockModel(GraphModel):
     """Nodes that belong to one of K blocks each."""
 
     sites: ClassVar[Mapping[str, Site]] = {
-        "block_proportion": Site("global", ("component",)),
+        "block_proportion": Site("global", ("component",), support=constraints.simplex),
         "block": Site("latent", (), ("node",), choice="component"),
         **GraphModel.sites,
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "block_proportion")
 
     def default_priors(self) -> dict[str, Any]:
         return {"block_proportion": dist.Dirichlet(torch.ones(self.num_blocks))}
@@ -86,12 +82,8 @@ class SBM(BlockModel):
 
     sites: ClassVar[Mapping[str, Site]] = {
         **BlockModel.sites,
-        "edge_probability": Site("global", ("component", "to_component")),
+        "edge_probability": Site("global", ("component", "to_component"), support=constraints.unit_interval),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_unit_interval(self, "edge_probability")
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "edge_probability": dist.Beta(1.0, 1.0)}
@@ -125,14 +117,10 @@ class PoissonSBM(BlockModel):
 
     sites: ClassVar[Mapping[str, Site]] = {
         **BlockModel.sites,
-        "edge_rate": Site("global", ("component", "to_component")),
+        "edge_rate": Site("global", ("component", "to_component"), support=constraints.positive),
     }
     edge_kind: ClassVar[str] = "counts"
     pair_sites: ClassVar[tuple[str, ...]] = ("edge_rate",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, "edge_rate")
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "edge_rate": dist.Gamma(1.0, 1.0)}
@@ -161,10 +149,6 @@ class DegreeCorrectedSBM(PoissonSBM):
         default, which fixes the scale. Directed graphs have ``out_propensity`` and ``in_propensity`` instead.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, *self.propensity_sites)
-
     @property
     def propensity_sites(self) -> tuple[str, str]:
         """Of the first and of the second node of a dyad."""
@@ -175,7 +159,10 @@ class DegreeCorrectedSBM(PoissonSBM):
 
     @property
     def sites(self) -> Mapping[str, Site]:
-        return {**PoissonSBM.sites, **{site: Site("global", ("node",)) for site in self.propensity_sites}}
+        return {
+            **PoissonSBM.sites,
+            **{site: Site("global", ("node",), support=constraints.positive) for site in self.propensity_sites},
+        }
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         send, receive = self.propensity_sites

@@ -56,7 +56,7 @@ class SupervisedLDA(TopicAdmixture):
     response: str = "binary"
 
     sites: ClassVar[Mapping[str, Site]] = {
-        "topic": Site("global", ("component", "word")),
+        "topic": TopicAdmixture.sites["topic"],
         "response_weight": Site("global", ("component",)),
         "topic_proportion": TopicAdmixture.sites["topic_proportion"],
         "x": TopicAdmixture.sites["x"],

@@ -22,7 +22,6 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_simplex
 from ppl_models.core.row_models import ResponseModel, draw_responses
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -43,10 +42,6 @@ class UserRatingProfile(ResponseModel):
         **ResponseModel.sites,
         "membership": Site("latent", ("component",), ("row",), constraints.simplex),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "membership")
 
     def default_priors(self) -> dict[str, Any]:
         return {

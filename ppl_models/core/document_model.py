@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
-from ppl_models.core.priors import require_simplex
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
@@ -45,11 +44,10 @@ class DocumentModel(RowModel):
 
     axes: ClassVar[Mapping[str, str]] = {"component": "num_topics", "word": "vocabulary_size"}
     whole_fields: ClassVar[tuple[str, ...]] = ("document_length",)
-    sites: ClassVar[Mapping[str, Site]] = {"topic": Site("global", ("component", "word")), "x": COUNTS}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "topic")
+    sites: ClassVar[Mapping[str, Site]] = {
+        "topic": Site("global", ("component", "word"), support=constraints.simplex),
+        "x": COUNTS,
+    }
 
     @property
     def data_kind(self) -> str:
@@ -122,10 +120,6 @@ class TopicAdmixture(DocumentModel):
         **DocumentModel.sites,
         "topic_proportion": Site("latent", ("component",), ("document",), constraints.simplex),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "topic_proportion")
 
     def default_priors(self) -> dict[str, Any]:
         return {

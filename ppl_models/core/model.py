@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, about, unknown_name
-from ppl_models.core.priors import broadcasts, is_flat, moved_like
+from ppl_models.core.priors import broadcasts, is_flat, moved_like, require_support
 from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
@@ -82,6 +82,8 @@ class Model(abc.ABC):
                 raise ModelError(unknown_name(f"site of {type(self).__name__}", site, known))
             self._check_prior(site, prior)
         object.__setattr__(self, "priors", {**known, **self.priors})
+        for site, prior in self.priors.items():
+            require_support(site, prior, self.sites[site].support, self._shape_of(site))
 
     # ----- what a model must say --------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Model
-from ppl_models.core.priors import require_simplex
 from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_values_of, check_columns
@@ -128,13 +127,9 @@ class MixtureOf(RowModel):
     proportion_site: ClassVar[str] = "mixing_proportion"
 
     sites: ClassVar[Mapping[str, Site]] = {
-        "mixing_proportion": Site("global", ("component",)),
+        "mixing_proportion": Site("global", ("component",), support=constraints.simplex),
         "assignment": Site("latent", ("component",), ("row",), constraints.one_hot),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "mixing_proportion")
 
     def default_priors(self) -> dict[str, Any]:
         return {"mixing_proportion": dist.Dirichlet(torch.ones(self.sizes["component"]))}
@@ -167,13 +162,9 @@ class ResponseModel(ComponentModel):
 
     axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "category": "num_categories"}
     sites: ClassVar[Mapping[str, Site]] = {
-        "response": Site("global", ("component", "feature", "category")),
+        "response": Site("global", ("component", "feature", "category"), support=constraints.simplex),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "response")
 
     @property
     def likelihood(self) -> Categorical:

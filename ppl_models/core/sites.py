@@ -16,7 +16,7 @@ class Site:
         (covariates, time: what the program conditions on).
     dims: names of the axes of one element, whose sizes the model's ``axes`` give.
     plates: names of the plates in front of it, as the axes of its values: ("row",), ("node",), ("token",).
-    support: of one element; of a global it is that of its prior.
+    support: of one element, which the prior of a site must not leave.
     choice: the axis among whose places the site chooses one, as a whole number.
     sparse: of an observed site, whether the program takes a sparse value (torch's CSR layout) as it is.
     """
