@@ -88,10 +88,6 @@ class AspectBernoulli(ComponentModel):
         else:
             check_columns(data)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """T K + (K - 1) N (001, below eq. 27): every row's membership is a parameter."""
-        return self.num_features * self.num_components + (self.num_components - 1) * num_rows
-
     @classmethod
     def example(cls) -> Example:
         """Three aspects over nine features, sixty rows."""

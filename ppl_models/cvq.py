@@ -15,7 +15,6 @@ more, whose prior goes to 1 (centred data have a baseline too: minus the mean of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -79,11 +78,6 @@ class CVQ(ComponentModel):
             "weight": Flat(dist.Normal(0.0, 1.0)),
             "scale": Flat(dist.LogNormal(-1.0, 0.5)),
         }
-
-    def num_parameters(self, num_rows: int) -> int:
-        """Free parameters: K + KD + 1, or K + KD + D with a scale for every feature."""
-        del num_rows
-        return sum(math.prod(shape) for shape in self.shapes.values())
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("source", BernoulliVector(site["source_prior"]))

@@ -89,10 +89,6 @@ class MMSB(GraphModel):
         # Sums of products of probabilities may exceed 1 by rounding.
         return dist.Bernoulli(((1 - self.rho(site)) * mixed).clamp(max=1.0))
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Those of the globals, and K - 1 for every node whose membership is estimated as a point."""
-        return super().num_parameters(0) + (self.num_blocks - 1) * num_rows
-
     @classmethod
     def example(cls) -> Example:
         """Two communities and some nodes between them, directed, twenty nodes."""

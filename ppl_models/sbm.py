@@ -61,11 +61,6 @@ class BlockModel(GraphModel):
         """The blocks (..., N) of one-hot rows (..., N, K)."""
         return local.argmax(-1)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """The entries of the globals, one less for the simplex; the nodes' blocks do not count."""
-        del num_rows
-        return super().num_parameters(0)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SBM(BlockModel):

@@ -122,10 +122,6 @@ class SupervisedLDA(TopicAdmixture):
         if known is None or bool(torch.isnan(known).all()):
             raise DataError("no responses", site="response", expected="fit(model, words, response=...), 0 or 1 each")
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Those of LDA, and K weights."""
-        return super().num_parameters(num_rows) + self.num_topics
-
     @classmethod
     def example(cls) -> Example:
         """Three topics over nine words, sixty documents of six to fourteen tokens; two topics decide the response."""

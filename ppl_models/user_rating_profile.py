@@ -52,11 +52,6 @@ class UserRatingProfile(ResponseModel):
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("membership", self.prior("membership", like=site["response"]))
 
-    def num_parameters(self, num_rows: int) -> int:
-        """K R (C - 1), and K - 1 for every row whose membership is estimated as a point."""
-        tables = self.num_components * self.num_features * (self.num_categories - 1)
-        return tables + (self.num_components - 1) * num_rows
-
     @classmethod
     def example(cls) -> Example:
         """Two profiles, six questions of three answers, sixty rows."""

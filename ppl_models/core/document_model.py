@@ -130,10 +130,6 @@ class TopicAdmixture(DocumentModel):
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("topic_proportion", self.prior("topic_proportion", like=site["topic"]))
 
-    def num_parameters(self, num_rows: int) -> int:
-        """K (V - 1), and K - 1 for every document whose proportions are estimated as points."""
-        return self.num_topics * (self.vocabulary_size - 1) + (self.num_topics - 1) * num_rows
-
 
 def _dirichlet(site: str, value: Any, size: int) -> Any:
     concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())

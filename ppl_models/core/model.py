@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, about, unknown_name
-from ppl_models.core.priors import broadcasts, is_flat, moved_like, require_support
+from ppl_models.core.priors import broadcasts, is_flat, moved_like, require_support, support_of
 from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
@@ -279,15 +279,14 @@ class Model(abc.ABC):
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters, as AIC and BIC count them: the entries of the globals, one less for each simplex.
 
-        Models whose local latents are estimated as points add those of ``num_rows`` rows.
+        A latent on the simplex counts too, as a point of each of ``num_rows`` rows; models override what others count.
         """
         total = 0
         for site, shape in self.shapes.items():
-            prior: Any = self.priors[site]
-            size, event = math.prod(shape), tuple(prior.event_shape)
-            simplex = prior.support is constraints.simplex
-            total += size - (size // event[-1] if simplex else 0)
-        return total
+            simplex = constraints.simplex in (self.sites[site].support, support_of(self.priors[site]))
+            total += math.prod(shape) - (math.prod(shape[:-1]) if simplex else 0)
+        memberships = self.sites[self.local_site].support is constraints.simplex
+        return total + (num_rows * (self.local_shape[0] - 1) if memberships else 0)
 
     def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The globals of this model among ``params``, checked for names and shapes."""

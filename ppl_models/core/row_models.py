@@ -140,11 +140,6 @@ class MixtureOf(RowModel):
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
         return self.likelihood.with_mean(torch.tensordot(local, site[self.component_site], 1))
 
-    def num_parameters(self, num_rows: int) -> int:
-        """The entries of the globals, one less for each simplex, whatever the number of rows."""
-        del num_rows
-        return super().num_parameters(0)
-
 
 class Response(dist.Categorical):
     """A categorical of 0..C-1 whose mean is that of the number of the category: what ratings are averaged by."""
