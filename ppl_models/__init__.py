@@ -5,7 +5,6 @@ import re
 
 from ppl_models import datasets, distributions
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
-from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import (
     CapacityError,
@@ -19,18 +18,17 @@ from ppl_models.core.errors import (
 )
 from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example, Model
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.covariate_sbm import CovariateSBM
 from ppl_models.ctm import CTM
 from ppl_models.cvq import CVQ
 from ppl_models.data.blocks.door import row_blocks
-from ppl_models.data.blocks.folder import open_blocks, save_blocks
 from ppl_models.data.documents.counts import as_documents
 from ppl_models.data.documents.door import documents
 from ppl_models.data.graphs.data import GraphData
-from ppl_models.data.graphs.door import graph
-from ppl_models.data.graphs.reading import as_graph, largest_component
+from ppl_models.data.graphs.door import as_graph, graph, largest_component
 from ppl_models.data.matrix import Data, as_binary, as_counts, as_matrix
-from ppl_models.data.row_blocks import RowBlocks
+from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA
 from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis

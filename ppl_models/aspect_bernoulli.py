@@ -29,18 +29,17 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.component_model import ComponentModel
-from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_simplex, require_unit_interval
+from ppl_models.core.row_models import ComponentModel, row_plate
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_binary, as_counts
+from ppl_models.data.matrix import Data, check_columns
+from ppl_models.likelihoods import Bernoulli, Binomial
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AspectBernoulli(ComponentModel):
-    """Aspect Bernoulli: binary data whose every entry comes from one of K aspects, in proportions of its row's own.
+    """Aspect Bernoulli: every entry of a row comes from one of K aspects, in the row's own mix.
 
     total_count: draws per entry, m; 1 for binary data, 2 for genotypes.
 
@@ -52,27 +51,17 @@ class AspectBernoulli(ComponentModel):
 
     The entries' aspects z are summed out; :class:`AspectBernoulliIndicator` keeps them. Swap a prior with
     ``model.with_priors(aspect_probability=dist.Beta(1.2, 1.6), membership=dist.Dirichlet(torch.full((K,), 1.5)))``.
-
-    Raises
-    ------
-    ModelError: K, D or m below 1, an unknown prior name, a prior whose support is not within [0, 1], or for the
-        membership not on the simplex of K.
     """
 
     total_count: int = 1
 
+    keeps_sparse: ClassVar[bool] = True
     whole_fields: ClassVar[tuple[str, ...]] = ("total_count",)
     sites: ClassVar[Mapping[str, Site]] = {
-        "aspect_probability": Site("global", ("component", "feature")),
+        "aspect_probability": Site("global", ("component", "feature"), support=constraints.unit_interval),
         "membership": Site("latent", ("component",), ("row",), constraints.simplex),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
-    summary: ClassVar[str] = "aspect Bernoulli: every entry of a row comes from one of K aspects, in the row's own mix"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_unit_interval(self, "aspect_probability")
-        require_simplex(self, "membership")
 
     def default_priors(self) -> dict[str, Any]:
         return {
@@ -81,46 +70,23 @@ class AspectBernoulli(ComponentModel):
         }
 
     @property
-    def data_kind(self) -> str:
-        return "binary" if self.total_count == 1 else "counts"
+    def likelihood(self) -> Bernoulli | Binomial:
+        # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
+        return Bernoulli() if self.total_count == 1 else Binomial(self.total_count)
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("membership", self.prior("membership", like=site["aspect_probability"]))
 
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        aspect = self.sample_globals(like=x)["aspect_probability"]
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            membership = pyro.sample("membership", self.prior("membership", like=aspect))
-            # Rounding can push a convex combination of ones past 1.
-            probability = (membership @ aspect).clamp(0.0, 1.0)
-            likelihood: Any = _counts(self.total_count, probability)
-            return self.observe(likelihood, x, mask, None if batch_size is None else index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Counts from 0 to ``total_count``; scipy sparse matrices stay sparse. Raises DataError for anything else."""
-        settings = {"mask": mask, "num_features": self.num_features, "dtype": dtype, "device": device}
-        if self.total_count == 1:
-            return as_binary(data, keep_sparse=True, **settings)
-        return as_counts(data, self.total_count, keep_sparse=True, **settings)
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        # Rounding can push a convex combination of ones past 1.
+        return self.likelihood.with_mean((local @ site["aspect_probability"]).clamp(0.0, 1.0))
 
     def check_for_fitting(self, data: Data) -> None:
         """Binary rules; counts, which may be constant without harm, only need an observed entry in every column."""
         if self.total_count == 1:
-            return super().check_for_fitting(data)
-        empty = [] if data.mask is None else (~data.mask).all(0).nonzero().flatten().tolist()
-        if empty:
-            name = data.coords.get("feature", range(data.num_features))[empty[0]]
-            problem = f"{len(empty)} column(s) without any observed entry (the first: {name!r})"
-            raise DataError(problem, axis="feature", expected="at least one observed entry; drop the column")
-        return None
-
-    def num_parameters(self, num_rows: int) -> int:
-        """T K + (K - 1) N (001, below eq. 27): every row's membership is a parameter."""
-        return self.num_features * self.num_components + (self.num_components - 1) * num_rows
+            super().check_for_fitting(data)
+        else:
+            check_columns(data)
 
     @classmethod
     def example(cls) -> Example:
@@ -149,7 +115,6 @@ class AspectBernoulliIndicator(AspectBernoulli):
         "indicator": Site("latent", (), ("row", "feature"), choice="component"),
     }
     listed: ClassVar[bool] = False
-    summary: ClassVar[str] = "aspect Bernoulli with the aspect of every entry kept as a site"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,22 +124,17 @@ class AspectBernoulliIndicator(AspectBernoulli):
     def __call__(
         self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
     ) -> Tensor:
-        aspect = self.sample_globals(like=x)["aspect_probability"]
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            membership = pyro.sample("membership", self.prior("membership", like=aspect))
+        site = self.sample_globals(like=x)
+        data = row_plate(x, batch_size, num_rows)
+        with data as index:
+            membership = self.draw_locals(site)
         rows = x if x is None or batch_size is None else x[index]
         chosen = mask if mask is None or batch_size is None else mask[index]
-        feature = torch.arange(self.num_features, device=aspect.device)
+        feature = torch.arange(self.num_features, device=membership.device)
         # The entries lie on two axes; this plate repeats the rows drawn above, so that both are scaled alike.
-        row_plate = pyro.plate("row", total, subsample=index, dim=-2)
-        with row_plate, pyro.plate("feature", self.num_features, dim=-1):
+        again = pyro.plate("row", data.size, subsample=index, dim=-2)
+        with again, pyro.plate("feature", self.num_features, dim=-1):
             categorical = dist.Categorical(membership.unsqueeze(-2))
             indicator = pyro.sample("indicator", categorical, infer={"enumerate": "parallel"})
-            likelihood: Any = dist.Bernoulli(aspect[indicator, feature])
+            likelihood: Any = dist.Bernoulli(site["aspect_probability"][indicator, feature])
             return pyro.sample("x", likelihood if chosen is None else likelihood.mask(chosen), obs=rows)
-
-
-def _counts(total_count: int, probability: Tensor) -> Any:
-    # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
-    return dist.Bernoulli(probability) if total_count == 1 else dist.Binomial(total_count, probability)

@@ -20,18 +20,19 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.graph_model import graph_example
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.matrix import Data
-from ppl_models.sbm import BlockModel, _example
+from ppl_models.sbm import BlockModel
 
 _COMBINATIONS = ("product", "difference", "concatenate")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CovariateSBM(BlockModel):
-    """Stochastic block model whose edges depend on the blocks and on features of the nodes (002, eq. 27.76).
+    """Stochastic block model whose edges depend on features of the nodes too.
 
     covariates: (N, P) features of the nodes, part of the model as a design matrix is: of a regression on them.
     combine: f(x_i, x_j) is 1 followed by "product" x_i * x_j, "difference" |x_i - x_j|, or "concatenate" [x_i, x_j]
@@ -44,9 +45,7 @@ class CovariateSBM(BlockModel):
     block: q (N,), local, whole numbers from 0.
     x: the dyads, observed, 0 or 1.
 
-    Raises
-    ------
-    ModelError: covariates that are no finite (N, P) matrix; an unknown combination, or one that needs directed dyads.
+    Raises ModelError for covariates that are no finite (N, P) matrix, and for an unknown combination.
     """
 
     num_nodes: int = 0
@@ -58,7 +57,6 @@ class CovariateSBM(BlockModel):
         **BlockModel.sites,
         "weight": Site("global", ("component", "to_component", "covariate")),
     }
-    summary: ClassVar[str] = "stochastic block model whose edges depend on features of the nodes too"
     pair_sites: ClassVar[tuple[str, ...]] = ("weight",)
 
     def __post_init__(self) -> None:
@@ -122,4 +120,4 @@ class CovariateSBM(BlockModel):
         upper = np.zeros((22, 22))
         upper[i, j] = rng.random(len(i)) < 1 / (1 + np.exp(-logit))
         truth = {"block_proportion": np.array([0.5, 0.5]), "weight": weight, "block": block}
-        return _example(model, upper + upper.T, truth)
+        return graph_example(model, upper + upper.T, truth)

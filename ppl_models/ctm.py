@@ -23,18 +23,15 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.errors import ModelError
+from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data
 from ppl_models.distributions import InverseWishart
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CTM(DocumentModel):
-    """Correlated topic model: topics that occur together do so in the covariance of the topic logits.
+    """Correlated topic model: LDA with Gaussian logits of the topics, which may go together.
 
     Sites
     -----
@@ -44,27 +41,17 @@ class CTM(DocumentModel):
     topic_logit: z (N, K), local, Normal(mu, Sigma): its prior is what mean and covariance say.
     x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
 
-    Raises
-    ------
-    ModelError: K or V below 1, an unknown prior name, a prior of ``topic`` that is not over the simplex, or of
-        ``covariance`` that is not over positive definite matrices.
+    Raises ModelError for a prior of ``covariance`` that is not over positive definite matrices.
     """
 
     axes: ClassVar[Mapping[str, str]] = {**DocumentModel.axes, "to_component": "num_topics"}
     sites: ClassVar[Mapping[str, Site]] = {
-        "topic": Site("global", ("component", "word")),
+        "topic": DocumentModel.sites["topic"],
         "mean": Site("global", ("component",)),
-        "covariance": Site("global", ("component", "to_component")),
+        "covariance": Site("global", ("component", "to_component"), support=constraints.positive_definite),
         "topic_logit": Site("latent", ("component",), ("document",), constraints.real),
         "x": DocumentModel.sites["x"],
     }
-    summary: ClassVar[str] = "correlated topic model: LDA with Gaussian logits of the topics, which may go together"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        prior: Any = self.priors["covariance"]
-        if prior.support is not constraints.positive_definite:
-            raise ModelError(f"the prior {type(prior).__name__} of 'covariance' is not over positive definite matrices")
 
     def default_priors(self) -> dict[str, Any]:
         return {
@@ -73,27 +60,9 @@ class CTM(DocumentModel):
             "covariance": InverseWishart(self.num_topics + 1.0, torch.eye(self.num_topics)),
         }
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, V) counts, dense or CSR, or ``None`` to generate ``num_rows`` documents.
-
-        num_tokens: tokens of each generated document; ``document_length`` by default.
-        ``mask`` (N, V): True where observed; the tokens of masked entries are left out, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         factor = torch.linalg.cholesky(site["covariance"])
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            logit = pyro.sample("topic_logit", dist.MultivariateNormal(site["mean"], scale_tril=factor))
-            chosen = None if batch_size is None else index
-            return self.observe_tokens(self.proportions(logit), site["topic"], x, mask, chosen, num_tokens)
+        return pyro.sample("topic_logit", dist.MultivariateNormal(site["mean"], scale_tril=factor))
 
     def proportions(self, local: Tensor) -> Tensor:
         """softmax(z) of logits z (eq. 27.52)."""
@@ -109,19 +78,11 @@ class CTM(DocumentModel):
     def example(cls) -> Example:
         """Three topics over nine words, two of which go together, sixty documents of twenty tokens."""
         rng = np.random.default_rng(6)
-        topic = np.full((3, 9), 0.02)
-        for k in range(3):
-            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.3, 0.2)
-        topic /= topic.sum(1, keepdims=True)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2))
         covariance = 2.25 * np.array([[1.0, 0.8, -0.5], [0.8, 1.0, -0.5], [-0.5, -0.5, 1.0]])
         logit = rng.multivariate_normal(np.zeros(3), covariance, 60)
         proportion = np.exp(logit - logit.max(1, keepdims=True))
         proportion /= proportion.sum(1, keepdims=True)
         x = np.stack([rng.multinomial(20, p) for p in proportion @ topic])
-        dtype = torch.get_default_dtype()
         truth = {"topic": topic, "mean": np.zeros(3), "covariance": covariance, "topic_logit": logit}
-        return Example(
-            model=cls(num_topics=3, vocabulary_size=9),
-            data=Data(x=torch.as_tensor(x).to(dtype)),
-            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
-        )
+        return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth)

@@ -15,8 +15,6 @@ more, whose prior goes to 1 (centred data have a baseline too: minus the mean of
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,19 +25,18 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.component_model import ComponentModel
-from ppl_models.core.errors import DataError, DataWarning, ModelError
-from ppl_models.core.model import Example, Model
-from ppl_models.core.priors import require_unit_interval, support_of
+from ppl_models.core.errors import DataError, ModelError, warn_of_data
+from ppl_models.core.model import Example
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_matrix
+from ppl_models.data.matrix import Data, check_columns
 from ppl_models.distributions import BernoulliVector, Flat
+from ppl_models.likelihoods import Gaussian
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CVQ(ComponentModel):
-    """Cooperative vector quantizer: real-valued rows, each the sum of the weights of its active binary sources.
+    """Cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise.
 
     Sites
     -----
@@ -54,30 +51,23 @@ class CVQ(ComponentModel):
     weights from Normal(0, 1), sigma from LogNormal(-1, 0.5). Closed-form steps take Beta, Normal, and LogNormal or
     InverseGamma priors: ``model.with_priors(weight=dist.Normal(0., 2.), scale=dist.InverseGamma(3., 1.))``. The prior
     of ``scale`` is one on sigma, not on sigma^2.
-
-    Raises
-    ------
-    ModelError: K or D below 1, an unknown prior name, a prior of ``source_prior`` with mass outside [0, 1] or of
-        ``scale`` with mass below 0.
     """
 
     per_feature_scale: bool = False
 
-    summary: ClassVar[str] = "cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise"
+    likelihood: ClassVar[Any] = Gaussian()  # with another scale; it says which data are valid
 
     def __post_init__(self) -> None:
         if not isinstance(self.per_feature_scale, bool):
             raise ModelError(f"per_feature_scale = {self.per_feature_scale!r}, expected True or False")
         super().__post_init__()
-        require_unit_interval(self, "source_prior")
-        _require_positive(self, "scale")
 
     @property
     def sites(self) -> Mapping[str, Site]:
         return {
-            "source_prior": Site("global", ("component",)),
+            "source_prior": Site("global", ("component",), support=constraints.unit_interval),
             "weight": Site("global", ("component", "feature")),
-            "scale": Site("global", ("feature",) if self.per_feature_scale else ()),
+            "scale": Site("global", ("feature",) if self.per_feature_scale else (), support=constraints.positive),
             "source": Site("latent", ("component",), ("row",), constraints.boolean),
             "x": Site("observed", ("feature",), ("row",), constraints.real),
         }
@@ -89,37 +79,13 @@ class CVQ(ComponentModel):
             "scale": Flat(dist.LogNormal(-1.0, 0.5)),
         }
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Free parameters: K + KD + 1, or K + KD + D with a scale for every feature."""
-        del num_rows
-        return sum(math.prod(shape) for shape in self.shapes.values())
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("source", BernoulliVector(site["source_prior"]))
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        mean = (local.unsqueeze(-2) @ site["weight"]).squeeze(-2)
         scale = site["scale"] if self.per_feature_scale else site["scale"].unsqueeze(-1)
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            source = pyro.sample("source", BernoulliVector(site["source_prior"]))
-            mean = (source.unsqueeze(-2) @ site["weight"]).squeeze(-2)
-            likelihood = dist.Normal(mean, scale.expand(mean.shape))
-            return self.observe(likelihood, x, mask, None if batch_size is None else index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Any real-valued matrix; NaN, or ``mask`` False, is missing. Raises DataError for infinite entries."""
-        checked = as_matrix(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
-        infinite = ~torch.isfinite(checked.x)
-        if bool(infinite.any()):
-            row, column = (int(i) for i in infinite.nonzero()[0])
-            name = checked.coords.get("feature", range(checked.num_features))[column]
-            problem = f"{int(infinite.sum())} infinite entries (the first in row {row}, column {name!r})"
-            raise DataError(problem, site="x", expected="finite numbers, or NaN for missing")
-        return checked
+        return dist.Normal(mean, scale.expand(mean.shape))
 
     def check_for_fitting(self, data: Data) -> None:
         """Columns without any entry are refused, and constant ones where every feature has its own scale.
@@ -127,25 +93,21 @@ class CVQ(ComponentModel):
         There the likelihood is unbounded: the scale of a constant feature goes to 0. With one shared scale they only
         carry no information, which is warned of.
         """
+        check_columns(data)
         observed = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
-        names = data.coords.get("feature", list(range(data.num_features)))
-        empty = (observed.sum(0) == 0).nonzero().flatten().tolist()
-        if empty:
-            problem = f"{len(empty)} column(s) without any observed entry (the first: {names[empty[0]]!r})"
-            raise DataError(problem, site="x", axis="feature", expected="at least one observed entry; drop the column")
         low = data.x.masked_fill(~observed, torch.inf).amin(0)
         high = data.x.masked_fill(~observed, -torch.inf).amax(0)
         constant = (low == high).nonzero().flatten().tolist()
         if not constant or len(data) == 1:
             return
-        problem = f"{len(constant)} of {data.num_features} columns are constant (the first: {names[constant[0]]!r})"
+        first = data.feature_names[constant[0]]
+        problem = f"{len(constant)} of {data.num_features} columns are constant (the first: {first!r})"
         if len(constant) == data.num_features:
             raise DataError(problem, site="x", axis="feature", expected="at least one column that varies")
         if self.per_feature_scale:
             problem += ", and with a scale for every feature the likelihood is unbounded as theirs goes to 0"
             raise DataError(problem, site="x", axis="feature", expected="columns that vary, or per_feature_scale=False")
-        message = f"site 'x': {problem}; they carry no information about the sources and lower the shared scale"
-        warnings.warn(message, DataWarning, stacklevel=4)
+        warn_of_data(f"{problem}; they carry no information about the sources and lower the shared scale")
 
     @classmethod
     def example(cls) -> Example:
@@ -162,12 +124,3 @@ class CVQ(ComponentModel):
         source = torch.bernoulli(truth["source_prior"].expand(60, 3), generator=generator)
         x = source @ weight + truth["scale"] * torch.randn(60, 6, generator=generator).to(weight)
         return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth={**truth, "source": source})
-
-
-def _require_positive(model: Model, site: str) -> None:
-    """Refuse a prior with mass below 0."""
-    support = support_of(model.priors[site])
-    lower = getattr(support, "lower_bound", None)
-    if lower is None or not bool((torch.as_tensor(lower) >= 0).all()):
-        name = type(model.priors[site]).__name__
-        raise ModelError(f"'{site}' is a standard deviation; the prior {name} has support {support}, not (0, inf)")

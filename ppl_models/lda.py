@@ -25,17 +25,16 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from ppl_models.core.document_model import TopicAdmixture
+from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.model import Example
+from ppl_models.core.row_models import row_plate
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LDA(TopicAdmixture):
-    """Latent Dirichlet allocation: every token of a document comes from one of K topics, in the document's own mix.
+    """Latent Dirichlet allocation: every token comes from one of K topics, in its text's mix.
 
     Sites
     -----
@@ -45,45 +44,28 @@ class LDA(TopicAdmixture):
 
     The tokens' topics are summed out; :class:`LDAIndicator` keeps them. Swap priors with ``with_concentration(alpha=.5,
     gamma=.01)``, numbers or vectors, or with ``with_priors(topic=dist.Dirichlet(...))``.
-
-    Raises
-    ------
-    ModelError: K or V below 1, an unknown prior name, a prior that is not over the simplex, a concentration that is not
-        positive.
     """
-
-    summary: ClassVar[str] = "latent Dirichlet allocation: every token comes from one of K topics, in its text's mix"
-
-    def default_priors(self) -> dict[str, Any]:
-        return {
-            "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05)),
-            "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
-        }
 
     @classmethod
     def example(cls) -> Example:
         """Three topics over nine words, forty documents of six to fourteen tokens."""
         rng = np.random.default_rng(5)
-        topic = np.full((3, 9), 0.02)
-        for k in range(3):
-            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.3, 0.2)
-        topic[2, 0] = 0.2
-        topic /= topic.sum(1, keepdims=True)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2), (2, 0))
         proportion = rng.dirichlet([0.5] * 3, 40)
         lengths = rng.integers(6, 15, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, proportion @ topic, strict=True)])
-        dtype = torch.get_default_dtype()
-        truth = {"topic": torch.as_tensor(topic).to(dtype), "topic_proportion": torch.as_tensor(proportion).to(dtype)}
-        data = Data(x=torch.as_tensor(x).to(dtype))
-        return Example(model=cls(num_topics=3, vocabulary_size=9), data=data, truth=truth)
+        truth = {"topic": topic, "topic_proportion": proportion}
+        return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MultinomialPCA(LDA):
-    """Multinomial PCA (002, eq. 27.11): :class:`LDA` as a distribution over counts, with multinomial coefficient."""
+    """Multinomial PCA: latent Dirichlet allocation as a distribution over word counts.
+
+    :class:`LDA` with the multinomial coefficient (002, eq. 27.11).
+    """
 
     coefficient: ClassVar[bool] = True
-    summary: ClassVar[str] = "multinomial PCA: latent Dirichlet allocation as a distribution over word counts"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,7 +79,6 @@ class LDAIndicator(LDA):
 
     sites: ClassVar[Mapping[str, Site]] = {**LDA.sites, "indicator": Site("latent", (), ("token",), choice="component")}
     listed: ClassVar[bool] = False
-    summary: ClassVar[str] = "latent Dirichlet allocation with the topic of every token kept as a site"
 
     @property
     def summed_out(self) -> LDA:
@@ -113,16 +94,15 @@ class LDAIndicator(LDA):
         num_rows: int = 1,
         num_tokens: Tensor | int | None = None,
     ) -> Tensor:
-        topic = self.sample_globals(like=x)["topic"]
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
-        assert index is not None
+        site = self.sample_globals(like=x)
+        data = row_plate(x, batch_size, num_rows)
+        with data as index:
+            proportion = self.draw_locals(site)
         document, word = self._tokens(x, mask, index, num_tokens)
-        with poutine.scale(scale=total / len(index)), pyro.plate("tokens", len(document), dim=-1):
+        with poutine.scale(scale=data.size / len(index)), pyro.plate("tokens", len(document), dim=-1):
             categorical = dist.Categorical(proportion[document])
             indicator = pyro.sample("indicator", categorical, infer={"enumerate": "parallel"})
-            return pyro.sample("token", dist.Categorical(topic[indicator]), obs=word)
+            return pyro.sample("token", dist.Categorical(site["topic"][indicator]), obs=word)
 
     def _tokens(
         self, x: Tensor | None, mask: Tensor | None, index: Tensor, num_tokens: Any
@@ -132,8 +112,7 @@ class LDAIndicator(LDA):
         if x is None:
             length = self.document_length if num_tokens is None else num_tokens
             return place.repeat_interleave(torch.as_tensor(length, device=index.device).expand(len(index))), None
-        rows = _sparse.select_rows(x, index)
-        dense = rows.to_dense() if _sparse.is_sparse(rows) else rows
+        dense = _sparse.dense(_sparse.select_rows(x, index))
         counts = dense if mask is None else torch.where(mask[index], dense, torch.zeros_like(dense))
         row, word = counts.nonzero(as_tuple=True)
         repeats = counts[row, word].long()

@@ -12,7 +12,7 @@ An exponential family in its canonical form, with dispersion phi (1 but for the 
 and Ordinal, the cumulative logit, which is none. McCullagh & Nelder, *Generalized Linear Models* (1989), chapters 2
 and 5; Murphy, *Machine Learning: a Probabilistic Perspective* (2012), section 9.2.
 
-Of log-odds and logits there are quadratic lower bounds on log p(x | eta), see :mod:`ppl_models.core.expectations`.
+Of log-odds and logits there are quadratic lower bounds on log p(x | eta), see :mod:`ppl_models.core.likelihood`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,30 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ppl_models.core.expectations import (
+from ppl_models.core.likelihood import (
     NODES,
+    ExponentialFamily,
+    Likelihood,
     Quadratic,
     VectorQuadratic,
     expected_log_sum_exp,
     jaakkola_curvature,
     log_two_cosh_half,
 )
-from ppl_models.core.likelihood import ExponentialFamily, Likelihood
-
-#: What is said of entries that are no counts, and what is expected.
-_NO_COUNTS = ("are no counts", "whole numbers of at least 0; NaN for missing")
 
 
-def _are_counts(x: Tensor) -> Tensor:
-    return (x >= 0) & (x == x.round()) & ~torch.isinf(x)
+class _Counts(ExponentialFamily):
+    """Whole numbers of at least 0."""
+
+    kind: ClassVar[str] = "counts"
+    refusal: ClassVar[tuple[str, str]] = ("are no counts", "whole numbers of at least 0; NaN for missing")
+
+    def valid(self, x: Tensor) -> Tensor:
+        return (x >= 0) & (x == x.round()) & ~torch.isinf(x)
+
+
+def _log(mean: Tensor) -> Tensor:
+    return torch.log(mean.clamp(min=torch.finfo(mean.dtype).tiny))
 
 
 class _Logistic(ExponentialFamily):
@@ -80,19 +88,15 @@ class Bernoulli(_Logistic):
 
     total: ClassVar[int] = 1
     kind: ClassVar[str] = "binary"
-
-    @property
-    def refusal(self) -> tuple[str, str]:
-        return "are neither 0 nor 1", "0, 1, or NaN for missing; binarise first, e.g. x > threshold"
+    refusal: ClassVar[tuple[str, str]] = (
+        "are neither 0 nor 1", "0, 1, or NaN for missing; binarise first, e.g. x > threshold"
+    )  # fmt: skip
 
     def valid(self, x: Tensor) -> Tensor:
         return (x == 0) | (x == 1)
 
     def distribution(self, eta: Tensor) -> Any:
         return dist.Bernoulli(logits=eta)
-
-    def log_base(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
 
     def with_mean(self, mean: Tensor) -> Any:
         return dist.Bernoulli(mean)
@@ -117,25 +121,16 @@ class Binomial(_Logistic):
     def distribution(self, eta: Tensor) -> Any:
         return dist.Binomial(self.total, logits=eta)
 
-    def log_base(self, x: Tensor) -> Tensor:
-        return math.lgamma(self.total + 1) - torch.lgamma(x + 1) - torch.lgamma(self.total - x + 1)
-
     def with_mean(self, mean: Tensor) -> Any:
         return dist.Binomial(self.total, mean)
 
+    def log_base(self, x: Tensor) -> Tensor:
+        return math.lgamma(self.total + 1) - torch.lgamma(x + 1) - torch.lgamma(self.total - x + 1)
+
 
 @dataclass(frozen=True)
-class Poisson(ExponentialFamily):
+class Poisson(_Counts):
     """Counts of events with log rate eta."""
-
-    kind: ClassVar[str] = "counts"
-
-    @property
-    def refusal(self) -> tuple[str, str]:
-        return _NO_COUNTS
-
-    def valid(self, x: Tensor) -> Tensor:
-        return _are_counts(x)
 
     def distribution(self, eta: Tensor) -> Any:
         return dist.Poisson(eta.exp())
@@ -149,7 +144,7 @@ class Poisson(ExponentialFamily):
         return -torch.lgamma(x + 1)
 
     def natural(self, mean: Tensor) -> Tensor:
-        return torch.log(mean.clamp(min=torch.finfo(mean.dtype).tiny))
+        return _log(mean)
 
     def with_mean(self, mean: Tensor) -> Any:
         return dist.Poisson(mean)
@@ -166,10 +161,7 @@ class Gaussian(ExponentialFamily):
     scale: float = 1.0
 
     kind: ClassVar[str] = "real"
-
-    @property
-    def refusal(self) -> tuple[str, str]:
-        return "are infinite", "finite numbers; NaN for missing"
+    refusal: ClassVar[tuple[str, str]] = ("are infinite", "finite numbers; NaN for missing")
 
     @property
     def dispersion(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -221,7 +213,7 @@ class _Softmax(ExponentialFamily):
         return self.total * (torch.diag_embed(share) - share.unsqueeze(-1) * share.unsqueeze(-2))
 
     def natural(self, mean: Tensor) -> Tensor:
-        return torch.log(mean.clamp(min=torch.finfo(mean.dtype).tiny))
+        return _log(mean)
 
     def expected_log_prob(self, x: Tensor, mean: Tensor, variance: Tensor, *, nodes: int = NODES) -> Tensor:
         linear = (self.statistic(x) * mean).sum(-1) + self.log_base(x)
@@ -274,13 +266,10 @@ class Categorical(_Softmax):
         numbers = torch.arange(self.num_categories, device=x.device)
         return (x.unsqueeze(-1) == numbers).to(x if x.is_floating_point() else torch.get_default_dtype())
 
-    def log_base(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
-
 
 @dataclass(frozen=True)
-class Multinomial(_Softmax):
-    """Numbers x (V,) of ``total`` tokens of each of V words with logits eta (V,).
+class Multinomial(_Softmax, _Counts):
+    """Numbers x (V,) of ``total`` tokens of each of V words with logits eta (V,); each is :meth:`valid` by itself.
 
     coefficient: whether p is that of the numbers, or of the tokens in their order: log h(x) = log(total! / prod_v x_v!)
         or 0.
@@ -290,14 +279,6 @@ class Multinomial(_Softmax):
     coefficient: bool = True
 
     kind: ClassVar[str] = "documents"
-
-    @property
-    def refusal(self) -> tuple[str, str]:
-        return _NO_COUNTS
-
-    def valid(self, x: Tensor) -> Tensor:
-        """Of each number by itself: ``total`` is given, and says how many tokens a row has."""
-        return _are_counts(x)
 
     def distribution(self, eta: Tensor) -> Any:
         return dist.Multinomial(self.total, logits=eta)

@@ -26,17 +26,16 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.model import Example
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Bernoulli
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogisticPCA(ComponentModel):
-    """Logistic PCA: the log-odds of x are a bias plus scores times weights.
+    """Logistic PCA: the log-odds of x are linear in K Gaussian scores.
 
     Sites
     -----
@@ -50,11 +49,10 @@ class LogisticPCA(ComponentModel):
     point estimates of scores and weights ("map") the two Normal priors together are a penalty on the nuclear norm of
     S W, 1 / (scale of s * scale of w) times it, so that only the product of the scales matters.
 
-    Raises
-    ------
-    ModelError: K or D below 1, K > D (the weights would not be identified), an unknown prior name.
+    Raises ModelError for K > D: the weights would not be identified.
     """
 
+    likelihood: ClassVar[Any] = Bernoulli()
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
     sites: ClassVar[Mapping[str, Site]] = {
         "weight": Site("global", ("component", "feature")),
@@ -62,29 +60,15 @@ class LogisticPCA(ComponentModel):
         "score": Site("latent", ("component",), ("row",), constraints.real),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-    summary: ClassVar[str] = "logistic PCA: the log-odds of x are linear in K Gaussian scores"
 
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
 
-    @property
-    def likelihood(self) -> Bernoulli:
-        return Bernoulli()
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("score", self.prior("score", like=site["bias"]))
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        prior = self.prior("score", like=site["bias"])
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            score = pyro.sample("score", prior)
-            likelihood = self.likelihood.distribution(site["bias"] + score @ site["weight"])
-            return self.observe(likelihood, x, mask, None if batch_size is None else index)
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        return self.likelihood.distribution(site["bias"] + local @ site["weight"])
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights with orthogonal rows, the longest first, the largest entry of each positive; scores turned alike."""

@@ -18,10 +18,8 @@ import pyro.distributions as dist
 import torch
 from torch.distributions import constraints
 
-from ppl_models.core.component_model import ComponentModel
-from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_unit_interval
+from ppl_models.core.row_models import ComponentModel, MixtureOf
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Bernoulli
@@ -29,7 +27,7 @@ from ppl_models.likelihoods import Bernoulli
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfBernoullis(MixtureOf, ComponentModel):
-    """Mixture of Bernoullis: binary rows from K classes.
+    """Mixture of Bernoullis: each row is drawn from one of K classes.
 
     Sites
     -----
@@ -40,30 +38,17 @@ class MixtureOfBernoullis(MixtureOf, ComponentModel):
 
     With the flat default priors EM gives maximum likelihood, under which a feature that no row of a class shows has
     probability 0 there; ``model.with_priors(probability=dist.Beta(1.1, 1.1))`` keeps off the edges.
-
-    Raises
-    ------
-    ModelError: K or D below 1, an unknown prior name, a prior of ``probability`` with mass outside [0, 1], a prior of
-        ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
+    likelihood: ClassVar[Any] = Bernoulli()
     sites: ClassVar[Mapping[str, Site]] = {
         **MixtureOf.sites,
-        "probability": Site("global", ("component", "feature")),
+        "probability": Site("global", ("component", "feature"), support=constraints.unit_interval),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-    summary: ClassVar[str] = "mixture of Bernoullis: each row is drawn from one of K classes"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_unit_interval(self, "probability")
 
     def default_priors(self) -> dict[str, Any]:
-        return {**self.proportion_prior(), "probability": dist.Beta(1.0, 1.0)}
-
-    @property
-    def likelihood(self) -> Bernoulli:
-        return Bernoulli()
+        return {**super().default_priors(), "probability": dist.Beta(1.0, 1.0)}
 
     @classmethod
     def example(cls) -> Example:

@@ -15,18 +15,16 @@ from typing import Any, ClassVar
 
 import pyro.distributions as dist
 import torch
-from torch import Tensor
 
-from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
-from ppl_models.core.response_model import ResponseModel, draw_responses
+from ppl_models.core.row_models import MixtureOf, ResponseModel, draw_responses
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureOfCategoricals(MixtureOf, ResponseModel):
-    """Mixture of categoricals: rows of categorical responses from K classes.
+class MixtureOfCategoricals(ResponseModel, MixtureOf):
+    """Mixture of categoricals: each row of responses is drawn from one of K classes.
 
     Sites
     -----
@@ -37,22 +35,12 @@ class MixtureOfCategoricals(MixtureOf, ResponseModel):
 
     With the flat default priors EM gives maximum likelihood; ``with_priors(response=dist.Dirichlet(...))`` keeps off
     the edges. A concentration below 1 adds to the counts (the mode in the softmax basis).
-
-    Raises
-    ------
-    ModelError: K, R or C below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {**MixtureOf.sites, **ResponseModel.sites}
-    summary: ClassVar[str] = "mixture of categoricals: each row of responses is drawn from one of K classes"
 
     def default_priors(self) -> dict[str, Any]:
-        return {**self.proportion_prior(), "response": dist.Dirichlet(torch.ones(self.num_categories))}
-
-    def observe_rows(
-        self, assignment: Tensor, component: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None
-    ) -> Tensor:
-        return self.observe_responses(assignment, component, x, mask, index)
+        return {**super().default_priors(), "response": dist.Dirichlet(torch.ones(self.num_categories))}
 
     @classmethod
     def example(cls) -> Example:

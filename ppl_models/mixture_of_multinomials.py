@@ -20,20 +20,18 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro.distributions as dist
 import torch
-from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.mixture_model import MixtureOf
+from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.model import Example
+from ppl_models.core.row_models import MixtureOf
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Multinomial
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfMultinomials(MixtureOf, DocumentModel):
-    """Mixture of multinomials: all tokens of a document come from its one topic.
+    """Mixture of multinomials: all tokens of a document come from one of K topics.
 
     Sites
     -----
@@ -45,10 +43,6 @@ class MixtureOfMultinomials(MixtureOf, DocumentModel):
 
     Swap priors with ``with_concentration(gamma=1)``, which makes EM maximum likelihood. A concentration below 1 adds to
     the counts: b_kv is proportional to gamma + sum_i r_ik n_iv (the mode in the softmax basis, MacKay 1998).
-
-    Raises
-    ------
-    ModelError: K or V below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {
@@ -56,55 +50,32 @@ class MixtureOfMultinomials(MixtureOf, DocumentModel):
         "assignment": Site("latent", ("component",), ("document",), constraints.one_hot),
         **DocumentModel.sites,
     }
-    summary: ClassVar[str] = "mixture of multinomials: all tokens of a document come from one of K topics"
 
     def default_priors(self) -> dict[str, Any]:
-        return {**self.proportion_prior(), "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05))}
+        return {**super().default_priors(), "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05))}
 
     @property
     def likelihood(self) -> Multinomial:
         return Multinomial(self.document_length, self.coefficient)
-
-    def observe_rows(
-        self,
-        assignment: Tensor,
-        component: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
-        """num_tokens: of each generated document; ``document_length`` by default.
-
-        The tokens of masked entries are left out of their documents.
-        """
-        return self.observe_tokens(assignment, component, x, mask, index, num_tokens)
 
     @classmethod
     def example(cls) -> Example:
         """Three topics over nine words, forty documents of three to eight tokens."""
         rng = np.random.default_rng(7)
         proportion = np.array([0.45, 0.35, 0.2])
-        topic = np.full((3, 9), 0.04)
-        for k in range(3):
-            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.2, 0.15)
-        topic[1, 0] = 0.2
-        topic /= topic.sum(1, keepdims=True)
+        topic = example_topics(0.04, (0.4, 0.2, 0.15), (1, 0))
         assignment = np.eye(3)[rng.choice(3, 40, p=proportion)]
         lengths = rng.integers(3, 9, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, assignment @ topic, strict=True)])
         truth = {"mixing_proportion": proportion, "topic": topic, "assignment": assignment}
-        dtype = torch.get_default_dtype()
-        return Example(
-            model=cls(num_topics=3, vocabulary_size=9),
-            data=Data(x=torch.as_tensor(x).to(dtype)),
-            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
-        )
+        return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfMultinomialCounts(MixtureOfMultinomials):
-    """:class:`MixtureOfMultinomials` as a distribution over counts, with multinomial coefficient (002, eq. 27.4)."""
+    """Mixture of multinomials as a distribution over word counts.
+
+    :class:`MixtureOfMultinomials` with the multinomial coefficient (002, eq. 27.4).
+    """
 
     coefficient: ClassVar[bool] = True
-    summary: ClassVar[str] = "mixture of multinomials as a distribution over word counts"

@@ -19,10 +19,8 @@ import pyro.distributions as dist
 import torch
 from torch.distributions import constraints
 
-from ppl_models.core.component_model import ComponentModel
-from ppl_models.core.mixture_model import MixtureOf
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_positive
+from ppl_models.core.row_models import ComponentModel, MixtureOf
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Poisson
@@ -30,7 +28,7 @@ from ppl_models.likelihoods import Poisson
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureOfPoissons(MixtureOf, ComponentModel):
-    """Mixture of Poissons: rows of counts from K classes.
+    """Mixture of Poissons: each row of counts is drawn from one of K classes.
 
     Sites
     -----
@@ -42,31 +40,18 @@ class MixtureOfPoissons(MixtureOf, ComponentModel):
     A Gamma(a, b) prior with a < 1 adds a events to b rows: EM's estimate is then
     (a + sum_n r_nk x_nj) / (b + sum_n r_nk m_nj), the mode in the basis of log lambda; with a >= 1 it is the mode of
     lambda, which has a - 1 in place of a.
-
-    Raises
-    ------
-    ModelError: K or D below 1, an unknown prior name, a prior of ``rate`` with mass below 0, a prior of
-        ``mixing_proportion`` that is not over the simplex of K classes.
     """
 
+    likelihood: ClassVar[Any] = Poisson()
     keeps_sparse: ClassVar[bool] = True
     sites: ClassVar[Mapping[str, Site]] = {
         **MixtureOf.sites,
-        "rate": Site("global", ("component", "feature")),
+        "rate": Site("global", ("component", "feature"), support=constraints.positive),
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
-    summary: ClassVar[str] = "mixture of Poissons: each row of counts is drawn from one of K classes"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, "rate")
 
     def default_priors(self) -> dict[str, Any]:
-        return {**self.proportion_prior(), "rate": dist.Gamma(0.1, 0.1)}
-
-    @property
-    def likelihood(self) -> Poisson:
-        return Poisson()
+        return {**super().default_priors(), "rate": dist.Gamma(0.1, 0.1)}
 
     @classmethod
     def example(cls) -> Example:

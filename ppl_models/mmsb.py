@@ -25,17 +25,14 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
-from ppl_models.core.graph_model import GraphModel
+from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_simplex, require_unit_interval
 from ppl_models.core.sites import Site
-from ppl_models.data import sparse as _sparse
-from ppl_models.data.graphs.data import GraphData
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MMSB(GraphModel):
-    """Mixed-membership stochastic block model.
+    """Mixed-membership stochastic block model: a node's block varies from dyad to dyad.
 
     Sites
     -----
@@ -47,28 +44,22 @@ class MMSB(GraphModel):
     x: the dyads, observed, 0 or 1; the blocks that nodes take for them are summed out (:class:`MMSBIndicator`
         keeps them).
 
-    Raises
-    ------
-    ModelError: as :class:`SBM`; a sparsity outside [0, 1).
+    Raises ModelError for a sparsity outside [0, 1).
     """
 
     sparsity: float | None = 0.0
-
-    summary: ClassVar[str] = "mixed-membership stochastic block model: a node's block varies from dyad to dyad"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         rho = self.sparsity
         if rho is not None and (isinstance(rho, bool) or not isinstance(rho, int | float) or not 0 <= rho < 1):
             raise ModelError(f"sparsity = {rho!r}, expected a number in [0, 1), or None to learn it")
-        require_unit_interval(self, "edge_probability", *(["sparsity"] if rho is None else []))
-        require_simplex(self, "membership")
 
     @property
     def sites(self) -> Mapping[str, Site]:
-        learned = {} if self.sparsity is not None else {"sparsity": Site("global")}
+        learned = {} if self.sparsity is not None else {"sparsity": Site("global", support=constraints.unit_interval)}
         return {
-            "edge_probability": Site("global", ("component", "to_component")),
+            "edge_probability": Site("global", ("component", "to_component"), support=constraints.unit_interval),
             **learned,
             "membership": Site("latent", ("component",), ("node",), constraints.simplex),
             **GraphModel.sites,
@@ -98,10 +89,6 @@ class MMSB(GraphModel):
         # Sums of products of probabilities may exceed 1 by rounding.
         return dist.Bernoulli(((1 - self.rho(site)) * mixed).clamp(max=1.0))
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Those of the globals, and K - 1 for every node whose membership is estimated as a point."""
-        return super().num_parameters(0) + (self.num_blocks - 1) * num_rows
-
     @classmethod
     def example(cls) -> Example:
         """Two communities and some nodes between them, directed, twenty nodes."""
@@ -109,14 +96,8 @@ class MMSB(GraphModel):
         membership = np.repeat([[0.95, 0.05], [0.05, 0.95], [0.5, 0.5]], [8, 8, 4], axis=0)
         probability = np.array([[0.85, 0.05], [0.15, 0.75]])
         x = (rng.random((20, 20)) < membership @ probability @ membership.T) & ~np.eye(20, dtype=bool)
-        dtype = torch.get_default_dtype()
-        sparse = _sparse.from_dense(torch.as_tensor(x.astype(np.float64)).to(dtype))
         truth = {"edge_probability": probability, "membership": membership}
-        return Example(
-            model=cls(num_blocks=2, num_nodes=20),
-            data=GraphData(x=sparse, directed=True),
-            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
-        )
+        return graph_example(cls(num_blocks=2, num_nodes=20), x, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,7 +114,6 @@ class MMSBIndicator(MMSB):
         return {**super().sites, "sender": dyads, "receiver": dyads}
 
     listed: ClassVar[bool] = False
-    summary: ClassVar[str] = "mixed-membership stochastic block model with the blocks taken for every dyad kept"
 
     @property
     def summed_out(self) -> MMSB:

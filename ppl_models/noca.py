@@ -24,18 +24,17 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.component_model import ComponentModel
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_unit_interval
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_binary
+from ppl_models.data.matrix import Data
 from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
+from ppl_models.likelihoods import Bernoulli
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NOCA(ComponentModel):
-    """Noisy-or component analysis: binary data as the noisy OR of a few binary sources.
+    """Noisy-or component analysis: x is the noisy OR of K binary sources and a leak.
 
     Sites
     -----
@@ -48,45 +47,27 @@ class NOCA(ComponentModel):
     With the flat default priors AutoDelta gives maximum likelihood. Swap a prior with
     ``model.with_priors(leak=dist.Beta(1., 99.))``.
 
-    Raises
-    ------
-    ModelError: K or D below 1, K > D (the model is not identified), an unknown prior name, a prior whose
-        support is not within [0, 1].
+    Raises ModelError for K > D: the model is not identified.
     """
 
+    likelihood: ClassVar[Any] = Bernoulli()
     wide_reason: ClassVar[str | None] = "more sources than features are not identified"
     sites: ClassVar[Mapping[str, Site]] = {
-        "source_prior": Site("global", ("component",)),
-        "loading": Site("global", ("component", "feature")),
-        "leak": Site("global", ("feature",)),
+        "source_prior": Site("global", ("component",), support=constraints.unit_interval),
+        "loading": Site("global", ("component", "feature"), support=constraints.unit_interval),
+        "leak": Site("global", ("feature",), support=constraints.unit_interval),
         "source": Site("latent", ("component",), ("row",), constraints.boolean),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-    summary: ClassVar[str] = "noisy-or component analysis: x is the noisy OR of K binary sources and a leak"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_unit_interval(self, *self.global_sites)
 
     def default_priors(self) -> dict[str, Any]:
         return {site: dist.Beta(1.0, 1.0) for site in ("source_prior", "loading", "leak")}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("source", BernoulliVector(site["source_prior"]))
 
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            source = pyro.sample("source", BernoulliVector(site["source_prior"]))
-            likelihood = NoisyOr(source, site["loading"], site["leak"])
-            return self.observe(likelihood, x, mask, None if batch_size is None else index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        return NoisyOr(local, site["loading"], site["leak"])
 
     @staticmethod
     def theta(params: Mapping[str, Tensor]) -> dict[str, Tensor]:

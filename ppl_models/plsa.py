@@ -12,7 +12,10 @@ probable values of LDA under flat priors are PLSA's maximum of the likelihood (G
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
+
+import pyro.distributions as dist
+import torch
 
 from ppl_models.core.document_model import TopicAdmixture
 from ppl_models.core.model import Example
@@ -21,7 +24,7 @@ from ppl_models.lda import LDA
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PLSA(TopicAdmixture):
-    """Probabilistic latent semantic analysis: topics and every document's mix of them by maximum likelihood.
+    """Probabilistic latent semantic analysis: LDA's program with flat priors, fitted by points.
 
     Sites
     -----
@@ -31,13 +34,10 @@ class PLSA(TopicAdmixture):
 
     New documents are folded in: their proportions are estimated with the topics fixed. Priors above flat
     (``with_concentration(gamma=1.01)``) make it the maximum a posteriori.
-
-    Raises
-    ------
-    ModelError: K or V below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
-    summary: ClassVar[str] = "probabilistic latent semantic analysis: LDA's program with flat priors, fitted by points"
+    def default_priors(self) -> dict[str, Any]:
+        return {site: dist.Dirichlet(torch.ones(prior.event_shape)) for site, prior in super().default_priors().items()}
 
     @classmethod
     def example(cls) -> Example:

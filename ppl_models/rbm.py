@@ -23,16 +23,17 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.model import Example, Model
+from ppl_models.core.model import Example
+from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_binary
+from ppl_models.data.matrix import Data
 from ppl_models.distributions import Harmonium
+from ppl_models.likelihoods import Bernoulli
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RBM(Model):
-    """Restricted Boltzmann machine: binary rows, each unit of which is tied to every one of K hidden units.
+class RBM(RowModel):
+    """Restricted Boltzmann machine: binary rows and K hidden units tied to all of their entries.
 
     log Z is exact, by the 2^min(K, D) states of the smaller layer.
 
@@ -44,14 +45,13 @@ class RBM(Model):
     hidden: h (N, K), one event vector a row.
     x: (N, D), observed.
 
-    Raises
-    ------
-    ModelError: K or D below 1, an unknown prior name. CapacityError (where log Z is needed): both layers above 22.
+    Raises CapacityError, where log Z is needed, for two layers of more than 22 units.
     """
 
     num_hidden: int
     num_features: int
 
+    likelihood: ClassVar[Any] = Bernoulli()
     axes: ClassVar[Mapping[str, str]] = {"component": "num_hidden", "feature": "num_features"}
     sites: ClassVar[Mapping[str, Site]] = {
         "weight": Site("global", ("component", "feature")),
@@ -60,29 +60,16 @@ class RBM(Model):
         "hidden": Site("latent", ("component",), ("row",), constraints.boolean),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-    summary: ClassVar[str] = "restricted Boltzmann machine: binary rows and K hidden units tied to all of their entries"
 
     def default_priors(self) -> dict[str, Any]:
         return {site: dist.Normal(0.0, 3.0) for site in ("weight", "visible_bias", "hidden_bias")}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        # log Z once, outside of the plate of rows.
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         harmonium: Any = Harmonium(site["weight"], site["hidden_bias"], site["visible_bias"])
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            hidden = pyro.sample("hidden", harmonium)
-            likelihood = dist.Bernoulli(logits=site["visible_bias"] + hidden @ site["weight"])
-            return self.observe(likelihood, x, mask, None if batch_size is None else index)
+        return pyro.sample("hidden", harmonium)
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        return as_binary(data, mask=mask, num_features=self.num_features, dtype=dtype, device=device)
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        return dist.Bernoulli(logits=site["visible_bias"] + local @ site["weight"])
 
     @classmethod
     def example(cls) -> Example:

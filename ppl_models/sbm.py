@@ -24,13 +24,11 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
-from ppl_models.core.graph_model import GraphModel
+from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_positive, require_simplex, require_unit_interval
 from ppl_models.core.sites import Site
-from ppl_models.data import sparse as _sparse
-from ppl_models.data.graphs.data import GraphData
 from ppl_models.distributions.labellings import EndBlocks, Labelling
 
 
@@ -39,14 +37,10 @@ class BlockModel(GraphModel):
     """Nodes that belong to one of K blocks each."""
 
     sites: ClassVar[Mapping[str, Site]] = {
-        "block_proportion": Site("global", ("component",)),
+        "block_proportion": Site("global", ("component",), support=constraints.simplex),
         "block": Site("latent", (), ("node",), choice="component"),
         **GraphModel.sites,
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "block_proportion")
 
     def default_priors(self) -> dict[str, Any]:
         return {"block_proportion": dist.Dirichlet(torch.ones(self.num_blocks))}
@@ -67,15 +61,10 @@ class BlockModel(GraphModel):
         """The blocks (..., N) of one-hot rows (..., N, K)."""
         return local.argmax(-1)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """The entries of the globals, one less for the simplex; the nodes' blocks do not count."""
-        del num_rows
-        return super().num_parameters(0)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SBM(BlockModel):
-    """Stochastic block model of a graph with or without an edge at every dyad (002, eq. 27.75).
+    """Stochastic block model: edges depend on the blocks of their ends.
 
     Sites
     -----
@@ -88,13 +77,8 @@ class SBM(BlockModel):
 
     sites: ClassVar[Mapping[str, Site]] = {
         **BlockModel.sites,
-        "edge_probability": Site("global", ("component", "to_component")),
+        "edge_probability": Site("global", ("component", "to_component"), support=constraints.unit_interval),
     }
-    summary: ClassVar[str] = "stochastic block model: edges depend on the blocks of their ends"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_unit_interval(self, "edge_probability")
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "edge_probability": dist.Beta(1.0, 1.0)}
@@ -110,12 +94,12 @@ class SBM(BlockModel):
         rng = np.random.default_rng(11)
         x = (rng.random((24, 24)) < probability[block][:, block]) & ~np.eye(24, dtype=bool)
         truth = {"block_proportion": np.array([10, 8, 6]) / 24, "edge_probability": probability, "block": block}
-        return _example(cls(num_blocks=3, num_nodes=24), x, truth)
+        return graph_example(cls(num_blocks=3, num_nodes=24), x, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoissonSBM(BlockModel):
-    """Stochastic block model of a graph whose dyads hold counts: x_ij ~ Poisson(eta_ab).
+    """Stochastic block model of counts of edges: Poisson rates depend on the blocks.
 
     Sites
     -----
@@ -128,15 +112,10 @@ class PoissonSBM(BlockModel):
 
     sites: ClassVar[Mapping[str, Site]] = {
         **BlockModel.sites,
-        "edge_rate": Site("global", ("component", "to_component")),
+        "edge_rate": Site("global", ("component", "to_component"), support=constraints.positive),
     }
-    summary: ClassVar[str] = "stochastic block model of counts of edges: Poisson rates depend on the blocks"
     edge_kind: ClassVar[str] = "counts"
     pair_sites: ClassVar[tuple[str, ...]] = ("edge_rate",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, "edge_rate")
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "edge_rate": dist.Gamma(1.0, 1.0)}
@@ -151,12 +130,12 @@ class PoissonSBM(BlockModel):
         block = np.repeat([0, 1], [12, 10])
         upper = np.triu(np.random.default_rng(12).poisson(rate[block][:, block]), 1)
         truth = {"block_proportion": np.array([12, 10]) / 22, "edge_rate": rate, "block": block}
-        return _example(cls(num_blocks=2, num_nodes=22, directed=False), upper + upper.T, truth)
+        return graph_example(cls(num_blocks=2, num_nodes=22, directed=False), upper + upper.T, truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DegreeCorrectedSBM(PoissonSBM):
-    """Degree-corrected stochastic block model: x_ij ~ Poisson(theta_i theta_j eta_ab).
+    """Degree-corrected stochastic block model: every node has a propensity of its own.
 
     Sites
     -----
@@ -164,12 +143,6 @@ class DegreeCorrectedSBM(PoissonSBM):
     propensity: theta (N,), how often a node takes part in edges, relative to others of its block; Gamma(1, 1) by
         default, which fixes the scale. Directed graphs have ``out_propensity`` and ``in_propensity`` instead.
     """
-
-    summary: ClassVar[str] = "degree-corrected stochastic block model: every node has a propensity of its own"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, *self.propensity_sites)
 
     @property
     def propensity_sites(self) -> tuple[str, str]:
@@ -181,7 +154,10 @@ class DegreeCorrectedSBM(PoissonSBM):
 
     @property
     def sites(self) -> Mapping[str, Site]:
-        return {**PoissonSBM.sites, **{site: Site("global", ("node",)) for site in self.propensity_sites}}
+        return {
+            **PoissonSBM.sites,
+            **{site: Site("global", ("node",), support=constraints.positive) for site in self.propensity_sites},
+        }
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         send, receive = self.propensity_sites
@@ -196,21 +172,10 @@ class DegreeCorrectedSBM(PoissonSBM):
         mean = propensity[:, None] * propensity * rate[block][:, block]
         upper = np.triu(rng.poisson(mean), 1)
         truth = {"block_proportion": np.array([0.5, 0.5]), "edge_rate": rate, "propensity": propensity, "block": block}
-        return _example(cls(num_blocks=2, num_nodes=24, directed=False), upper + upper.T, truth)
+        return graph_example(cls(num_blocks=2, num_nodes=24, directed=False), upper + upper.T, truth)
 
 
 def _of_nodes(block: Tensor, index: Tensor) -> Tensor:
     """The blocks (..., E) of the nodes in ``index``: an enumerated labelling has a last batch axis for the plate."""
     taken = block[..., index]
     return taken.squeeze(-2) if block.ndim > 1 else taken
-
-
-def _example(model: GraphModel, x: np.ndarray, truth: dict[str, np.ndarray]) -> Example:
-    dtype = torch.get_default_dtype()
-    sparse = _sparse.from_dense(torch.as_tensor(x.astype(np.float64)).to(dtype))
-    values = {site: torch.as_tensor(v) for site, v in truth.items()}
-    return Example(
-        model=model,
-        data=GraphData(x=sparse, directed=model.directed),
-        truth={site: v.to(dtype) if v.is_floating_point() else v for site, v in values.items()},
-    )

@@ -23,12 +23,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.document_model import TopicAdmixture
-from ppl_models.core.errors import DataError, ModelError, unknown_name
+from ppl_models.core.document_model import TopicAdmixture, example_topics
+from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpacked
-from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import TopicMeanBernoulli
 
@@ -38,7 +37,7 @@ RESPONSES = ("binary",)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SupervisedLDA(TopicAdmixture):
-    """Supervised LDA: latent Dirichlet allocation of documents that each have a response.
+    """Supervised LDA: topics that also explain a response of every document.
 
     response: what a response is: "binary", 0 or 1.
 
@@ -51,21 +50,18 @@ class SupervisedLDA(TopicAdmixture):
     x: (N, V), observed, word counts.
     response: (N,), observed, 0 or 1; NaN where it is unknown. ``fit(model, words, response=...)``.
 
-    Raises
-    ------
-    ModelError: K or V below 1, an unknown kind of response or prior name, a prior that is not over the simplex.
+    Raises ModelError for an unknown kind of response.
     """
 
     response: str = "binary"
 
     sites: ClassVar[Mapping[str, Site]] = {
-        "topic": Site("global", ("component", "word")),
+        "topic": TopicAdmixture.sites["topic"],
         "response_weight": Site("global", ("component",)),
         "topic_proportion": TopicAdmixture.sites["topic_proportion"],
         "x": TopicAdmixture.sites["x"],
         "response": Site("observed", (), ("document",), constraints.boolean),
     }
-    summary: ClassVar[str] = "supervised LDA: topics that also explain a response of every document"
 
     def __post_init__(self) -> None:
         if self.response not in RESPONSES:
@@ -73,39 +69,30 @@ class SupervisedLDA(TopicAdmixture):
         super().__post_init__()
 
     def default_priors(self) -> dict[str, Any]:
-        return {
-            "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05)),
-            "response_weight": dist.Normal(0.0, 5.0),
-            "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
-        }
+        return {**super().default_priors(), "response_weight": dist.Normal(0.0, 5.0)}
 
-    def __call__(
+    def observe_rows(
         self,
-        x: Tensor | None = None,
-        *,
-        response: Tensor | None = None,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
+        site: Mapping[str, Tensor],
+        local: Tensor,
+        x: Tensor | None,
+        mask: Tensor | None,
+        index: Tensor | None,
         num_tokens: Tensor | int | None = None,
+        response: Tensor | None = None,
     ) -> Tensor:
-        """The Pyro program, as LDA's; ``response`` (N,), NaN where it is unknown. With ``x`` and without a response
-        there is no statement of it: it would say nothing of the rest."""
-        site = self.sample_globals(like=x)
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=site["topic"]))
-            chosen = None if batch_size is None else index
-            words = self.observe_tokens(proportion, site["topic"], x, mask, chosen, num_tokens)
-            if x is not None and response is None:
-                return words
-            answer: Any = TopicMeanBernoulli(proportion, site["topic"], words, site["response_weight"])
-            given = response if response is None or chosen is None else response[chosen]
-            if given is not None:
-                seen = ~torch.isnan(given)
-                answer, given = answer.mask(seen), torch.where(seen, given, torch.zeros_like(given))
-            pyro.sample("response", answer, obs=given)
+        """As LDA's; ``response`` (N,), NaN where it is unknown. With ``x`` and without a response there is no statement
+        of it: it would say nothing of the rest."""
+        words = super().observe_rows(site, local, x, mask, index, num_tokens)
+        if x is not None and response is None:
             return words
+        answer: Any = TopicMeanBernoulli(local, site["topic"], words, site["response_weight"])
+        given = response if response is None or index is None else response[index]
+        if given is not None:
+            seen = ~torch.isnan(given)
+            answer, given = answer.mask(seen), torch.where(seen, given, torch.zeros_like(given))
+        pyro.sample("response", answer, obs=given)
+        return words
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, response: Any = None) -> Data:
         """Word counts, and the responses (N,) of 0, 1 and NaN. Raises DataError for anything else."""
@@ -113,15 +100,15 @@ class SupervisedLDA(TopicAdmixture):
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
             return replace(checked, others={})
-        given = as_tensor(unpacked(known, "response")[0], checked.x.dtype, "response").to(checked.x.device)
-        if given.shape != (len(checked),):
-            expected = f"({len(checked)},), one a document"
-            raise DataError(f"shape {tuple(given.shape)}", site="response", expected=expected)
-        wrong = ((given != 0) & (given != 1) & ~torch.isnan(given)).nonzero().flatten()
-        if len(wrong):
-            first = int(wrong[0])
-            found = f"{len(wrong)} values are neither 0 nor 1 (the first: {float(given[first]):g} of document {first})"
-            raise DataError(found, site="response", expected="0, 1, or NaN where it is unknown")
+        with about("response"):
+            given = as_tensor(unpacked(known)[0], checked.x.dtype).to(checked.x.device)
+            if given.shape != (len(checked),):
+                raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(checked)},), one a document")
+            wrong = ((given != 0) & (given != 1) & ~torch.isnan(given)).nonzero().flatten()
+            if len(wrong):
+                value = float(given[wrong[0]])
+                found = f"{len(wrong)} values are neither 0 nor 1 (the first: {value:g} of document {int(wrong[0])})"
+                raise DataError(found, expected="0, 1, or NaN where it is unknown")
         return replace(checked, others={"response": given})
 
     def prepare_new(self, data: Any, like: Data, *, response: Any = None, **settings: Any) -> Data:
@@ -135,18 +122,11 @@ class SupervisedLDA(TopicAdmixture):
         if known is None or bool(torch.isnan(known).all()):
             raise DataError("no responses", site="response", expected="fit(model, words, response=...), 0 or 1 each")
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Those of LDA, and K weights."""
-        return super().num_parameters(num_rows) + self.num_topics
-
     @classmethod
     def example(cls) -> Example:
         """Three topics over nine words, sixty documents of six to fourteen tokens; two topics decide the response."""
         rng = np.random.default_rng(9)
-        topic = np.full((3, 9), 0.02)
-        for k in range(3):
-            topic[k, 3 * k : 3 * k + 3] = (0.4, 0.3, 0.2)
-        topic /= topic.sum(1, keepdims=True)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2))
         proportion, weight = rng.dirichlet([0.4] * 3, 60), np.array([4.0, 0.0, -4.0])
         x, chosen = np.zeros((60, 9)), np.zeros((60, 3))
         for n, length in enumerate(rng.integers(6, 15, 60)):
@@ -154,10 +134,5 @@ class SupervisedLDA(TopicAdmixture):
                 chosen[n, k] += 1 / length
                 x[n, rng.choice(9, p=topic[k])] += 1
         response = rng.random(60) < 1 / (1 + np.exp(-chosen @ weight))
-        dtype = torch.get_default_dtype()
         truth = {"topic": topic, "response_weight": weight, "topic_proportion": proportion}
-        return Example(
-            model=cls(num_topics=3, vocabulary_size=9),
-            data=Data(x=torch.as_tensor(x).to(dtype), others={"response": torch.as_tensor(response).to(dtype)}),
-            truth={site: torch.as_tensor(value).to(dtype) for site, value in truth.items()},
-        )
+        return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth, response=response)

@@ -22,37 +22,26 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
-from ppl_models.core.priors import require_simplex
-from ppl_models.core.response_model import ResponseModel, draw_responses
+from ppl_models.core.row_models import ResponseModel, draw_responses
 from ppl_models.core.sites import Site
-from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserRatingProfile(ResponseModel):
-    """User rating profile (simplex factor model): rows of responses, each from the row's mix of K profiles.
+    """User rating profile: each response comes from one of K profiles, in the row's own mix.
 
     Sites
     -----
     response: b (K, R, C), P(response r is c | profile k); Dirichlet(.5, ..., .5) by default.
     membership: pi (N, K), local; Dirichlet(.3, ..., .3) by default.
     x: (N, R), observed, whole numbers 0..C-1; NaN for missing responses, which drop out of the product.
-
-    Raises
-    ------
-    ModelError: K, R or C below 1, an unknown prior name, a prior that is not over the simplex.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {
         **ResponseModel.sites,
         "membership": Site("latent", ("component",), ("row",), constraints.simplex),
     }
-    summary: ClassVar[str] = "user rating profile: each response comes from one of K profiles, in the row's own mix"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "membership")
 
     def default_priors(self) -> dict[str, Any]:
         return {
@@ -60,23 +49,8 @@ class UserRatingProfile(ResponseModel):
             "membership": dist.Dirichlet(torch.full((self.num_components,), 0.3)),
         }
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, R) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, R): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        response = self.sample_globals(like=x)["response"]
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            membership = pyro.sample("membership", self.prior("membership", like=response))
-            return self.observe_responses(membership, response, x, mask, None if batch_size is None else index)
-
-    def num_parameters(self, num_rows: int) -> int:
-        """K R (C - 1), and K - 1 for every row whose membership is estimated as a point."""
-        tables = self.num_components * self.num_features * (self.num_categories - 1)
-        return tables + (self.num_components - 1) * num_rows
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("membership", self.prior("membership", like=site["response"]))
 
     @classmethod
     def example(cls) -> Example:

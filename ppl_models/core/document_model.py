@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
@@ -13,11 +14,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
-from ppl_models.core.model import Model
-from ppl_models.core.priors import require_simplex
+from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.device import device_of
 from ppl_models.data.documents.counts import as_documents, check_documents
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import Tokens
@@ -27,15 +26,11 @@ COUNTS = Site("observed", ("word",), ("document",), constraints.nonnegative_inte
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DocumentModel(Model):
+class DocumentModel(RowModel):
     """A model of word counts x (N, V) with K topics.
 
     document_length: tokens of a document that the program generates. The length of observed documents is given, not
         modelled; this has no influence on inference.
-
-    Raises
-    ------
-    ModelError: a size below 1; a prior of ``topic`` that is not over the simplex of V words.
     """
 
     num_topics: int
@@ -49,11 +44,10 @@ class DocumentModel(Model):
 
     axes: ClassVar[Mapping[str, str]] = {"component": "num_topics", "word": "vocabulary_size"}
     whole_fields: ClassVar[tuple[str, ...]] = ("document_length",)
-    sites: ClassVar[Mapping[str, Site]] = {"topic": Site("global", ("component", "word")), "x": COUNTS}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "topic")
+    sites: ClassVar[Mapping[str, Site]] = {
+        "topic": Site("global", ("component", "word"), support=constraints.simplex),
+        "x": COUNTS,
+    }
 
     @property
     def data_kind(self) -> str:
@@ -65,38 +59,34 @@ class DocumentModel(Model):
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
         """As :meth:`prepare`, in the vocabulary of the documents ``like``; unknown words are left out, and said."""
-        return as_documents(
-            data,
-            mask=mask,
-            vocabulary=like.coords.get("feature"),
-            vocabulary_size=self.vocabulary_size,
-            dtype=dtype,
-            device=device,
-        )
+        words, size = like.coords.get("feature"), self.vocabulary_size
+        return as_documents(data, mask=mask, vocabulary=words, vocabulary_size=size, dtype=dtype, device=device)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses a corpus without any token; warns of empty documents and of words that never occur."""
-        check_documents(data, site=self.observed_site)
+        check_documents(data)
 
     def given(self, data: Data) -> dict[str, Any]:
         """The documents' lengths: copies of them have as many tokens."""
-        x = data.x if data.mask is None else data.x * data.mask
-        return {**super().given(data), "num_tokens": _sparse.row_sums(x).long()}
+        return {**super().given(data), "num_tokens": _sparse.row_sums(data.observed_x).long()}
 
     def proportions(self, local: Tensor) -> Tensor:
         """The topics' proportions of documents, (..., N, K), from values of the local site; by default these values."""
         return local
 
-    def observe_tokens(
+    def observe_rows(
         self,
-        proportion: Tensor,
-        topic: Tensor,
+        site: Mapping[str, Tensor],
+        local: Tensor,
         x: Tensor | None,
         mask: Tensor | None,
         index: Tensor | None,
-        num_tokens: Any,
+        num_tokens: Tensor | int | None = None,
     ) -> Tensor:
-        """The statement of x, inside the plate of documents; masked entries are left out of their documents."""
+        """The statement of x (N, V), dense or CSR; the tokens of masked entries are left out of their documents.
+
+        num_tokens: of each generated document; ``document_length`` by default.
+        """
         rows = x if x is None or index is None else _sparse.select_rows(x, index)
         if rows is not None and mask is not None:
             rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
@@ -104,7 +94,7 @@ class DocumentModel(Model):
             num_tokens = _sparse.row_sums(rows)
         elif num_tokens is None:
             num_tokens = self.document_length
-        tokens: Any = Tokens(proportion, topic, num_tokens, coefficient=self.coefficient)
+        tokens: Any = Tokens(self.proportions(local), site["topic"], num_tokens, coefficient=self.coefficient)
         return pyro.sample(self.observed_site, tokens, obs=rows)
 
     def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
@@ -114,54 +104,31 @@ class DocumentModel(Model):
 
         Raises ModelError for values that are not positive and finite, or vectors of another length.
         """
-        sizes = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
-        given = {site: (value, size) for site, (value, size) in sizes.items() if value is not None}
-        return self.with_priors(**{site: _dirichlet(site, value, size) for site, (value, size) in given.items()})
+        given = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
+        priors = {site: _dirichlet(site, *one) for site, one in given.items() if one[0] is not None}
+        return self.with_priors(**priors)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TopicAdmixture(DocumentModel):
-    """Documents whose every token has a topic of its own, drawn from the document's proportions."""
+    """Documents whose every token has a topic of its own, drawn from the document's proportions.
+
+    By default topic ~ Dirichlet(.05, ..., .05) and topic_proportion ~ Dirichlet(.1, ..., .1).
+    """
 
     sites: ClassVar[Mapping[str, Site]] = {
         **DocumentModel.sites,
         "topic_proportion": Site("latent", ("component",), ("document",), constraints.simplex),
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_simplex(self, "topic_proportion")
-
     def default_priors(self) -> dict[str, Any]:
         return {
-            "topic": dist.Dirichlet(torch.ones(self.vocabulary_size)),
-            "topic_proportion": dist.Dirichlet(torch.ones(self.num_topics)),
+            "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05)),
+            "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
         }
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, V) counts, dense or CSR, or ``None`` to generate ``num_rows`` documents.
-
-        num_tokens: tokens of each generated document; ``document_length`` by default.
-        ``mask`` (N, V): True where observed; the tokens of masked entries are left out, whatever ``x`` holds there.
-        """
-        topic = self.sample_globals(like=x)["topic"]
-        total = num_rows if x is None else x.shape[0]
-        with pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            proportion = pyro.sample("topic_proportion", self.prior("topic_proportion", like=topic))
-            chosen = None if batch_size is None else index
-            return self.observe_tokens(proportion, topic, x, mask, chosen, num_tokens)
-
-    def num_parameters(self, num_rows: int) -> int:
-        """K (V - 1), and K - 1 for every document whose proportions are estimated as points."""
-        return self.num_topics * (self.vocabulary_size - 1) + (self.num_topics - 1) * num_rows
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("topic_proportion", self.prior("topic_proportion", like=site["topic"]))
 
 
 def _dirichlet(site: str, value: Any, size: int) -> Any:
@@ -173,3 +140,13 @@ def _dirichlet(site: str, value: Any, size: int) -> Any:
         worst = float(concentration.min())
         raise ModelError(f"concentration of '{site}' is {worst:g}, expected positive finite numbers")
     return dist.Dirichlet(concentration.expand(size).clone())
+
+
+def example_topics(low: float, high: tuple[float, float, float], *shared: tuple[int, int]) -> np.ndarray:
+    """Three topics over nine words, (3, 9), each with three words of its own. shared: (topic, word), .2 there."""
+    topic = np.full((3, 9), low)
+    for k in range(3):
+        topic[k, 3 * k : 3 * k + 3] = high
+    for place in shared:
+        topic[place] = 0.2
+    return topic / topic.sum(1, keepdims=True)

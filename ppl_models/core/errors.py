@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
+
+_SITE: ContextVar[str] = ContextVar("site", default="x")
+
+
+@contextlib.contextmanager
+def about(site: str | None) -> Iterator[None]:
+    """Errors and warnings of data are about this observed site; None: about the one that they were about."""
+    token = _SITE.set(site or _SITE.get())
+    try:
+        yield
+    finally:
+        _SITE.reset(token)
 
 
 class PPLError(ValueError):
@@ -19,12 +36,13 @@ class DataError(PPLError):
     Parameters
     ----------
     problem: what was found, in a sentence without a final stop.
-    site: the model's observed site that the data are for.
+    site: the model's observed site that the data are for; by default that of :func:`about`.
     axis: the axis of the data where the problem lies (``"row"`` or ``"feature"``), if it lies on one.
     expected: what would have been accepted.
     """
 
-    def __init__(self, problem: str, *, site: str = "x", axis: str | None = None, expected: str = ""):
+    def __init__(self, problem: str, *, site: str | None = None, axis: str | None = None, expected: str = ""):
+        site = site or _SITE.get()
         where = f"site '{site}'" + (f", axis '{axis}'" if axis else "")
         super().__init__(f"{where}: {problem}" + (f"; expected {expected}" if expected else ""))
         self.site, self.axis, self.expected = site, axis, expected
@@ -63,6 +81,14 @@ def _as_it_was(kind: type[PPLError], arguments: tuple[Any, ...], attributes: dic
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(attributes)
     return error
+
+
+def warn_of_data(problem: str) -> None:
+    """A DataWarning of the line that called the suite."""
+    frame, level = inspect.currentframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("ppl_models", "custom_inference"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"site '{_SITE.get()}': {problem}", DataWarning, stacklevel=level)
 
 
 def unknown_name(kind: str, name: object, valid) -> str:

@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import pyro
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError
-from ppl_models.core.model import Model
+from ppl_models.core.model import Example, Model
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
 from ppl_models.data.graphs.data import GraphData
-from ppl_models.data.graphs.reading import as_graph, check_graph_for_fitting
+from ppl_models.data.graphs.door import as_graph, check_graph_for_fitting
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.labellings import Symmetric
 
@@ -35,9 +36,7 @@ class GraphModel(Model):
     rows have (N,). The program's one point of subsampling is its plate "data" of dyads, numbered as in :meth:`dyads`;
     its site x is the vector of the dyads. Fits, samples and figures hold x as (N, N).
 
-    Raises
-    ------
-    ModelError: a size below 1; more blocks than nodes.
+    Raises ModelError for more blocks than nodes.
     """
 
     num_blocks: int
@@ -51,10 +50,8 @@ class GraphModel(Model):
     pair_sites: ClassVar[tuple[str, ...]] = ("edge_probability",)
 
     axes: ClassVar[Mapping[str, str]] = {
-        "component": "num_blocks",
-        "to_component": "num_blocks",
-        "node": "num_nodes",
-        "to_node": "num_nodes",
+        **dict.fromkeys(("component", "to_component"), "num_blocks"),
+        **dict.fromkeys(("node", "to_node"), "num_nodes"),
     }
     sites: ClassVar[Mapping[str, Site]] = {
         "x": Site("observed", ("to_node",), ("node",), constraints.nonnegative_integer, sparse=True)
@@ -78,8 +75,6 @@ class GraphModel(Model):
         if isinstance(data, GraphData):
             settings = {"directed": data.directed, **settings}
         return cls(num_blocks=num_components, num_nodes=len(data), **settings)
-
-    # ----- dyads ------------------------------------------------------------------------------------------
 
     def num_dyads(self, num_nodes: int | None = None) -> int:
         """E: pairs of nodes that the model says something of."""
@@ -109,19 +104,15 @@ class GraphModel(Model):
 
     def as_data(self, value: Tensor) -> Tensor:
         """The dyads (..., E) as adjacency matrices (..., N, N); 0 where there is no dyad."""
-        size = self._nodes_of(value.shape[-1])
-        i, j = self.dyads(torch.arange(value.shape[-1], device=value.device), size)
+        dyads = value.shape[-1]
+        guess = int((dyads if self.directed else 2 * dyads) ** 0.5)
+        size = next(n for n in range(max(guess - 1, 1), guess + 3) if self.num_dyads(n) == dyads)
+        i, j = self.dyads(torch.arange(dyads, device=value.device), size)
         matrix = value.new_zeros(*value.shape[:-1], size, size)
         matrix[..., i, j] = value
         if not self.directed:
             matrix[..., j, i] = value
         return matrix
-
-    def _nodes_of(self, dyads: int) -> int:
-        guess = int((dyads if self.directed else 2 * dyads) ** 0.5)
-        return next(n for n in range(max(guess - 1, 1), guess + 3) if self.num_dyads(n) == dyads)
-
-    # ----- the program ------------------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -161,8 +152,6 @@ class GraphModel(Model):
             return prior
         return Symmetric(prior.base_dist)
 
-    # ----- data and reports -------------------------------------------------------------------------------
-
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> GraphData:
         """Validate a graph of ``num_nodes`` nodes, in any of the forms that :func:`ppl_models.graph` takes."""
         return self._as_graph(data, self.num_nodes, mask=mask, dtype=dtype, device=device)
@@ -174,15 +163,8 @@ class GraphModel(Model):
         return self._as_graph(data, self.num_nodes if fixed else None, mask=mask, dtype=dtype, device=device)
 
     def _as_graph(self, data: Any, num_nodes: int | None, **settings: Any) -> GraphData:
-        return as_graph(
-            data,
-            num_nodes=num_nodes,
-            directed=self.directed,
-            self_loops=self.self_loops,
-            kind=self.edge_kind,
-            site=self.observed_site,
-            **settings,
-        )
+        settings |= {"directed": self.directed, "self_loops": self.self_loops, "kind": self.edge_kind}
+        return as_graph(data, num_nodes=num_nodes, site=self.observed_site, **settings)
 
     def as_read(self, data: Data) -> Data:
         """The graph with a dense mask where dyads are hidden: what the program takes beside a sparse x."""
@@ -193,7 +175,7 @@ class GraphModel(Model):
     def check_for_fitting(self, data: Data) -> None:
         if not isinstance(data, GraphData):
             raise DataError("not a graph", site=self.observed_site, expected="what ppl_models.graph returns")
-        check_graph_for_fitting(data, site=self.observed_site)
+        check_graph_for_fitting(data)
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters; of an undirected model a symmetric site has those of its entries a <= b."""
@@ -202,3 +184,9 @@ class GraphModel(Model):
             return total
         below = self.num_blocks * (self.num_blocks - 1) // 2
         return total - sum(below * torch.Size(self.shapes[site][2:]).numel() for site in self.pair_sites)
+
+
+def graph_example(model: GraphModel, x: np.ndarray, truth: Mapping[str, Any]) -> Example:
+    """The example of a graph model from its adjacency matrix (N, N)."""
+    dense = torch.as_tensor(x).to(torch.get_default_dtype())
+    return Example.of(model, GraphData(x=_sparse.from_dense(dense), directed=model.directed), truth)

@@ -14,8 +14,8 @@ from pyro.distributions import Distribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError, unknown_name
-from ppl_models.core.priors import broadcasts, is_flat, moved_like
+from ppl_models.core.errors import ModelError, about, unknown_name
+from ppl_models.core.priors import broadcasts, is_flat, moved_like, require_support, support_of
 from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
@@ -28,6 +28,18 @@ class Example:
     data: Data
     truth: dict[str, Tensor]
 
+    @classmethod
+    def of(cls, model: Model, data: Any, truth: Mapping[str, Any], **others: Any) -> Example:
+        """From arrays: x, which may also be data that are ready, and ``others`` in the default type; so are the values
+        of the truth that are no whole numbers."""
+        dtype = torch.get_default_dtype()
+        if not isinstance(data, Data):
+            given = {site: torch.as_tensor(value).to(dtype) for site, value in others.items()}
+            data = Data(x=torch.as_tensor(data).to(dtype), others=given)
+        values = {site: torch.as_tensor(value) for site, value in truth.items()}
+        truth = {site: value.to(dtype) if value.is_floating_point() else value for site, value in values.items()}
+        return cls(model=model, data=data, truth=truth)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model(abc.ABC):
@@ -36,6 +48,8 @@ class Model(abc.ABC):
     priors: site name -> unexpanded distribution of one element of the site (or one that broadcasts to the
     site's shape). Sites that are not named keep the default of ``default_priors``. A local site may be among them
     (the Dirichlet of a membership): its distribution is that of one row.
+
+    Raises ModelError for a size below 1, an unknown prior name, and a prior whose shape or support is not its site's.
     """
 
     priors: Mapping[str, Distribution] = field(default_factory=dict)
@@ -48,8 +62,14 @@ class Model(abc.ABC):
     whole_fields: ClassVar[tuple[str, ...]] = ()
     #: Whether the suite lists the class: not where it states another model's program in more sites.
     listed: ClassVar[bool] = True
-    #: What one line of ``ppl models`` says.
+    #: What one line of ``ppl models`` says: the first of the docstring.
     summary: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if cls.__doc__ and "summary" not in vars(cls):
+            line = cls.__doc__.partition("\n\n")[0].removesuffix(".")
+            cls.summary = line[:1].lower() + line[1:] if line[1:2].islower() else line
 
     def __post_init__(self) -> None:
         for name in dict.fromkeys([*self.axes.values(), *self.whole_fields]):
@@ -62,6 +82,8 @@ class Model(abc.ABC):
                 raise ModelError(unknown_name(f"site of {type(self).__name__}", site, known))
             self._check_prior(site, prior)
         object.__setattr__(self, "priors", {**known, **self.priors})
+        for site, prior in self.priors.items():
+            require_support(site, prior, self.sites[site].support, self._shape_of(site))
 
     # ----- what a model must say --------------------------------------------------------------------------
 
@@ -144,11 +166,6 @@ class Model(abc.ABC):
         return self.sites[self.observed_site].axes[-1]
 
     @property
-    def reads_sparse(self) -> bool:
-        """Whether the program takes a sparse x as it is."""
-        return self.sites[self.observed_site].sparse
-
-    @property
     def rows_are_independent(self) -> bool:
         """Whether p(x | globals) is a product over rows; not where the rows are of the model's own, as nodes are."""
         return self.row_axis not in self.axes
@@ -167,12 +184,13 @@ class Model(abc.ABC):
     @property
     def has_continuous_locals(self) -> bool:
         """Whether the main latent has a density (a membership, a score) rather than finitely many values."""
-        return self.sites[self.local_site].is_continuous
+        site = self.sites[self.local_site]
+        return site.choice is None and not site.support.is_discrete
 
     @property
     def code_bits(self) -> int | None:
         """Bits of the binary code that each row's main latent is, or None where it is something else."""
-        return self.local_shape[0] if self.sites[self.local_site].is_code else None
+        return self.local_shape[0] if self.sites[self.local_site].support is constraints.boolean else None
 
     @property
     def data_kind(self) -> str:
@@ -213,17 +231,6 @@ class Model(abc.ABC):
         """The prior statements of the program: one ``pyro.sample`` a global site."""
         return {site: pyro.sample(site, self.prior(site, like=like)) for site in self.global_sites}
 
-    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
-        """The statement of x in the program, inside the plate of rows.
-
-        likelihood: batch shape (B, D) of the rows in ``index``, or of all where that is None. Entries that ``mask``
-        leaves out have no influence, whatever ``x`` holds there.
-        """
-        if mask is not None:
-            likelihood = likelihood.mask(mask if index is None else mask[index])
-        rows = x if x is None or index is None else x[index]
-        return pyro.sample(self.observed_site, likelihood.to_event(1), obs=rows)
-
     def log_prior(self, params: Mapping[str, Tensor]) -> Tensor:
         """Sum of the log prior densities of the globals."""
         total = torch.zeros((), dtype=params[self.global_sites[0]].dtype, device=params[self.global_sites[0]].device)
@@ -234,7 +241,7 @@ class Model(abc.ABC):
 
     def as_read(self, data: Data) -> Data:
         """The data as the program reads them: dense, unless it reads sparse ones."""
-        return data if self.reads_sparse else data.dense()
+        return data if self.sites[self.observed_site].sparse else data.dense()
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Validate further data for a model that was fitted to ``like``; by default as :meth:`prepare` does."""
@@ -263,23 +270,23 @@ class Model(abc.ABC):
     def check_for_fitting(self, data: Data) -> None:
         """Refuse, or warn of, data that are valid but cannot be learned from: columns without any observed entry,
         columns that are always 0 (of 0/1 data always the same), 0/1 data without a 1."""
-        if self.data_kind == "binary":
-            check_for_fitting(data, site=self.observed_site)
-        else:
-            check_columns(data, site=self.observed_site, constant=(0,) if self.data_kind == "counts" else ())
+        with about(self.observed_site):
+            if self.data_kind == "binary":
+                check_for_fitting(data)
+            else:
+                check_columns(data, constant=(0,) if self.data_kind == "counts" else ())
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters, as AIC and BIC count them: the entries of the globals, one less for each simplex.
 
-        Models whose local latents are estimated as points add those of ``num_rows`` rows.
+        A latent on the simplex counts too, as a point of each of ``num_rows`` rows; models override what others count.
         """
         total = 0
         for site, shape in self.shapes.items():
-            prior: Any = self.priors[site]
-            size, event = math.prod(shape), tuple(prior.event_shape)
-            simplex = prior.support is constraints.simplex
-            total += size - (size // event[-1] if simplex else 0)
-        return total
+            simplex = constraints.simplex in (self.sites[site].support, support_of(self.priors[site]))
+            total += math.prod(shape) - (math.prod(shape[:-1]) if simplex else 0)
+        memberships = self.sites[self.local_site].support is constraints.simplex
+        return total + (num_rows * (self.local_shape[0] - 1) if memberships else 0)
 
     def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The globals of this model among ``params``, checked for names and shapes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -56,34 +57,19 @@ def support_of(prior: Any) -> Any:
     return support
 
 
-def require_unit_interval(model: Any, *sites: str) -> None:
-    """Refuse priors with mass outside [0, 1] for sites that are probabilities."""
-    for site in sites:
-        support = support_of(model.priors[site])
-        lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-        inside = (
-            lower is not None
-            and upper is not None
-            and bool((torch.as_tensor(lower) >= 0).all() and (torch.as_tensor(upper) <= 1).all())
-        )
-        if not inside:
-            name = type(model.priors[site]).__name__
-            raise ModelError(f"'{site}' is a probability; the prior {name} has support {support}, not within [0, 1]")
-
-
-def require_positive(model: Any, *sites: str) -> None:
-    """Refuse priors with mass below 0 for sites that are rates or scales."""
-    for site in sites:
-        lower = getattr(support_of(model.priors[site]), "lower_bound", None)
-        if lower is None or not bool((torch.as_tensor(lower) >= 0).all()):
-            name, support = type(model.priors[site]).__name__, support_of(model.priors[site])
-            raise ModelError(f"'{site}' is positive; the prior {name} has support {support}, not within (0, inf)")
-
-
-def require_simplex(model: Any, site: str) -> None:
-    """Refuse priors over anything but the simplex for a site that is a vector of proportions."""
-    prior, size = model.priors[site], model._shape_of(site)[-1]
-    on_simplex = isinstance(getattr(prior, "support", None), type(constraints.simplex))
-    if not on_simplex or tuple(getattr(prior, "event_shape", ())) != (size,):
-        name = type(prior).__name__
-        raise ModelError(f"'{site}' is a point of the simplex of {size}; expected a Dirichlet or the like, not {name}")
+def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...]) -> None:
+    """Raises ModelError for a prior with mass outside the support that its site of this shape declares."""
+    name, found = type(prior).__name__, getattr(prior, "support", None)
+    if support is constraints.simplex:
+        if not isinstance(found, type(support)) or tuple(prior.event_shape) != shape[-1:]:
+            expected = "expected a Dirichlet or the like"
+            raise ModelError(f"'{site}' is a point of the simplex of {shape[-1]}; {expected}, not {name}")
+    elif support is constraints.positive_definite:
+        if found is not support:
+            raise ModelError(f"the prior {name} of '{site}' is not over positive definite matrices")
+    elif support in (constraints.unit_interval, constraints.positive):
+        what, highest = ("a probability", 1.0) if support is constraints.unit_interval else ("positive", math.inf)
+        found = support_of(prior)
+        lower, upper = getattr(found, "lower_bound", None), getattr(found, "upper_bound", math.inf)
+        if lower is None or bool((torch.as_tensor(lower) < 0).any() or (torch.as_tensor(upper) > highest).any()):
+            raise ModelError(f"'{site}' is {what}; the prior {name} has support {found}, not within [0, {highest:g}]")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch.distributions import constraints
-
 Role = Literal["global", "latent", "observed", "given"]
 
 
@@ -18,7 +16,7 @@ class Site:
         (covariates, time: what the program conditions on).
     dims: names of the axes of one element, whose sizes the model's ``axes`` give.
     plates: names of the plates in front of it, as the axes of its values: ("row",), ("node",), ("token",).
-    support: of one element; of a global it is that of its prior.
+    support: of one element, which the prior of a site must not leave.
     choice: the axis among whose places the site chooses one, as a whole number.
     sparse: of an observed site, whether the program takes a sparse value (torch's CSR layout) as it is.
     """
@@ -34,13 +32,3 @@ class Site:
     def axes(self) -> tuple[str, ...]:
         """The names of all axes of the site's values."""
         return (*self.plates, *self.dims)
-
-    @property
-    def is_continuous(self) -> bool:
-        """Whether the site has a density."""
-        return self.choice is None and not self.support.is_discrete
-
-    @property
-    def is_code(self) -> bool:
-        """Whether an element is a binary code."""
-        return self.support is constraints.boolean

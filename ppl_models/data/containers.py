@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,14 @@ def refuse_blocks(data: Any) -> None:
         )
 
 
-def labels_of(index: Sequence[Hashable]) -> list[Any] | None:
+def plain(values: Iterable[Any]) -> list[Any]:
+    """Python's own values in place of numpy's."""
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def labels_of(index: Iterable[Any]) -> list[Any] | None:
     """Labels that say more than the position does; dates as text."""
-    dates = np.datetime64 | np.timedelta64
-    values = [str(v) if isinstance(v, dates) else v.item() if isinstance(v, np.generic) else v for v in index]
+    values = plain(str(v) if isinstance(v, np.datetime64 | np.timedelta64) else v for v in index)
     return None if values == list(range(len(values))) else values
 
 
@@ -48,81 +52,82 @@ def is_name(name: Any) -> bool:
     return not isinstance(name, bytes) and not (pd.api.types.is_scalar(name) and pd.isna(name))
 
 
-def unpacked(data: Any, site: str) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
+def unpacked(data: Any, *, axis: str | None = None) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
     """The numbers of a dense container, and the labels of its axes ("row" and "feature")."""
     labels: dict[str, list[Any] | None] = {}
     if isinstance(data, np.ndarray | Tensor):  # first, so that these need no pandas
-        values: Any = as_numbers(data, site)
+        values: Any = as_numbers(data, axis=axis)
     elif isinstance(data, pd.DataFrame):
-        labels = {"row": labels_of(list(data.index)), "feature": labels_of(list(data.columns))}
-        values = frame_values(data, site)
+        labels = {"row": labels_of(data.index), "feature": labels_of(data.columns)}
+        values = frame_values(data)
     elif isinstance(data, xr.DataArray):
-        refuse_transposed(data, site)
+        _refuse_transposed(data)
         dims = zip(("row", "feature"), data.dims, strict=False)
-        labels = {axis: labels_of(list(data.coords[dim].values)) for axis, dim in dims if dim in data.coords}
-        values = as_numbers(data.values, site)
+        labels = {name: labels_of(data.coords[dim].values) for name, dim in dims if dim in data.coords}
+        values = as_numbers(data.values, axis=axis)
     else:
-        values = as_numbers(data, site)
+        values = as_numbers(data, axis=axis)
     return values, {axis: names for axis, names in labels.items() if names is not None}
 
 
-def as_numbers(data: Any, site: str, *, axis: str | None = None) -> np.ndarray | Tensor:
+def as_numbers(data: Any, *, axis: str | None = None) -> np.ndarray | Tensor:
     """An array or a tensor of real numbers from anything that numpy makes one of; masked entries become NaN."""
     if isinstance(data, Tensor):
         if data.is_complex() or data.is_quantized or data.device.type == "meta":
             what = "without values" if data.device.type == "meta" else f"of type {data.dtype}"
-            raise DataError(f"entries {what}", site=site, axis=axis, expected="numbers")
+            raise DataError(f"entries {what}", axis=axis, expected="numbers")
         return data.detach()
     try:
-        masked = isinstance(data, np.ma.MaskedArray)
-        hidden = np.ma.getmaskarray(data) if masked else None
+        hidden = np.ma.getmaskarray(data) if isinstance(data, np.ma.MaskedArray) else None
         values = np.asarray(data)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         problem = f"not a rectangular array ({str(error).splitlines()[0]})"
-        raise DataError(problem, site=site, axis=axis, expected="rows of equal length") from None
+        raise DataError(problem, axis=axis, expected="rows of equal length") from None
     if values.dtype.kind not in "buif":
         found = f"entries of type {values.dtype}" + (f" ({type(data).__name__})" if values.ndim == 0 else "")
-        raise DataError(found, site=site, axis=axis, expected="numbers")
+        raise DataError(found, axis=axis, expected="numbers")
     if hidden is not None and hidden.any():
-        values = np.where(hidden, np.nan, _exact(np.where(hidden, np.zeros_like(values), values), np.float64, site))
+        values = np.where(hidden, np.nan, _exact(np.where(hidden, np.zeros_like(values), values)))
     if values.dtype.kind == "f" and values.dtype.itemsize > 8:
-        values = _exact(values, np.float64, site)
+        values = _exact(values)
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
-def frame_values(frame: pd.DataFrame, site: str) -> np.ndarray:
+def frame_values(frame: pd.DataFrame) -> np.ndarray:
     """The entries of a frame, all of whose columns hold real numbers; what is missing becomes NaN."""
     kinds = list(zip(frame.columns, frame.dtypes, strict=True))
     numeric, is_complex = pd.api.types.is_numeric_dtype, pd.api.types.is_complex_dtype
     wrong = [(str(name), kind) for name, kind in kinds if not numeric(kind) or is_complex(kind)]
     if wrong:
         problem = f"column {wrong[0][0]!r} holds {wrong[0][1]}, not numbers"
-        raise DataError(problem, site=site, axis="feature", expected="numeric or boolean columns")
+        raise DataError(problem, axis="feature", expected="numeric or boolean columns")
     values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
     large = np.flatnonzero((np.abs(values) >= 2.0**53).any(0)) if values.size else []
     for place in large:  # hardly ever: whole numbers there may have been rounded
         column = frame.iloc[:, int(place)].dropna()
         if pd.api.types.is_integer_dtype(column.dtype):
-            _exact(np.array(column.tolist(), dtype=object), np.float64, site)
+            _exact(np.array(column.tolist(), dtype=object))
     return values
 
 
-def refuse_transposed(data: xr.DataArray, site: str) -> None:
+def _refuse_transposed(data: xr.DataArray) -> None:
     dims = tuple(map(str, data.dims))
     if len(dims) == 2 and (dims[0] in _COLUMNS or dims[1] in _ROWS):
         expected = f"({dims[1]}, {dims[0]}), as data.transpose({dims[1]!r}, {dims[0]!r}) has them"
-        raise DataError(f"dimensions ({dims[0]}, {dims[1]})", site=site, expected=expected)
+        raise DataError(f"dimensions ({dims[0]}, {dims[1]})", expected=expected)
 
 
-def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None, site: str) -> Tensor:
+def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None) -> Tensor:
     """A tensor of floating-point numbers, by default of the default type.
 
     Raises DataError for whole numbers that would be rounded, and finite ones that would become infinite.
     """
-    dtype = floating(dtype, site)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise DataError(f"dtype = {dtype}", expected="a floating-point type such as torch.float64")
+    dtype = dtype or torch.get_default_dtype()
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-            values = _exact(values, np.float64, site)
+            values = _exact(values)
         if not values.flags.writeable or any(stride < 0 for stride in values.strides):
             values = values.copy()  # torch warns of the one, and knows nothing of the other
         if values.dtype.kind == "u" and values.dtype.itemsize > 1:
@@ -130,32 +135,23 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None, site: str)
         values = torch.as_tensor(values)
     tensor = values.to(dtype)
     if values.is_floating_point():
-        wrong = torch.isinf(tensor) & torch.isfinite(values) if _narrower(dtype, values.dtype) else None
+        narrower = torch.finfo(dtype).max < torch.finfo(values.dtype).max
+        wrong = torch.isinf(tensor) & torch.isfinite(values) if narrower else None
     else:
         exact = 2 / torch.finfo(dtype).eps
         large = values.abs() > exact if values.dtype in (torch.int16, torch.int32, torch.int64) else None
         wrong = None if large is None or not bool(large.any()) else large & (tensor.long() != values)
     if wrong is not None and bool(wrong.any()):
         first = values[tuple(wrong.nonzero()[0])].item()
-        raise DataError(f"{int(wrong.sum())} entries that {dtype} cannot hold (the first: {first:g})", site=site,
+        raise DataError(f"{int(wrong.sum())} entries that {dtype} cannot hold (the first: {first:g})",
                         expected="smaller numbers, or another dtype")  # fmt: skip
     return tensor
 
 
-def floating(dtype: torch.dtype | None, site: str) -> torch.dtype:
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise DataError(f"dtype = {dtype}", site=site, expected="a floating-point type such as torch.float64")
-    return dtype or torch.get_default_dtype()
-
-
-def _narrower(one: torch.dtype, other: torch.dtype) -> bool:
-    return torch.finfo(one).max < torch.finfo(other).max
-
-
-def _exact(values: np.ndarray, kind: Any, site: str) -> np.ndarray:
-    """The same numbers in a floating-point type that holds them; rounding of what is no whole number is none."""
+def _exact(values: np.ndarray) -> np.ndarray:
+    """The same numbers in float64, if it holds them; rounding of what is no whole number is none."""
     with np.errstate(over="ignore"):
-        found = np.asarray(values.astype(kind))
+        found = np.asarray(values.astype(np.float64))
     if values.dtype.kind == "f":
         wrong = np.asarray(np.isinf(found) & ~np.isinf(values))
     else:
@@ -163,32 +159,28 @@ def _exact(values: np.ndarray, kind: Any, site: str) -> np.ndarray:
         pairs = zip(found[wrong].tolist(), values[wrong].tolist(), strict=True)
         wrong[wrong] = [int(float_) != int(whole) for float_, whole in pairs]
     if wrong.any():
-        first = values[wrong].ravel()[0]
-        problem = f"{int(wrong.sum())} entries that {np.dtype(kind)} cannot hold (the first: {first})"
-        raise DataError(problem, site=site, expected="smaller numbers")
+        problem = f"{int(wrong.sum())} entries that float64 cannot hold (the first: {values[wrong].ravel()[0]})"
+        raise DataError(problem, expected="smaller numbers")
     return found
 
 
-# ----- sparse ---------------------------------------------------------------------------------------------
-
-
-def sparse_matrix(data: Any, site: str) -> Any:
+def sparse_matrix(data: Any) -> Any:
     """A scipy or torch sparse matrix as a CSR one of numbers, whose entries are where its shape says.
 
     What is stored twice is added up, whole numbers in float64: in 8 bits 100 + 100 is -56.
     """
     if isinstance(data, Tensor):
-        values = as_numbers(data, site)
+        values = as_numbers(data)
         assert isinstance(values, Tensor)
         if values.ndim != 2 or (values.layout == torch.sparse_coo and values.dense_dim()):
-            raise DataError(f"{data.ndim} dimensions, shape {tuple(data.shape)}", site=site, expected="(N, D)")
+            raise DataError(f"{data.ndim} dimensions, shape {tuple(data.shape)}", expected="(N, D)")
         if values.dtype in (torch.bfloat16, torch.float16):
             values = values.float()
         data = sparse.scipy_of(values)
     if len(data.shape) != 2:
-        raise DataError(f"{len(data.shape)} dimensions, shape {tuple(data.shape)}", site=site, expected="(N, D)")
+        raise DataError(f"{len(data.shape)} dimensions, shape {tuple(data.shape)}", expected="(N, D)")
     if data.dtype.kind not in "buif":
-        raise DataError(f"entries of type {data.dtype}", site=site, expected="numbers")
+        raise DataError(f"entries of type {data.dtype}", expected="numbers")
     try:
         if hasattr(data, "check_format"):  # what is not checked here is read from beyond the arrays
             data.check_format(full_check=True)
@@ -196,49 +188,45 @@ def sparse_matrix(data: Any, site: str) -> Any:
                 raise ValueError("rows that end before they begin")
     except (ValueError, IndexError, TypeError) as error:
         problem = f"a damaged sparse matrix ({str(error).splitlines()[0]})"
-        raise DataError(problem, site=site, expected="indices within the shape") from None
+        raise DataError(problem, expected="indices within the shape") from None
     if data.dtype.kind in "iu" or (data.dtype.kind == "f" and data.dtype.itemsize not in (4, 8)):
         stored = getattr(data, "data", None)
         if isinstance(stored, np.ndarray) and stored.dtype.kind in "iu":
-            _exact(stored, np.float64, site)
+            _exact(stored)
         data = data.astype(np.float64)
     if not data.dtype.isnative:
         data = data.astype(data.dtype.newbyteorder("="))
     return scipy.sparse.csr_matrix(data)
 
 
-def plausible_size(size: int, stored: int, axis: str, *, site: str = "x") -> int:
+def plausible_size(size: int, stored: int, axis: str) -> int:
     """The size of an axis that was only announced. A few bytes can announce any: far more places than there are entries
     to fill them are refused before memory is asked for."""
     most = 2**24 + 100 * stored
     if not 0 <= size <= most:
-        raise DataError(f"{size} of them for {stored} entries", site=site, axis=axis, expected=f"0 to {most}")
+        raise DataError(f"{size} of them for {stored} entries", axis=axis, expected=f"0 to {most}")
     return size
 
 
-# ----- masks ----------------------------------------------------------------------------------------------
-
-
-def mask_values(mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]], site: str) -> Tensor:
+def mask_values(mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]]) -> Tensor:
     """A mask of yes and no for every entry, True = observed, as a tensor.
 
     coords: the labels of the data: a mask that has labels too must have the same, in the same order.
     """
     expected = "one mask entry per data entry, True = observed"
     if sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
-        raise DataError("a sparse mask", site=site, expected=expected)
-    values, labels = unpacked(mask, site)
+        raise DataError("a sparse mask", expected=expected)
+    values, labels = unpacked(mask)
     for axis, names in labels.items():
         if axis in coords and names != coords[axis]:
-            raise DataError("a mask whose labels are not those of the data", site=site, axis=axis,
+            raise DataError("a mask whose labels are not those of the data", axis=axis,
                             expected="the same labels in the same order")  # fmt: skip
     given = values if isinstance(values, Tensor) else torch.as_tensor(np.array(values, dtype=np.float64))
     if given.shape != torch.Size(shape):
-        problem = f"mask of shape {tuple(given.shape)} for data of shape {shape}"
-        raise DataError(problem, site=site, expected=expected)
+        raise DataError(f"mask of shape {tuple(given.shape)} for data of shape {shape}", expected=expected)
     if given.dtype != torch.bool:
         wrong = (given != 0) & (given != 1)
         if bool(wrong.any()):
             first = given[tuple(wrong.nonzero()[0])].item()
-            raise DataError(f"a mask with the entry {first:g}", site=site, expected="True and False, or 1 and 0")
+            raise DataError(f"a mask with the entry {first:g}", expected="True and False, or 1 and 0")
     return given != 0

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import psutil
 import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import CapacityError, DataError, DataWarning
+from ppl_models.core.errors import CapacityError, DataError, about, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
@@ -45,6 +45,16 @@ class Data:
     @property
     def is_sparse(self) -> bool:
         return sparse.is_sparse(self.x)
+
+    @property
+    def feature_names(self) -> Sequence[Any]:
+        """The labels of the columns; their numbers where they have none."""
+        return self.coords.get("feature", range(self.num_features))
+
+    @property
+    def observed_x(self) -> Tensor:
+        """x, with 0 where an entry is missing."""
+        return self.x if self.mask is None else self.x * self.mask
 
     def dense(self) -> Data:
         """The same data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
@@ -88,6 +98,15 @@ class Data:
         others = {name: value[index] for name, value in self.others.items()}
         return Data(x=sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
 
+    def columns(self, index: np.ndarray) -> Data:
+        """The chosen columns, which have labels from here on."""
+        if self.is_sparse:
+            x = sparse.from_scipy(sparse.to_scipy(self.x)[:, index], dtype=self.x.dtype, device=self.x.device)
+        else:
+            x = self.x[:, index]
+        mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
+        return Data(x=x, mask=mask, coords={**self.coords, "feature": [names[j] for j in index]})
+
 
 def concatenated(parts: Sequence[Data]) -> Data:
     """The rows of all, one after the other, with the labels that the first has of the columns."""
@@ -109,7 +128,7 @@ def as_matrix(
     data: Any,
     *,
     mask: Any = None,
-    site: str = "x",
+    site: str | None = None,
     num_features: int | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -120,56 +139,57 @@ def as_matrix(
     keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
         are made dense all the same.
     """
-    refuse_blocks(data)
-    keep = keep_sparse and mask is None
-    if isinstance(data, Data):
-        if mask is not None:
-            raise DataError("a mask was given beside data that already carry theirs", site=site)
-        checked = _checked(data if keep and data.is_complete else data.dense(), dtype, site)
-    elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
-        matrix = sparse.from_scipy(sparse_matrix(data, site), dtype=torch.float64)
-        checked = _checked(Data(x=matrix), dtype or torch.get_default_dtype(), site)
-        if not keep:
-            checked = _apply_mask(checked.dense(), mask, site)
-    else:
-        values, coords = unpacked(data, site)
-        if values.ndim != 2:
-            raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", site=site, expected="(N, D)")
-        checked = _apply_mask(Data(x=as_tensor(values, dtype, site), coords=coords), mask, site)
-    if 0 in checked.x.shape:
-        raise DataError(f"no entries, shape {tuple(checked.x.shape)}", site=site, expected="N >= 1 and D >= 1")
-    if num_features is not None and checked.num_features != num_features:
-        problem = f"{checked.num_features} columns where the model has num_features = {num_features}"
-        raise DataError(problem, site=site, axis="feature", expected=f"shape (N, {num_features})")
-    return checked.to(dtype=dtype, device=device)
+    with about(site):
+        refuse_blocks(data)
+        keep = keep_sparse and mask is None
+        if isinstance(data, Data):
+            if mask is not None:
+                raise DataError("a mask was given beside data that already carry theirs")
+            checked = _checked(data if keep and data.is_complete else data.dense(), dtype)
+        elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
+            matrix = sparse.from_scipy(sparse_matrix(data), dtype=torch.float64)
+            checked = _checked(Data(x=matrix), dtype or torch.get_default_dtype())
+            if not keep:
+                checked = _apply_mask(checked.dense(), mask)
+        else:
+            values, coords = unpacked(data)
+            if values.ndim != 2:
+                raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", expected="(N, D)")
+            checked = _apply_mask(Data(x=as_tensor(values, dtype), coords=coords), mask)
+        if 0 in checked.x.shape:
+            raise DataError(f"no entries, shape {tuple(checked.x.shape)}", expected="N >= 1 and D >= 1")
+        if num_features is not None and checked.num_features != num_features:
+            problem = f"{checked.num_features} columns where the model has num_features = {num_features}"
+            raise DataError(problem, axis="feature", expected=f"shape (N, {num_features})")
+        return checked.to(dtype=dtype, device=device)
 
 
-def _checked(data: Data, dtype: torch.dtype | None, site: str) -> Data:
+def _checked(data: Data, dtype: torch.dtype | None) -> Data:
     """Data that somebody may have made by hand, as the models expect them: of the type asked for, filled where they
     are missing. NaN in a sparse matrix makes it dense."""
     x, mask, shape = data.x, data.mask, tuple(data.x.shape)
     if x.ndim != 2 or x.layout not in (torch.strided, torch.sparse_csr):
-        raise DataError(f"{x.ndim} dimensions, shape {shape}", site=site, expected="(N, D), dense or CSR")
+        raise DataError(f"{x.ndim} dimensions, shape {shape}", expected="(N, D), dense or CSR")
     if mask is not None and (mask.shape != x.shape or mask.dtype != torch.bool):
         problem = f"mask of shape {tuple(mask.shape)} and {mask.dtype} for data of shape {shape}"
-        raise DataError(problem, site=site, expected="one mask entry per data entry, True = observed")
+        raise DataError(problem, expected="one mask entry per data entry, True = observed")
     for axis, size in zip(("row", "feature"), shape, strict=True):
         if len(data.coords.get(axis, range(size))) != size:
-            raise DataError(f"{len(data.coords[axis])} labels", site=site, axis=axis, expected=f"{size} of them")
+            raise DataError(f"{len(data.coords[axis])} labels", axis=axis, expected=f"{size} of them")
     values = x.values() if data.is_sparse else x
     target = dtype or (values.dtype if values.is_floating_point() else None)
-    converted = as_tensor(as_numbers(values, site), target, site)
+    converted = as_tensor(as_numbers(values), target)
     if converted.dtype != values.dtype:
         data = replace(data, x=sparse.with_values(x, converted) if data.is_sparse else converted)
     if mask is None and not bool(torch.isnan(converted).any()):
         return data
-    return _apply_mask(replace(data.dense(), mask=None), mask, site)
+    return _apply_mask(replace(data.dense(), mask=None), mask)
 
 
-def _apply_mask(data: Data, mask: Any, site: str) -> Data:
+def _apply_mask(data: Data, mask: Any) -> Data:
     observed = ~torch.isnan(data.x)
     if mask is not None:
-        given = mask_values(mask, tuple(data.x.shape), data.coords, site)
+        given = mask_values(mask, tuple(data.x.shape), data.coords)
         observed = observed & given.to(device=data.x.device)
     if bool(observed.all()):
         return data
@@ -177,10 +197,29 @@ def _apply_mask(data: Data, mask: Any, site: str) -> Data:
     return replace(data, x=torch.where(observed, data.x, torch.zeros_like(data.x)), mask=observed)
 
 
-def as_values_of(likelihood: Likelihood, data: Any, **settings: Any) -> Data:
-    """:func:`as_matrix`, refusing what has no probability under the likelihood."""
-    what, expected = likelihood.refusal
-    return _checked_entries(data, lambda x: ~likelihood.valid(x), what, expected, **settings)
+def as_values_of(likelihood: Likelihood | None, data: Any, *, site: str | None = None, **settings: Any) -> Data:
+    """:func:`as_matrix`, refusing what has no probability under the likelihood: DataError names the first such entry.
+
+    Of a sparse x only the stored ones can be.
+    """
+    with about(site):
+        checked = as_matrix(data, **settings)
+        if likelihood is None:
+            return checked
+        wrong = ~likelihood.valid(checked.x.values() if checked.is_sparse else checked.x)
+        if not bool(wrong.any()):
+            return checked
+        first = wrong.nonzero()[0]
+        if checked.is_sparse:
+            row, column, value = (part[first].item() for part in sparse.triplets(checked.x))
+        else:
+            (row, column), value = first.tolist(), checked.x[tuple(first)].item()
+        what, expected = likelihood.refusal
+        problem = (
+            f"{int(wrong.sum())} of {checked.x.shape[0] * checked.x.shape[1]} entries {what} "
+            f"(the first: {value:g} in row {row}, column {checked.feature_names[column]!r})"
+        )
+        raise DataError(problem, expected=expected)
 
 
 def as_binary(data: Any, **settings: Any) -> Data:
@@ -193,60 +232,31 @@ def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
     return as_values_of(Binomial(total_count), data, **settings)
 
 
-def _checked_entries(
-    given: Any, wrong: Callable[[Tensor], Tensor], what: str, expected: str, *, site: str = "x", **settings: Any
-) -> Data:
-    """:func:`as_matrix`, or DataError that names the first wrong entry; of a sparse x only the stored ones can be."""
-    data = as_matrix(given, site=site, **settings)
-    found = wrong(data.x.values() if data.is_sparse else data.x)
-    if not bool(found.any()):
-        return data
-    first = found.nonzero()[0]
-    if data.is_sparse:
-        position = int(first[0])
-        row = int(torch.searchsorted(data.x.crow_indices(), position, right=True)) - 1
-        column, value = int(data.x.col_indices()[position]), data.x.values()[position]
-    else:
-        row, column = (int(i) for i in first)
-        value = data.x[row, column]
-    name = data.coords.get("feature", range(data.num_features))[column]
-    problem = (
-        f"{int(found.sum())} of {data.x.shape[0] * data.x.shape[1]} entries {what} "
-        f"(the first: {value.item():g} in row {row}, column {name!r})"
-    )
-    raise DataError(problem, site=site, expected=expected)
-
-
-def check_for_fitting(data: Data, *, site: str = "x") -> None:
+def check_for_fitting(data: Data) -> None:
     """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
-    check_columns(data, site=site, constant=(0, 1), stacklevel=6)
-    x = data.x if data.mask is None else data.x * data.mask
-    empty_rows = int((sparse.row_sums(x) == 0).sum())
+    check_columns(data, constant=(0, 1))
+    empty_rows = int((sparse.row_sums(data.observed_x) == 0).sum())
     if empty_rows == len(data):
-        raise DataError("every observed entry is 0", site=site, expected="at least one 1 to learn from")
+        raise DataError("every observed entry is 0", expected="at least one 1 to learn from")
     if 2 * empty_rows > len(data):
-        message = f"site '{site}': {empty_rows} of {len(data)} rows are all zero; they mostly inform the leak"
-        warnings.warn(message, DataWarning, stacklevel=5)
+        warn_of_data(f"{empty_rows} of {len(data)} rows are all zero; they mostly inform the leak")
 
 
-def check_columns(data: Data, *, site: str = "x", constant: Iterable[int] = (), stacklevel: int = 5) -> None:
+def check_columns(data: Data, *, constant: Iterable[int] = ()) -> None:
     """Raises on columns without any observed entry; warns of those that are always one of the values ``constant``."""
-    names = data.coords.get("feature", list(range(data.num_features)))
-    observed = None if data.mask is None else data.mask.sum(0)
-    if observed is not None and bool((observed == 0).any()):
-        empty = [names[i] for i in (observed == 0).nonzero().flatten().tolist()]
-        problem = f"{len(empty)} column(s) without any observed entry (the first: {empty[0]!r})"
-        raise DataError(problem, site=site, axis="feature", expected="at least one observed entry; drop the column")
-    if len(data) == 1:
-        return
-    for value in constant:
-        columns = [names[i] for i in _always(data, value).nonzero().flatten().tolist()]
+    names = data.feature_names
+    empty = [] if data.mask is None else (~data.mask).all(0).nonzero().flatten().tolist()
+    if empty:
+        problem = f"{len(empty)} column(s) without any observed entry (the first: {names[empty[0]]!r})"
+        raise DataError(problem, axis="feature", expected="at least one observed entry; drop the column")
+    for value in constant if len(data) > 1 else ():
+        columns = _always(data, value).nonzero().flatten().tolist()
         if columns:
-            message = (
-                f"site '{site}': {len(columns)} of {data.num_features} columns are always {value} "
-                f"(the first: {columns[0]!r}); they carry no information about the latent variables"
+            problem = (
+                f"{len(columns)} of {data.num_features} columns are always {value} (the first: {names[columns[0]]!r}); "
+                "they carry no information about the latent variables"
             )
-            warnings.warn(message, DataWarning, stacklevel=stacklevel)
+            warn_of_data(problem)
 
 
 def _always(data: Data, value: int) -> Tensor:

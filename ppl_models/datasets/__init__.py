@@ -1,7 +1,6 @@
 """Generators of data with known truth, and loaders for files."""
 
-from ppl_models.data.files.matrices import read_matrix
-from ppl_models.datasets.aspects import admixture, aspect_images, sample_aspects
+from ppl_models.data.files.reading import read_matrix
 from ppl_models.datasets.graphs import (
     GeneratedGraph,
     common_cause_graph,
@@ -13,9 +12,16 @@ from ppl_models.datasets.graphs import (
     sample_mmsb,
     sample_sbm,
 )
-from ppl_models.datasets.images import Generated, image_patterns, overlapping_boxes, sample_noca
-from ppl_models.datasets.real_images import bars, mixed_images, sample_cvq
-from ppl_models.datasets.topics import river_bank, sample_lda, topic_corpus
+from ppl_models.datasets.images import (
+    Generated,
+    bars,
+    image_patterns,
+    mixed_images,
+    overlapping_boxes,
+    sample_cvq,
+    sample_noca,
+)
+from ppl_models.datasets.topics import admixture, aspect_images, river_bank, sample_aspects, sample_lda, topic_corpus
 
 __all__ = [
     "Generated",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from torch import Tensor
 
 from ppl_models.core.errors import ModelError
 from ppl_models.data.graphs.data import GraphData
+from ppl_models.data.graphs.door import read_graph_data
 from ppl_models.data.graphs.edges import Array
-from ppl_models.data.graphs.reading import read_graph_data
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,12 @@ class GeneratedGraph:
     def data(self) -> GraphData:
         return self.graph
 
-
-# ----- block models ---------------------------------------------------------------------------------------
+    @classmethod
+    def of(cls, truth: dict[str, Any], source: Any = None, **settings: Any) -> GeneratedGraph:
+        """The graph that :func:`ppl_models.graph` reads with these settings."""
+        values = {site: torch.as_tensor(value) for site, value in truth.items()}
+        kinds = {site: torch.get_default_dtype() if v.is_floating_point() else v.dtype for site, v in values.items()}
+        return cls(read_graph_data(source, **settings), {site: v.to(kinds[site]) for site, v in values.items()})
 
 
 def sample_sbm(
@@ -63,27 +68,16 @@ def sample_sbm(
     block, proportion = _blocks(rng, len(eta), num_nodes, block_proportion, sizes)
     theta = None if degrees is None else _propensities(degrees, len(block))
     members = [np.flatnonzero(block == k) for k in range(len(eta))]
-    parts = [
-        _dyads_between(rng, members[a], members[b], eta[a, b], directed, a == b)
-        if not counts
-        else _poisson_between(rng, members[a], members[b], eta[a, b], directed, a == b, theta)
-        for a in range(len(eta))
-        for b in range(len(eta))
-        if directed or a <= b
-    ]
-    pairs = np.concatenate(parts)
+    between = partial(_poisson_between, theta=theta) if counts else _dyads_between
+    ends = [(a, b) for a in range(len(eta)) for b in range(len(eta)) if directed or a <= b]
+    pairs = np.concatenate([between(rng, members[a], members[b], eta[a, b], directed, a == b) for a, b in ends])
     settings: dict[str, Any] = {"directed": directed, "nodes": len(block) if names is None else names}
-    named = pairs if names is None else [(names[i], names[j]) for i, j in pairs.tolist()]
-    graph = read_graph_data(None, edges=named, weight=None if poisson else False, kind="counts", **settings)
+    settings["edges"] = pairs if names is None else [(names[i], names[j]) for i, j in pairs.tolist()]
     truth = {"block": block, "block_proportion": proportion, "edge_rate" if counts else "edge_probability": eta}
     if theta is not None:
         sites = ("out_propensity", "in_propensity") if directed else ("propensity",)
         truth |= dict(zip(sites, theta, strict=False))
-    return GeneratedGraph(graph, {site: _tensor(value) for site, value in truth.items()})
-
-
-def _tensor(value: Array) -> Tensor:
-    return torch.as_tensor(value) if value.dtype.kind in "iu" else torch.as_tensor(value).to(torch.get_default_dtype())
+    return GeneratedGraph.of(truth, weight=None if poisson else False, kind="counts", **settings)
 
 
 def _edge_probability(given: Any, directed: bool, *, at_most: float) -> Array:
@@ -200,12 +194,8 @@ def sample_mmsb(
     pairs = _dyads_between(rng, nodes, nodes, highest, directed, True)
     chance = (1 - sparsity) * np.einsum("ea,ab,eb->e", mix[pairs[:, 0]], eta, mix[pairs[:, 1]], optimize=True)
     pairs = pairs[rng.random(len(pairs)) * highest < chance]
-    graph = read_graph_data(None, edges=pairs, nodes=len(mix), directed=directed, kind="binary")
-    truth = {"membership": mix, "edge_probability": eta, "sparsity": np.asarray(sparsity, dtype=np.float64)}
-    return GeneratedGraph(graph, {site: _tensor(value) for site, value in truth.items()})
-
-
-# ----- kinds of graphs (002, Fig. 27.20) ------------------------------------------------------------------
+    truth = {"membership": mix, "edge_probability": eta, "sparsity": float(sparsity)}
+    return GeneratedGraph.of(truth, edges=pairs, nodes=len(mix), directed=directed, kind="binary")
 
 
 def ring_graph(num_nodes: int = 60, num_blocks: int = 4, **settings: Any) -> GeneratedGraph:
@@ -240,7 +230,7 @@ def common_effect_graph(num_nodes: int = 60, num_blocks: int = 4, **settings: An
     return _kind_of_graph(num_nodes, abstract, **{"within": settings.get("high", _HIGH), **settings})
 
 
-_HIGH, _LOW = 0.8, 0.05
+_HIGH = 0.8
 
 
 def _kind_of_graph(
@@ -248,7 +238,7 @@ def _kind_of_graph(
     abstract: Array,
     *,
     high: float = _HIGH,
-    low: float = _LOW,
+    low: float = 0.05,
     within: float | None = None,
     seed: int = 0,
 ) -> GeneratedGraph:
@@ -262,8 +252,6 @@ def _kind_of_graph(
     return sample_sbm(eta, sizes=sizes, seed=seed)
 
 
-# ----- small examples -------------------------------------------------------------------------------------
-
 _NINE = {1: (1, 4, 6), 2: (2, 3, 5, 8), 3: (7, 9)}
 
 
@@ -276,8 +264,8 @@ def nine_nodes() -> GeneratedGraph:
     block = {node: label - 1 for label, nodes in _NINE.items() for node in nodes}
     pairs = [(i, j) for a, b in ((1, 2), (2, 3), (3, 1)) for i in _NINE[a] for j in _NINE[b]]
     pairs = [pair for pair in pairs if pair not in ((1, 8), (5, 7), (9, 4))] + [(6, 1)]
-    graph = read_graph_data(None, edges=pairs, nodes=sorted(block), directed=True, kind="binary")
-    return GeneratedGraph(graph, {"block": torch.tensor([block[node] for node in sorted(block)])})
+    truth = {"block": [block[node] for node in sorted(block)]}
+    return GeneratedGraph.of(truth, edges=pairs, nodes=sorted(block), directed=True, kind="binary")
 
 
 def karate() -> GeneratedGraph:
@@ -289,4 +277,4 @@ def karate() -> GeneratedGraph:
 
     club = networkx.karate_club_graph()
     side = [int(club.nodes[n]["club"] == "Officer") for n in range(len(club))]
-    return GeneratedGraph(read_graph_data(club, weight=False, kind="binary"), {"block": torch.tensor(side)})
+    return GeneratedGraph.of({"block": side}, club, weight=False, kind="binary")

@@ -7,16 +7,15 @@ from ppl_models.distributions.basic import (
     MAX_ENUMERABLE_BITS,
     BernoulliVector,
     Flat,
+    Harmonium,
     NoisyOr,
     all_codes,
     log1mexp,
     theta_of,
 )
-from ppl_models.distributions.harmonium import Harmonium
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
 from ppl_models.distributions.positive_definite import InverseWishart
-from ppl_models.distributions.tokens import Tokens
-from ppl_models.distributions.topic_mean import TopicMeanBernoulli
+from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 
 __all__ = [
     "MAX_ENUMERABLE_BITS",

@@ -117,16 +117,8 @@ class _SymmetricConstraint(constraints.Constraint):
     """Matrices (K, K, ...) equal to their transpose in the first two of the event's axes, entries within another."""
 
     def __init__(self, base: Any, shape: torch.Size):
-        self.base_constraint, self.shape = base, shape
+        self.base_constraint, self.shape, self.event_dim = base, shape, len(shape)
         super().__init__()
-
-    @property
-    def event_dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return len(self.shape)
-
-    @property
-    def is_discrete(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return False
 
     def check(self, value: Tensor) -> Tensor:
         inside = self.base_constraint.check(value).flatten(-len(self.shape)).all(-1)
@@ -147,22 +139,18 @@ class _Mirror(Transform):
         self.domain = constraints.real_vector
         self.codomain = constraint
 
-    @property
-    def _rest(self) -> torch.Size:
-        return self.constraint.shape[2:]
-
     def _call(self, x: Tensor) -> Tensor:
-        values = self.entry(x).unflatten(-1, (len(self.row), *self._rest))
-        axis = values.ndim - 1 - len(self._rest)
-        size = self.constraint.shape[0]
+        size, *rest = self.constraint.shape
+        values = self.entry(x).unflatten(-1, (len(self.row), *rest[1:]))
+        axis = values.ndim - len(rest)
         place = torch.zeros(size, size, dtype=torch.long)
-        place[self.row, self.column] = torch.arange(len(self.row))
-        place[self.column, self.row] = torch.arange(len(self.row))
+        place[self.row, self.column] = place[self.column, self.row] = torch.arange(len(self.row))
         return values.index_select(axis, place.flatten().to(x.device)).unflatten(axis, (size, size))
 
     def _inverse(self, y: Tensor) -> Tensor:
-        upper = y[(..., self.row, self.column, *(slice(None) for _ in self._rest))]
-        return self.entry.inv(upper.flatten(-1 - len(self._rest)))
+        rest = len(self.constraint.shape) - 2
+        upper = y[(..., self.row, self.column, *[slice(None)] * rest)]
+        return self.entry.inv(upper.flatten(-1 - rest))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self.entry.log_abs_det_jacobian(x, self.entry(x)).sum(-1)
@@ -171,7 +159,7 @@ class _Mirror(Transform):
         return torch.Size(shape[:-1]) + self.constraint.shape
 
     def inverse_shape(self, shape):
-        return torch.Size((*shape[: -len(self.constraint.shape)], len(self.row) * math.prod(self._rest)))
+        return torch.Size((*shape[: -len(self.constraint.shape)], len(self.row) * math.prod(self.constraint.shape[2:])))
 
 
 @biject_to.register(_SymmetricConstraint)
@@ -219,18 +207,11 @@ class Symmetric(TorchDistribution):
             return self._mirrored(self.base.sample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        row, column = self._upper
-        each = self.base.log_prob(value)
-        rest = tuple(slice(None) for _ in self.event_shape[2:])
-        return each[(..., row, column, *rest)].flatten(-1 - len(rest)).sum(-1)
-
-    @property
-    def _upper(self) -> tuple[Tensor, Tensor]:
         row, column = torch.triu_indices(self.event_shape[0], self.event_shape[0])
-        return row, column
+        rest = len(self.event_shape) - 2
+        return self.base.log_prob(value)[(..., row, column, *[slice(None)] * rest)].flatten(-1 - rest).sum(-1)
 
     def _mirrored(self, value: Tensor) -> Tensor:
-        size, rest = self.event_shape[0], len(self.event_shape) - 2
-        first = torch.arange(size, device=value.device)
+        first = torch.arange(self.event_shape[0], device=value.device)
         low, high = torch.minimum(first[:, None], first), torch.maximum(first[:, None], first)
-        return value[(..., low, high, *(slice(None) for _ in range(rest)))]
+        return value[(..., low, high, *[slice(None)] * (len(self.event_shape) - 2))]

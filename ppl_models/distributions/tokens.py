@@ -1,16 +1,20 @@
-"""The tokens of a document as one distribution over its word counts: what topic models observe."""
+"""The tokens of a document as one distribution over its word counts: what topic models observe; and responses to them.
+
+What sparse counts cost are products of two thin matrices at the stored entries of a sparse one.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import scipy.sparse
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.distributions import constraints
 
 from ppl_models.data import sparse as _sparse
-from ppl_models.distributions.sparse_products import entry_products
 
 
 class Tokens(TorchDistribution):
@@ -89,3 +93,184 @@ def log_coefficient(counts: Tensor) -> Tensor:
     row, _, count = _sparse.triplets(counts)
     lengths = _sparse.row_sums(counts)
     return torch.lgamma(lengths + 1).index_add(0, row, -torch.lgamma(count + 1))
+
+
+#: Entries a block, where there is no fused kernel: a block of both factors stays in cache.
+_BLOCK = 4096
+
+
+def entry_products(left: Tensor, right: Tensor, at: Tensor) -> Tensor:
+    """sum_k left_ik right_kj at the stored entries (i, j) of ``at`` (N, V) in CSR layout: (..., number of entries).
+
+    left: (..., N, K), or (..., 1, K) where all rows are equal; right: (K, V). For plain matrices neither the products'
+    K terms nor their gradient's are ever held at once: (N, V) and (entries, K) numbers are not allocated.
+    """
+    if left.ndim > 2 or right.ndim > 2 or left.shape[0] != at.shape[0]:
+        row, column, _ = _sparse.triplets(at)
+        rows = left.expand(*left.shape[:-2], at.shape[0], left.shape[-1]).index_select(-2, row)
+        return (rows * right.mT[..., column, :]).sum(-1)
+    return _EntryProducts.apply(left, right, at.crow_indices(), at.col_indices())
+
+
+def sparse_product(sparse: Tensor, dense: Tensor) -> Tensor:
+    """``sparse`` (N, V), in CSR layout and fixed, times ``dense`` (V, H): (N, H)."""
+    return _SparseProduct.apply(dense, sparse.crow_indices(), sparse.col_indices(), sparse.values())
+
+
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, crow: Tensor, column: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(crow, column, values)
+        ctx.num_columns = dense.shape[0]
+        return _sparse.tensor(crow, column, values, size=(len(crow) - 1, dense.shape[0])) @ dense.contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        crow, column, values = ctx.saved_tensors
+        sparse = _sparse.tensor(crow, column, values, size=(len(crow) - 1, ctx.num_columns))
+        return _transposed_product(sparse, gradient), None, None, None
+
+
+class _EntryProducts(torch.autograd.Function):
+    """With weights w_e = dL/dp_e in the pattern of the entries, W: dL/dleft = W right', dL/dright = left' W."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, crow: Tensor, column: Tensor) -> Tensor:
+        ctx.save_for_backward(left, right, crow, column)
+        size = (left.shape[0], right.shape[1])
+        pattern = _sparse.tensor(crow, column, left.new_zeros(len(column)), size=size)
+        try:
+            return torch.sparse.sampled_addmm(pattern, left.contiguous(), right.contiguous(), beta=0.0).values()
+        except RuntimeError:  # a build of torch without the kernel
+            return _in_blocks(left, right, pattern)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        left, right, crow, column = ctx.saved_tensors
+        size, needed = (left.shape[0], right.shape[1]), ctx.needs_input_grad
+        sparse = _sparse.tensor(crow, column, weight.contiguous(), size=size)
+        grad_left = sparse @ right.T.contiguous() if needed[0] else None
+        grad_right = _transposed_product(sparse, left).T if needed[1] else None
+        return grad_left, grad_right, None, None
+
+
+def _in_blocks(left: Tensor, right: Tensor, at: Tensor) -> Tensor:
+    row, column, _ = _sparse.triplets(at)
+    columns = right.T.contiguous()
+    blocks = zip(row.split(_BLOCK), column.split(_BLOCK), strict=True)
+    return torch.cat([(left.index_select(0, i) * columns.index_select(0, j)).sum(-1) for i, j in blocks])
+
+
+def _transposed_product(sparse: Tensor, left: Tensor) -> Tensor:
+    """sparse' left, (V, K)."""
+    if sparse.device.type != "cpu":
+        return sparse.mT @ left
+    # Scipy's kernel reads the rows as they are stored; torch's is several times slower here.
+    parts = (part.numpy() for part in (sparse.values(), sparse.col_indices(), sparse.crow_indices()))
+    matrix = scipy.sparse.csr_matrix(tuple(parts), shape=tuple(sparse.shape))
+    return torch.from_numpy(matrix.T @ left.detach().contiguous().numpy())
+
+
+#: The rule is exact to about exp(-_DIGITS) of the integral.
+_DIGITS = 28.0
+#: (node, cell, topic) terms that are held at once.
+_TERMS = 2**24
+
+
+class Cells(NamedTuple):
+    """The words that occur: row, word and count of each (M,); length: tokens of each document (N,), at least 1."""
+
+    row: Tensor
+    word: Tensor
+    count: Tensor
+    length: Tensor
+
+    @classmethod
+    def of(cls, counts: Tensor) -> Cells:
+        """From word counts (N, V), dense or CSR."""
+        if _sparse.is_sparse(counts):
+            row, word, count = _sparse.triplets(counts)
+        else:
+            row, word = counts.nonzero(as_tuple=True)
+            count = counts[row, word]
+        total = count.new_zeros(counts.shape[0]).index_add(0, row, count)
+        return cls(row, word, count, total.clamp(min=1.0))
+
+    def summed(self, value: Tensor) -> Tensor:
+        """sum_v value_v over the words of each document, (N, ...), of a value a cell (M, ...)."""
+        return value.new_zeros(len(self.length), *value.shape[1:]).index_add(0, self.row, value)
+
+
+def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign: float) -> Tensor:
+    """log E[sigmoid(sign w'qbar)] of every document, (N,), the topic indicators summed out exactly.
+
+    With tokens l = 1..L, q_l ~ Cat(phi_l) independent given proportions and words, qbar = (1/L) sum_l q_l (002, 27.65):
+
+        p(y = 1 | words) = E[sigmoid(S)],   S = w'qbar = sum_l w_{q_l} / L
+        sigmoid(s) = 1/2 int sech(pi t) exp((1/2 + i t) s) dt
+        E[sigmoid(S)] = 1/2 int sech(pi t) prod_v [sum_k phi_vk exp((1/2 + i t) w_k / L)]^{n_v} dt
+
+    a one-dimensional integral for any number of topics and tokens. Its integrand is analytic for |Im t| < 1/2, so that
+    the trapezoid rule converges geometrically.
+
+    weight: w (K,). responsibility: phi (M, K), of every cell's tokens. sign: 1 for p(y = 1), -1 for p(y = 0).
+    """
+    row, _, count, length = cells
+    reach = float(weight.detach().abs().max())
+    step, top = torch.pi / (_DIGITS + reach), (_DIGITS + reach / 2) / torch.pi
+    nodes = step * torch.arange(int(top / step) + 1).to(weight)
+    exponent = (sign / length)[row, None] * weight
+    tilted = responsibility * (exponent / 2).exp()
+    log_m = tilted.sum(1).log()
+    tilted = tilted / tilted.sum(1, keepdim=True)
+    rule = torch.where(nodes == 0, step, 2 * step) * 0.5 / torch.cosh(torch.pi * nodes)
+    integral = torch.zeros_like(length)
+    for part in torch.arange(len(nodes), device=nodes.device).split(max(1, _TERMS // max(1, exponent.numel()))):
+        angle = nodes[part, None, None] * exponent
+        cell = torch.complex((tilted * angle.cos()).sum(-1), (tilted * angle.sin()).sum(-1))
+        total = torch.zeros(len(part), len(length), dtype=cell.dtype, device=cell.device)
+        total = total.index_add(1, row, torch.log(cell) * count)
+        integral = integral + rule[part] @ total.exp().real
+    # Rounding must not make the integral smaller than it can be: sech(reach / 2) / 2.
+    floor = 0.5 / torch.cosh(weight.new_tensor(min(reach / 2, 40.0)))
+    return torch.zeros_like(length).index_add(0, row, count * log_m) + integral.clamp(min=floor).log()
+
+
+class TopicMeanBernoulli(TorchDistribution):
+    """y_n ~ Bernoulli(E[sigmoid(w'qbar_n)]) given a document's proportions and its words (002, eqs. 27.65-27.66).
+
+    Parameters
+    ----------
+    proportion: (N, K). topic: (K, V). counts: (N, V), dense or CSR. weight: w (K,).
+    A document without tokens has qbar = 0.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+    support: ClassVar[Any] = constraints.boolean
+
+    def __init__(self, proportion: Tensor, topic: Tensor, counts: Tensor, weight: Tensor):
+        self.cells = Cells.of(counts)
+        joint = proportion[self.cells.row] * topic.T[self.cells.word]
+        share = joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
+        self.log_chance = torch.stack([log_mean_sigmoid(weight, share, self.cells, sign) for sign in (-1.0, 1.0)], -1)
+        super().__init__(proportion.shape[:1], torch.Size(), validate_args=False)
+
+    def expand(self, batch_shape, _instance=None):
+        del _instance
+        if torch.Size(batch_shape) != self.batch_shape:
+            raise ValueError(f"responses of {self.batch_shape[0]} documents as a batch of shape {tuple(batch_shape)}")
+        return self
+
+    @property
+    def mean(self) -> Tensor:
+        """P(y = 1), (N,)."""
+        return self.log_chance[..., 1].exp()
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            return torch.bernoulli(self.mean.clamp(max=1.0).expand(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return torch.where(value > 0.5, self.log_chance[..., 1], self.log_chance[..., 0])

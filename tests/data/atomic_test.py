@@ -25,8 +25,8 @@ from custom_inference.core import tensor_files as _tensors
 from custom_inference.faces.command_line.output import save_figure, write_json
 from ppl_models import NOCA, DataError, FileFormatError, open_blocks, save_blocks
 from ppl_models.data import atomic as _atomic
+from ppl_models.data import row_blocks as folder
 from ppl_models.data.atomic import PARTIAL, write_text, written
-from ppl_models.data.blocks import folder
 
 
 class Failed(Exception):
@@ -254,7 +254,7 @@ def test_every_writer_goes_through_the_helper():
     files.append(Path(next(iter(benchmarks.__path__))) / "_report.py")
     found = [one for path in files for one in _written_directly(path)]
     allowed = (
-        "folder.py: (target / f'{name}.bin').open('wb')",  # complete once blocks.json is there
+        "row_blocks.py: (target / f'{name}.bin').open('wb')",  # complete once blocks.json is there
         "drawing.py: self.savefig(buffer",  # memory
         "demo.py: fit.save(", "output.py: fit.save(", "fit.py: store.save(",
         # In temporary folders of a call's own, for its own processes.

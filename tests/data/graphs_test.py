@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppl_models import CapacityError, DataError, DataWarning, GraphData, as_graph, as_matrix, graph, largest_component
-from ppl_models.data.graphs.reading import check_graph_for_fitting
+from ppl_models.data.graphs.door import check_graph_for_fitting
 
 pytestmark = pytest.mark.quick
 

@@ -14,7 +14,7 @@ import torch
 
 from custom_inference import EM, VariationalEM
 from ppl_models import MODELS, DataError, MixtureOfBernoullis, RowBlocks, row_blocks, save_blocks
-from ppl_models.data.blocks import lines
+from ppl_models.data.blocks import text as text_files
 
 ROWS, WORDS = 103, [f"word {j}" for j in range(7)]
 
@@ -108,7 +108,7 @@ def dense(blocks):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_give_back_what_was_written(kind, counts, tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "_CHUNK", 37)  # so that pieces of text files end anywhere
+    monkeypatch.setattr(text_files, "_CHUNK", 37)  # so that pieces of text files end anywhere
     x = (counts > 0).astype(float) if kind == "npz bits" else counts
     path = written(kind, x, tmp_path)
     for block_rows in (3, 20, 500):

@@ -10,7 +10,7 @@ import torch
 from scipy import integrate, stats
 
 from ppl_models import DataError
-from ppl_models.core.expectations import expected_log_sum_exp, jaakkola_curvature, log_two_cosh_half
+from ppl_models.core.likelihood import expected_log_sum_exp, jaakkola_curvature, log_two_cosh_half
 from ppl_models.data.matrix import as_values_of
 from ppl_models.likelihoods import Bernoulli, Binomial, Categorical, Gaussian, Multinomial, Ordinal, Poisson
 

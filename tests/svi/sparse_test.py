@@ -12,7 +12,7 @@ from torch.distributions import kl_divergence
 from custom_inference.svi.guides.dirichlet import GuideDirichlet
 from custom_inference.svi.row_adam import RowAdam
 from ppl_models.data import sparse as _sparse
-from ppl_models.distributions.sparse_products import entry_products, sparse_product
+from ppl_models.distributions.tokens import entry_products, sparse_product
 from tests.references import lda as reference
 
 pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
@@ -41,7 +41,7 @@ def test_entry_products_without_the_fused_kernel(monkeypatch):
         raise RuntimeError("no such kernel")
 
     monkeypatch.setattr(torch.sparse, "sampled_addmm", missing)
-    monkeypatch.setattr("ppl_models.distributions.sparse_products._BLOCK", 4)
+    monkeypatch.setattr("ppl_models.distributions.tokens._BLOCK", 4)
     assert torch.allclose(entry_products(left, right, _sparse.from_dense(x)), (left @ right)[x != 0])
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from custom_inference.core.posteriors.continuous import ContinuousPosterior
 from custom_inference.core.posteriors.protocol import Layout, draw_slots
-from ppl_models.core.expectations import log_two_cosh_half
+from ppl_models.core.likelihood import log_two_cosh_half
 
 #: Cells an axis of the grid that draws come from, by the number of components, and how far it goes, in standard
 #: deviations: a log-concave density has tails no heavier than exponential.

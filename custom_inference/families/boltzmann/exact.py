@@ -29,7 +29,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.rows import BinaryRows
 from ppl_models import CapacityError, Data, Model
 from ppl_models.distributions import all_codes
-from ppl_models.distributions.harmonium import log_partition
+from ppl_models.distributions.basic import log_partition
 
 #: Units of the smaller layer (with missing entries: hidden ones) that are summed over.
 _MOST_UNITS = 20

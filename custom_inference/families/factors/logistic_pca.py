@@ -35,7 +35,7 @@ from custom_inference.families.factors.common import (
     squared_rows,
 )
 from ppl_models import MethodError, Model
-from ppl_models.core.expectations import jaakkola_curvature, log_two_cosh_half
+from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
 #: Sweeps of the first E step, which starts at the prior's mean.
 _COLD_SWEEPS = 8

@@ -30,7 +30,7 @@ from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.factors.common import LogisticEngine, half_signs, squared_rows
 from custom_inference.families.factors.logistic_pca import require_proper_scores
 from ppl_models import CapacityError, Model
-from ppl_models.core.expectations import hermite, jaakkola_curvature
+from ppl_models.core.likelihood import hermite, jaakkola_curvature
 
 #: The largest number of components whose product rule is offered.
 MOST_COMPONENTS = 2

@@ -36,7 +36,7 @@ from custom_inference.families.common.dirichlet import in_softmax_basis, softmax
 from custom_inference.families.common.documents import Block, DocumentRows
 from custom_inference.families.topics.common import FLOOR, TopicEngine, responsibilities_at
 from ppl_models import Model
-from ppl_models.distributions.sparse_products import entry_products
+from ppl_models.distributions.tokens import entry_products
 
 #: Updates of the proportions of documents that start from equal shares.
 _COLD_SWEEPS = 20

@@ -31,7 +31,7 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.normal import normal_parameters
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Data, Model
-from ppl_models.distributions.topic_mean import Cells, log_mean_sigmoid
+from ppl_models.distributions.tokens import Cells, log_mean_sigmoid
 
 #: Steps of Newton's method for the mean response of a document.
 _NEWTON = 30

@@ -16,7 +16,7 @@ from custom_inference.svi.guides.protocol import LocalGuide, posterior_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import BernoulliVector
-from ppl_models.distributions.sparse_products import sparse_product
+from ppl_models.distributions.tokens import sparse_product
 
 #: Rows a block that the encoder reads at once when nothing is learned.
 _BLOCK_ROWS = 1024

@@ -6,11 +6,10 @@ they are unpacked into memory while they are read, one file at a time.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import struct
 import zipfile
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,8 +19,7 @@ import scipy.sparse
 
 from ppl_models.core.errors import CapacityError, FileFormatError
 from ppl_models.data.blocks.files import RowFile, Rows
-from ppl_models.data.files.matrices import npz_labels, npz_parts
-from ppl_models.data.files.reading import npy_header, reading
+from ppl_models.data.files.reading import npy_header, npz_labels, npz_parts, reading
 
 #: Bytes of a compressed matrix that are unpacked into memory, at most.
 UNPACKED = 2**28
@@ -77,12 +75,10 @@ class Stored:
 
     def whole(self) -> np.ndarray:
         if self.member is None:
-            return self.rows(0, len(self)) if self.ndim else self._scalar()
+            found = np.fromfile(self.path, self.dtype, math.prod(self.shape), offset=self.offset)
+            return found.reshape(self.shape, order="F" if self.fortran else "C")
         with reading(self.path, "npz"), np.load(self.path, allow_pickle=False) as archive:
             return archive[self.member]
-
-    def _scalar(self) -> np.ndarray:
-        return np.fromfile(self.path, self.dtype, 1, offset=self.offset).reshape(())
 
     def reader(self) -> Rows:
         """Reads rows at their place, or copies them from memory, to which a compressed member is unpacked."""
@@ -90,9 +86,6 @@ class Stored:
             return self.rows
         array = self.whole()
         return lambda start, stop: array[start:stop].copy()
-
-
-# ----- what rows are made of ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -114,15 +107,11 @@ class DenseRows(RowFile):
     def in_order(self) -> bool:
         return self.matrix.member is not None
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[Rows]:
-        read = self.matrix.reader()
-
-        def rows(start: int, stop: int) -> np.ndarray:
-            found = read(start, stop)
-            return found if self.bits is None else np.unpackbits(found, axis=1)[:, : self.bits]
-
-        yield rows
+    def opened(self) -> AbstractContextManager[Rows]:
+        read, bits = self.matrix.reader(), self.bits
+        if bits is None:
+            return nullcontext(read)
+        return nullcontext(lambda start, stop: np.unpackbits(read(start, stop), axis=1)[:, :bits])
 
 
 @dataclass(frozen=True)
@@ -142,8 +131,7 @@ class CsrRows(RowFile):
     def in_order(self) -> bool:
         return any(part.member is not None for part in (self.starts, self.columns, self.values))
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[Rows]:
+    def opened(self) -> AbstractContextManager[Rows]:
         starts, columns, values = (part.reader() for part in (self.starts, self.columns, self.values))
 
         def rows(start: int, stop: int) -> scipy.sparse.csr_matrix:
@@ -158,10 +146,7 @@ class CsrRows(RowFile):
             parts = (values(first, last), column, begin - first)
             return scipy.sparse.csr_matrix(parts, shape=(stop - start, self.num_columns))
 
-        yield rows
-
-
-# ----- files ----------------------------------------------------------------------------------------------------------
+        return nullcontext(rows)
 
 
 def npy_file(path: Path) -> DenseRows:
@@ -177,10 +162,8 @@ def npy_file(path: Path) -> DenseRows:
 def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) -> tuple[RowFile, list[Any] | None]:
     """The matrix of an archive and the labels of its columns, chosen as :func:`datasets.read_matrix` does.
 
-    Raises
-    ------
-    FileFormatError: no archive, no matrix or several, a sparse one by columns.
-    CapacityError: a compressed matrix that is larger than ``UNPACKED``.
+    Raises FileFormatError for no archive, no matrix or several, a sparse one by columns; and CapacityError for a
+    compressed matrix that is larger than ``UNPACKED``.
     """
     with reading(path, "npz"):
         arrays = _members(path)
@@ -188,7 +171,7 @@ def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) 
         file = _as_rows(path, {part: arrays[full] for part, full in parts.items()}, name)
         others = {n: a for n, a in arrays.items() if a.ndim == 1 and n not in parts.values() and a.kind in "USiuf"}
         fitting = {n: a.whole() for n, a in others.items() if len(a) == file.num_columns}
-        labels = npz_labels(fitting, "feature", file.num_columns, columns, path)
+        labels = npz_labels(fitting, file.num_columns, columns, path)
     return file, labels
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ppl_models.core.errors import DataError, FileFormatError, unknown_name
 from ppl_models.data.blocks.arrays import npy_file, npz_file
 from ppl_models.data.blocks.files import FileBlocks, RowFile, at_least_one
-from ppl_models.data.blocks.folder import ABOUT, open_blocks
-from ppl_models.data.blocks.lines import opened
 from ppl_models.data.blocks.parquet import parquet_file
-from ppl_models.data.blocks.text import csv_file, lda_c_file, texts_file
-from ppl_models.data.blocks.uci import uci_file
+from ppl_models.data.blocks.text import csv_file, lda_c_file, opened, texts_file, uci_file
 from ppl_models.data.containers import labels_of
 from ppl_models.data.files.corpora import FORMATS, claimed_format, looks_like, read_words, words_beside
-from ppl_models.data.row_blocks import RowBlocks
+from ppl_models.data.row_blocks import ABOUT, RowBlocks, open_blocks
 
 #: Endings of the files that a folder is searched for.
 _ENDINGS = (".npy", ".npz", ".parquet", ".csv", ".csv.gz")
@@ -96,10 +94,8 @@ def _paths(source: Any) -> list[Path]:
         elif path.exists() or not glob.has_magic(str(one)):
             found.append(path)
         else:
-            matching = sorted(map(Path, glob.glob(str(one), recursive=True)))  # noqa: PTH207 - may be absolute
-            if not matching:
-                raise FileFormatError(f"{one}: no such file")
-            found += matching
+            # A pattern without any match is itself the file that is not there.
+            found += sorted(map(Path, glob.glob(str(one), recursive=True))) or [path]  # noqa: PTH207 - may be absolute
     missing = next((path for path in found if not path.exists()), None)
     if missing is not None:
         raise FileFormatError(f"{missing}: no such file")
@@ -126,9 +122,6 @@ def _words(vocabulary: Any) -> list[Any] | None:
     return read_words(Path(vocabulary)) if isinstance(vocabulary, str | Path) else list(vocabulary)
 
 
-# ----- files of one kind ----------------------------------------------------------------------------------------------
-
-
 def _files(
     paths: list[Path], block_rows: int, columns: Any, words: list[Any] | None, matrix: str | None, form: str | None
 ) -> tuple[list[RowFile], list[Any] | None]:
@@ -141,19 +134,8 @@ def _files(
     labels: list[Any] | None = None
     files: list[RowFile] = []
     for path in paths:
-        own: list[Any] | None = None
-        if kind == ".npy":
-            file: RowFile = npy_file(path)
-        elif kind == ".npz":
-            file, own = npz_file(path, matrix, columns if isinstance(columns, str) else None)
-        elif kind == ".parquet":
-            table = parquet_file(path, _same(columns, labels))
-            file, own = table, list(table.columns)
-        elif kind == ".csv":
-            frame = csv_file(path, block_rows, _same(columns, labels))
-            file, own = frame, list(frame.columns)
-        else:
-            file, own = _corpus(path, block_rows, words, form)
+        chosen = labels if columns is None else columns  # those of the first file, where none were asked for
+        file, own = _opened(path, kind, block_rows, chosen, words, matrix, form)
         if files and file.num_columns != files[0].num_columns:
             found = f"{path} has {file.num_columns} columns, {paths[0]} has {files[0].num_columns}"
             raise DataError(found, axis="feature", expected="as many in every file")
@@ -166,6 +148,20 @@ def _files(
     return files, labels
 
 
+def _opened(
+    path: Path, kind: str, block_rows: int, columns: Any, words: Any, matrix: str | None, form: str | None
+) -> tuple[RowFile, list[Any] | None]:
+    if kind == ".npy":
+        return npy_file(path), None
+    if kind == ".npz":
+        return npz_file(path, matrix, columns if isinstance(columns, str) else None)
+    if kind in (".parquet", ".csv"):
+        columns = None if columns is None else list(columns)
+        table = parquet_file(path, columns) if kind == ".parquet" else csv_file(path, block_rows, columns)
+        return table, list(table.columns)
+    return _corpus(path, block_rows, words, form)
+
+
 def _refuse_names(path: Path, kind: str, columns: Any, matrix: str | None) -> None:
     if matrix is not None and kind != ".npz":
         raise FileFormatError(f"{path}: no arrays to pick {matrix!r} from; matrix= goes with NPZ")
@@ -173,11 +169,6 @@ def _refuse_names(path: Path, kind: str, columns: Any, matrix: str | None) -> No
     if columns is not None and (kind in (".npy", "text") or named != (kind == ".npz")):
         expected = {".npz": "the name of an array", ".npy": "vocabulary=", "text": "vocabulary="}.get(kind, "a list")
         raise FileFormatError(f"{path}: columns={columns!r} for {kind.removeprefix('.')}; expected {expected}")
-
-
-def _same(columns: Sequence[str] | None, labels: list[Any] | None) -> list[str] | None:
-    """The columns that were asked for, else those of the first file."""
-    return list(columns) if columns is not None else labels
 
 
 def _corpus(path: Path, block_rows: int, words: list[Any] | None, form: str | None) -> tuple[RowFile, list[Any] | None]:
@@ -205,4 +196,4 @@ def _labelled(blocks: RowBlocks, vocabulary: Any, width: int | None = None) -> R
         return blocks
     if width is not None and len(words) != width:
         raise DataError(f"{len(words)} labels for {width} columns", axis="feature", expected="one label a column")
-    return RowBlocks(read=blocks.read, num_rows=blocks.num_rows, coords={"feature": words})
+    return replace(blocks, coords={"feature": words})

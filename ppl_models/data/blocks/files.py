@@ -9,8 +9,9 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,9 +163,18 @@ class HeldRows(RowFile):
     def num_columns(self) -> int:
         return self.data.num_features
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[Rows]:
-        yield lambda start, stop: self.data.rows(slice(start, stop))
+    def opened(self) -> AbstractContextManager[Rows]:
+        return nullcontext(lambda start, stop: self.data.rows(slice(start, stop)))
+
+
+def require_columns(path: Path, names: Iterable[Any], known: Iterable[Any], most: int = 8) -> None:
+    """Raises DataError for columns that a file has not."""
+    known = list(known)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        more = "" if len(known) <= most else f", ... ({len(known)})"
+        expected = f"among {', '.join(map(repr, known[:most]))}{more}"
+        raise DataError(f"{path} has no column {unknown[0]!r}", axis="feature", expected=expected)
 
 
 def at_least_one(block_rows: int) -> int:

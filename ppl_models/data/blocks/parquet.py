@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ppl_models.core.errors import DataError, FileFormatError
-from ppl_models.data.blocks.files import RowFile, Rows, cut
+from ppl_models.data.blocks.files import RowFile, Rows, cut, require_columns
 from ppl_models.data.files.reading import reading
 from ppl_models.data.lazy import pandas as pd
 
@@ -140,9 +140,7 @@ def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRow
         labels = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
         names = [name for name in names if name not in labels]
         names = names[1:] if names and not _numeric(kinds[names[0]]) else names
-    unknown = [name for name in names if name not in kinds]
-    if unknown:
-        raise DataError(f"{path} has no column {unknown[0]!r}", axis="feature", expected=f"among {_listed(kinds)}")
+    require_columns(path, names, kinds)
     wrong = [name for name in names if not _numeric(kinds[name])]
     if wrong:
         found = f"column {wrong[0]!r} of {path} holds {kinds[wrong[0]]}, not numbers"
@@ -158,8 +156,3 @@ def _numeric(kind: Any) -> bool:
 
     types = pyarrow.types
     return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-
-
-def _listed(names: Any, most: int = 8) -> str:
-    shown = ", ".join(map(repr, itertools.islice(names, most)))
-    return shown if len(names) <= most else f"{shown}, ... ({len(names)})"

@@ -1,27 +1,105 @@
-"""Text files of rows, plain or compressed with gzip: lda-c, texts one a line, CSV.
+"""Text files of rows, plain or compressed with gzip: lda-c, UCI's bag of words, texts one a line, CSV.
 
-``pyarrow.dataset`` scans CSV from the beginning alone, and takes the types of columns from the first block: it fails
-where whole numbers are followed by 1.5. scikit-learn's ``load_svmlight_file`` reads lda-c only if its words are sorted.
+Where every so many rows begin is found in one pass, so that blocks are read at their place. ``pyarrow.dataset`` scans
+CSV from the beginning alone, and takes the types of columns from the first block: it fails where whole numbers are
+followed by 1.5. scikit-learn's ``load_svmlight_file`` reads lda-c only if its words are sorted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
+import itertools
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import scipy.sparse
 
 from ppl_models.core.errors import DataError, FileFormatError
-from ppl_models.data.blocks.files import MIXED, RowFile, Rows
-from ppl_models.data.blocks.lines import Index, by_lines, is_compressed, opened
+from ppl_models.data.blocks.files import MIXED, RowFile, Rows, require_columns
 from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
-from ppl_models.data.files.corpora import lda_c
-from ppl_models.data.files.reading import csv_frame, reading
+from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, lines_of, numbers_in, uci_header
+from ppl_models.data.files.reading import csv_frame, decoded
 from ppl_models.data.lazy import pandas as pd
+
+#: Bytes that are looked at together.
+_CHUNK = 2**24
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked where it is compressed. Raises FileFormatError where it cannot be read."""
+    if not path.is_file():
+        raise FileFormatError(f"{path}: no such file")
+    try:
+        with gzip.open(path, "rb") if is_compressed(path) else path.open("rb") as file:
+            yield file  # pyright: ignore[reportReturnType]
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
+
+
+def is_compressed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Index:
+    """offsets: of the bytes where rows 0, step, 2 step, ... begin, and where the last one ends."""
+
+    offsets: tuple[int, ...]
+    step: int
+    num_rows: int
+
+    def read(self, file: BinaryIO, start: int, stop: int) -> bytes:
+        """The lines of rows ``start`` to ``stop``, multiples of ``step`` or the end."""
+        first, last = self.offsets[start // self.step], self.offsets[-(-stop // self.step)]
+        file.seek(first)
+        return file.read(last - first)
+
+
+def chunks(file: BinaryIO) -> Iterator[tuple[int, np.ndarray]]:
+    """(offset, bytes) of the file, piece by piece; the last one ends with a newline."""
+    offset, last = file.tell(), b"\n"
+    while piece := file.read(_CHUNK):
+        yield offset, np.frombuffer(piece, np.uint8)
+        offset, last = offset + len(piece), piece[-1:]
+    if last != b"\n":
+        yield offset, np.frombuffer(b"\n", np.uint8)
+
+
+def by_lines(path: Path, step: int, *, skipped: int = 0, blanks: bool = True, quoted: bool = False) -> Index:
+    """The index of a file with a row a line, after ``skipped`` lines of a header.
+
+    blanks: whether blank lines are rows. quoted: whether newlines within double quotes are part of a row.
+    """
+    kept, rows, inside, before, last_end = [], -skipped, 0, 0, 0
+    with opened(path) as file:
+        for offset, piece in chunks(file):
+            ends = np.flatnonzero(piece == ord("\n"))
+            if quoted:
+                marks = np.flatnonzero(piece == ord('"'))
+                ends = ends[(np.searchsorted(marks, ends) + inside) % 2 == 0]
+                inside += len(marks)
+            returned = np.concatenate([[before], piece])[ends] == ord("\r")
+            before, ends = int(piece[-1]), ends + offset + 1
+            empty = np.diff(ends, prepend=last_end) == 1 + returned
+            last_end = int(ends[-1]) if len(ends) else last_end
+            ends = ends if blanks else ends[~empty]
+            number = np.arange(rows, rows + len(ends))
+            # The end of row r is where row r + 1 begins.
+            kept += ends[(number >= -1) & ((number + 1) % step == 0)].tolist()
+            rows += len(ends)
+    if rows < 1:
+        raise FileFormatError(f"{path}: no rows{' below the header' if skipped else ''}")
+    begin = [] if skipped else [0]
+    end = [] if rows % step == 0 else [last_end]
+    return Index((*begin, *kept, *end), step, rows)
 
 
 @dataclass(frozen=True)
@@ -55,30 +133,27 @@ def step_of(block_rows: int) -> int:
     return -(-block_rows // MIXED)
 
 
-# ----- documents ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LdaCRows(TextRows):
     """lda-c: each line the number of distinct words, then ``word:count`` pairs."""
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        lines = _decoded(self.path, self.index.read(file, start, stop))
-        return lda_c(self.path, lines, self.num_columns, self.index.line(start))
+        lines = lines_of(decoded(self.path, self.index.read(file, start, stop)))
+        return lda_c(self.path, lines, self.num_columns, start + 1)
 
 
 def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
     """size: columns; by default as many as occur, for which the file is read once more."""
     index = by_lines(path, step_of(block_rows))
     file = LdaCRows(path, index, size or 2**31 - 1, is_compressed(path))
-    if size is None:
-        blocks = [block for run in file.runs(0, file.num_rows, block_rows) for block in run]
-        with file.opened() as rows:
-            last = max(int(rows(*block).indices.max(initial=-1)) for block in blocks)
-        if last < 0:
-            raise FileFormatError(f"{path}: no words in any document")
-        file = LdaCRows(path, index, last + 1, file.in_order)
-    return file
+    if size is not None:
+        return file
+    with file.opened() as rows:
+        blocks = itertools.chain.from_iterable(file.runs(0, file.num_rows, block_rows))
+        last = max(int(rows(*block).indices.max(initial=-1)) for block in blocks)
+    if last < 0:
+        raise FileFormatError(f"{path}: no words in any document")
+    return replace(file, num_columns=last + 1)
 
 
 @dataclass(frozen=True)
@@ -88,7 +163,7 @@ class TextsRows(TextRows):
     vocabulary: Vocabulary
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        texts = _decoded(self.path, self.index.read(file, start, stop))
+        texts = lines_of(decoded(self.path, self.index.read(file, start, stop)))
         return count_listed(texts, vocabulary=self.vocabulary, size=None).counts
 
 
@@ -101,17 +176,6 @@ def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextsRow
     return TextsRows(path, by_lines(path, step_of(block_rows)), len(known), is_compressed(path), known)
 
 
-def _decoded(path: Path, raw: bytes) -> list[str]:
-    try:
-        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path}: no text in UTF-8 ({error.reason})") from None
-    return text.removesuffix("\n").split("\n")
-
-
-# ----- CSV ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class CsvRows(TextRows):
     """Rows of a CSV file; empty fields are missing. labelled: whether its first column names the rows."""
@@ -121,7 +185,7 @@ class CsvRows(TextRows):
     labelled: bool
 
     def parsed(self, file: BinaryIO, start: int, stop: int) -> pd.DataFrame:
-        frame = _frame(self.path, self.header + self.index.read(file, start, stop))
+        frame = csv_frame(self.path, self.header + self.index.read(file, start, stop))
         if len(frame) != stop - start:
             found = f"{len(frame)} rows where there are {stop - start} lines, from row {start} on"
             raise FileFormatError(f"{self.path}: not readable as csv: {found}")
@@ -134,16 +198,78 @@ def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
     index = by_lines(path, step_of(block_rows), skipped=1, blanks=False, quoted=True)
     with opened(path) as file:
         header = file.read(index.offsets[0])
-        frame = _frame(path, header + index.read(file, 0, min(index.step, index.num_rows)))
+        frame = csv_frame(path, header + index.read(file, 0, min(index.step, index.num_rows)))
     labelled = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
     names = list(frame.columns[1:] if labelled else frame.columns) if columns is None else columns
-    unknown = [name for name in names if name not in frame.columns]
-    if unknown or not names:
-        found = f"{path} has no column {unknown[0]!r}" if unknown else f"{path} has no columns of numbers"
-        raise DataError(found, axis="feature", expected=f"among {', '.join(map(repr, frame.columns[:8]))}")
+    require_columns(path, names, frame.columns)
+    if not names:
+        raise DataError(f"{path} has no columns of numbers", axis="feature", expected="at least one")
     return CsvRows(path, index, len(names), is_compressed(path), header, tuple(names), labelled)
 
 
-def _frame(path: Path, raw: bytes) -> pd.DataFrame:
-    with reading(path, "csv"):
-        return csv_frame(path, raw)
+@dataclass(frozen=True)
+class UciRows(TextRows):
+    """UCI's bag of words, sorted by document: lines ``document word count``, from 1, below N, V and their number."""
+
+    def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
+        numbers = numbers_in(self.index.read(file, start, stop))
+        assert numbers is not None  # as the pass that made the index found
+        document, word, count = numbers.reshape(-1, 3).T
+        shape = (stop - start, self.num_columns)
+        return scipy.sparse.csr_matrix((count, (document - 1 - start, word - 1)), shape=shape)
+
+
+def uci_file(path: Path, block_rows: int) -> UciRows:
+    """Reads the file once. Raises FileFormatError, naming the line, for what is no such file, or not sorted."""
+    with opened(path) as file:
+        head = [file.readline().decode("utf-8", "replace") for _ in range(3)]
+        documents, size, entries = uci_header(path, head)
+        offsets, before, seen, step = [file.tell()], 1, 0, step_of(block_rows)
+        for lines in _whole_lines(file):
+            triples, begins = _triples(path, lines, seen, (documents, size), before)
+            blocks = (triples[:, 0] - 1) // step
+            # Where the first entry of every block is; of blocks without any, where the next one's is.
+            for at in np.flatnonzero(np.diff(blocks, prepend=(before - 1) // step)):
+                offsets += [lines[0] + int(begins[at])] * (int(blocks[at]) + 1 - len(offsets))
+            before, seen = int(triples[-1, 0]), seen + len(triples)
+        end = file.tell()
+    if seen != entries:
+        raise FileFormatError(f"{path}: {seen} entries, where the third line announces {entries}")
+    offsets += [end] * (-(-documents // step) + 1 - len(offsets))
+    return UciRows(path, Index(tuple(offsets), step, documents), size, is_compressed(path))
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of the rest of the file, cut at the ends of lines."""
+    left = b""
+    for offset, piece in chunks(file):
+        raw, begin = left + piece.tobytes(), offset - len(left)
+        stop = raw.rfind(b"\n") + 1
+        left = raw[stop:]
+        if raw[:stop].strip():
+            yield begin, raw[:stop]
+
+
+def _triples(
+    path: Path, lines: tuple[int, bytes], seen: int, limits: tuple[int, int], before: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Document, word and count of every line, and where among the bytes the line begins."""
+    letters = np.frombuffer(lines[1], np.uint8)
+    ends = np.flatnonzero(letters == ord("\n")) + 1
+    begins = np.concatenate([[0], ends[:-1]])
+    numbers = numbers_in(lines[1])
+    dark = letters > ord(" ")
+    first_letters = np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
+    tokens = np.diff(np.searchsorted(first_letters, ends), prepend=0)
+    if numbers is None or (tokens != 3).any():
+        for number, line in enumerate(lines[1].decode("utf-8", "replace").splitlines(), seen + 4):
+            if not ENTRY.fullmatch(line.strip()):
+                raise FileFormatError(f"{path}: line {number} is {line[:40]!r}; expected 'document word count'")
+        raise FileFormatError(f"{path}: not readable as UCI's bag of words; expected lines 'document word count'")
+    triples = numbers.reshape(-1, 3)
+    check_uci(path, triples, limits, seen)
+    back = np.flatnonzero(np.diff(triples[:, 0], prepend=before) < 0)
+    if len(back):
+        found = f"entry {seen + int(back[0]) + 1} goes back to document {triples[back[0], 0]}"
+        raise FileFormatError(f"{path}: {found}; blocks can be read where the lines are sorted by document")
+    return triples, begins

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, DataWarning
+from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
@@ -27,7 +26,7 @@ def as_documents(
     mask: Any = None,
     vocabulary: Any = None,
     vocabulary_size: int | None = None,
-    site: str = "x",
+    site: str | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Data:
@@ -44,8 +43,9 @@ def as_documents(
 
     Raises DataError for what is no count, or no document, and for a vocabulary that does not fit.
     """
-    known = None if vocabulary is None else Vocabulary.of(vocabulary, site=site)
-    return counted_documents(data, known, vocabulary_size, mask=mask, site=site, dtype=dtype, device=device)
+    with about(site):
+        known = None if vocabulary is None else Vocabulary.of(vocabulary)
+        return counted_documents(data, known, vocabulary_size, mask=mask, dtype=dtype, device=device)
 
 
 def counted_documents(
@@ -56,65 +56,60 @@ def counted_documents(
     are_tokens: bool = False,
     vectorizer: Mapping[str, Any] | None = None,
     stop_words: set[str] | None = None,
-    site: str = "x",
     **settings: Any,
 ) -> Data:
     """What :func:`as_documents` and :func:`documents` do alike. settings: of :func:`as_matrix`.
 
     are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up.
     """
-    listed = listed_documents(data, site=site)
+    listed = listed_documents(data)
     if listed is not None:
         texts, labels = listed
         options = dict(vectorizer or {})
         if stop_words is not None and isinstance(texts[0], str):
             options.setdefault("stop_words", sorted(stop_words))
-        counted = count_listed(texts, vocabulary=vocabulary, size=size, are_tokens=are_tokens, site=site, **options)
-        checked = as_data(counted, labels, site=site, **settings)
+        counted = count_listed(texts, vocabulary=vocabulary, size=size, are_tokens=are_tokens, **options)
+        checked = as_data(counted, labels, **settings)
     elif vectorizer:
         found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
-        raise DataError(found, site=site, expected="texts; counts are taken as they are")
+        raise DataError(found, expected="texts; counts are taken as they are")
     else:
-        checked = as_values_of(Poisson(), data, site=site, keep_sparse=True, **settings)
-    checked = in_vocabulary(checked, vocabulary, site=site)
+        checked = as_values_of(Poisson(), data, keep_sparse=True, **settings)
+    checked = in_vocabulary(checked, vocabulary)
     if size is not None and checked.num_features != size:
         problem = f"{checked.num_features} words where vocabulary_size = {size}"
-        raise DataError(problem, site=site, axis="word", expected=f"shape (N, {size})")
+        raise DataError(problem, axis="word", expected=f"shape (N, {size})")
     return checked
 
 
-def as_data(counted: WordCounts, labels: list[Any] | None = None, *, site: str = "x", **settings: Any) -> Data:
+def as_data(counted: WordCounts, labels: list[Any] | None = None, **settings: Any) -> Data:
     """Counts with the words of their columns and the labels of their documents; says what was left out."""
     shape: Any = counted.counts.shape
     if 0 in shape:
-        found = f"{shape[0]} documents of {shape[1]} words"
-        raise DataError(found, site=site, expected="at least one document and one word")
+        raise DataError(f"{shape[0]} documents of {shape[1]} words", expected="at least one document and one word")
     if counted.words is not None and len(counted.words) != shape[1]:
         found = f"{len(counted.words)} words beside counts of {shape[1]}"
-        raise DataError(found, site=site, axis="word", expected="a vocabulary of the same length")
-    data = as_values_of(Poisson(), counted.counts, site=site, keep_sparse=True, **settings)
-    say_unknown(counted.unknown, counted.counts, site=site)
+        raise DataError(found, axis="word", expected="a vocabulary of the same length")
+    data = as_values_of(Poisson(), counted.counts, keep_sparse=True, **settings)
+    say_unknown(counted.unknown, counted.counts)
     coords = {"row": labels, "feature": counted.words}
     return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})
 
 
-# ----- lists ----------------------------------------------------------------------------------------------
-
-
-def listed_documents(data: Any, *, site: str = "x") -> tuple[list[Any], list[Any] | None] | None:
+def listed_documents(data: Any) -> tuple[list[Any], list[Any] | None] | None:
     """The documents one by one with their labels, or None where the data are a matrix."""
     refuse_blocks(data)
     if isinstance(data, str | bytes):
         problem = f"a single {type(data).__name__}, {data[:30]!r}"
-        raise DataError(problem, site=site, expected="a list of documents; documents(...) reads files")
+        raise DataError(problem, expected="a list of documents; documents(...) reads files")
     labels = None
     if isinstance(data, pd.Series):
         if pd.api.types.is_numeric_dtype(data):
-            raise DataError("a Series of numbers", site=site, expected="texts, lists of tokens, or a matrix of counts")
+            raise DataError("a Series of numbers", expected="texts, lists of tokens, or a matrix of counts")
         data, labels = data.tolist(), labels_of(list(data.index))
     if isinstance(data, np.ndarray):
         if data.dtype.kind == "S":
-            raise DataError("an array of bytes", site=site, expected="strings; decode them first")
+            raise DataError("an array of bytes", expected="strings; decode them first")
         if data.dtype.kind not in "UO" or data.ndim == 0:
             return None
         data = data.tolist()
@@ -123,7 +118,7 @@ def listed_documents(data: Any, *, site: str = "x") -> tuple[list[Any], list[Any
     if not isinstance(data, list | tuple):
         return None
     if not len(data):
-        raise DataError("no documents", site=site, axis="document", expected="N >= 1")
+        raise DataError("no documents", axis="document", expected="N >= 1")
     if _is_numbers(data):
         return None
     return list(data), labels
@@ -151,13 +146,7 @@ def _are_whole(kinds: set[type]) -> bool:
 
 
 def count_listed(
-    listed: list[Any],
-    *,
-    vocabulary: Vocabulary | None,
-    size: int | None,
-    are_tokens: bool = False,
-    site: str = "x",
-    **settings: Any,
+    listed: list[Any], *, vocabulary: Vocabulary | None, size: int | None, are_tokens: bool = False, **settings: Any
 ) -> WordCounts:
     """Counts of texts or of token lists, whichever the first document is.
 
@@ -165,17 +154,16 @@ def count_listed(
         as well, and are refused. settings: for ``CountVectorizer``, where the documents are texts.
     """
     if isinstance(listed[0], bytes):
-        raise DataError("documents of bytes", site=site, axis="document", expected="strings; decode them first")
+        raise DataError("documents of bytes", axis="document", expected="strings; decode them first")
     if isinstance(listed[0], str):
-        return count_texts(listed, vocabulary=vocabulary, site=site, **settings)
+        return count_texts(listed, vocabulary=vocabulary, **settings)
     if settings:
         found = f"settings {', '.join(map(repr, settings))} for documents that are no raw texts"
-        raise DataError(found, site=site, expected="texts; tokens are counted as they are")
+        raise DataError(found, expected="texts; tokens are counted as they are")
     if not are_tokens and _could_be_counts(listed):
         problem = f"{len(listed)} equally long lists of whole numbers: word counts, or tokens by their columns"
-        expected = "counts as np.asarray(lists); tokens as documents(lists, vocabulary_size=V)"
-        raise DataError(problem, site=site, expected=expected)
-    return count_tokens(listed, vocabulary=vocabulary, size=size, site=site)
+        raise DataError(problem, expected="counts as np.asarray(lists); tokens as documents(lists, vocabulary_size=V)")
+    return count_tokens(listed, vocabulary=vocabulary, size=size)
 
 
 def _could_be_counts(listed: list[Any]) -> bool:
@@ -183,10 +171,7 @@ def _could_be_counts(listed: list[Any]) -> bool:
     return bool(kinds) and rectangular and _are_whole(kinds)
 
 
-# ----- vocabulary -----------------------------------------------------------------------------------------
-
-
-def in_vocabulary(data: Data, vocabulary: Vocabulary | None, *, site: str) -> Data:
+def in_vocabulary(data: Data, vocabulary: Vocabulary | None) -> Data:
     """The same documents with the columns of the vocabulary; unknown words are left out, and said.
 
     Columns without labels are taken to be the vocabulary's, in order. Without a vocabulary only the data's own words
@@ -194,28 +179,27 @@ def in_vocabulary(data: Data, vocabulary: Vocabulary | None, *, site: str) -> Da
     """
     words = data.coords.get("feature")
     if words is not None:
-        words = list(Vocabulary.of(words, site=site).words)  # refuses words that occur twice
+        words = list(Vocabulary.of(words).words)  # refuses words that occur twice
     if vocabulary is None or (words is not None and not vocabulary.named):
         return data
     if words is None:
         if data.num_features != len(vocabulary):
             problem = f"{data.num_features} columns without names where the vocabulary has {len(vocabulary)} words"
-            raise DataError(problem, site=site, axis="word", expected="as many columns, or columns named by words")
+            raise DataError(problem, axis="word", expected="as many columns, or columns named by words")
         return replace(data, coords={**data.coords, "feature": list(vocabulary.words)}) if vocabulary.named else data
     if words == list(vocabulary.words):
         return data
     column = vocabulary.columns(words)
     if not (column >= 0).any():
         problem = f"none of the {len(words)} words is in the vocabulary (the first: {words[0]!r})"
-        raise DataError(problem, site=site, axis="word", expected=f"words such as {vocabulary.words[0]!r}")
-    return _moved(data, words, column, vocabulary, site)
+        raise DataError(problem, axis="word", expected=f"words such as {vocabulary.words[0]!r}")
+    return _moved(data, words, column, vocabulary)
 
 
-def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabulary, site: str) -> Data:
+def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabulary) -> Data:
     """Columns put where ``column`` says, those at -1 left out."""
-    x = data.x if data.mask is None else data.x * data.mask
-    before = sparse.row_sums(x).cpu().numpy()
-    totals = sparse.column_sums(x).cpu().numpy()
+    before = sparse.row_sums(data.observed_x).cpu().numpy()
+    totals = sparse.column_sums(data.observed_x).cpu().numpy()
     unknown = {words[j]: float(totals[j]) for j in np.flatnonzero(column < 0) if totals[j]}
     size, mask = (len(data), len(vocabulary)), data.mask
     if data.is_sparse:
@@ -228,31 +212,27 @@ def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabul
         moved = data.x.new_zeros(size).index_copy(1, target, data.x[:, source])
         if mask is not None:
             mask = torch.ones(size, dtype=torch.bool, device=mask.device).index_copy(1, target, mask[:, source])
-    say_unknown(unknown, sparse.row_sums(moved).cpu().numpy()[:, None], before, site=site)
+    say_unknown(unknown, sparse.row_sums(moved).cpu().numpy()[:, None], before)
     return Data(x=moved, mask=mask, coords={**data.coords, "feature": list(vocabulary.words)})
 
 
-# ----- learning -------------------------------------------------------------------------------------------
-
-
-def check_documents(data: Data, *, site: str = "x") -> None:
+def check_documents(data: Data) -> None:
     """What is legal for one document but cannot be learned from: raises on no tokens at all, warns of empty ones."""
-    names = data.coords.get("feature", range(data.num_features))
-    x = data.x if data.mask is None else data.x * data.mask
+    x = data.observed_x
     empty = (sparse.row_sums(x) == 0).nonzero().flatten().tolist()
     if len(empty) == len(data):
-        raise DataError("every document is empty", site=site, axis="document", expected="at least one token")
+        raise DataError("every document is empty", axis="document", expected="at least one token")
     if empty:
-        labels = data.coords.get("row", range(len(data)))
-        message = (
-            f"site '{site}': {len(empty)} of {len(data)} documents are empty (the first: {labels[empty[0]]!r}); "
-            "they say nothing of the topics, and their topic proportions are those of the prior"
+        first = data.coords.get("row", range(len(data)))[empty[0]]
+        problem = (
+            f"{len(empty)} of {len(data)} documents are empty (the first: {first!r}); they say nothing of the topics, "
+            "and their topic proportions are those of the prior"
         )
-        warnings.warn(message, DataWarning, stacklevel=5)
+        warn_of_data(problem)
     unused = (sparse.column_sums(x) == 0).nonzero().flatten().tolist()
     if unused:
-        message = (
-            f"site '{site}': {len(unused)} of {data.num_features} words occur in no document (the first: "
-            f"{names[unused[0]]!r}); their probabilities are those of the prior"
+        problem = (
+            f"{len(unused)} of {data.num_features} words occur in no document (the first: "
+            f"{data.feature_names[unused[0]]!r}); their probabilities are those of the prior"
         )
-        warnings.warn(message, DataWarning, stacklevel=5)
+        warn_of_data(problem)

@@ -12,12 +12,11 @@ import torch
 
 from ppl_models.core.errors import DataError, FileFormatError, unknown_name
 from ppl_models.data import sparse
-from ppl_models.data.containers import plausible_size
+from ppl_models.data.containers import plain, plausible_size
 from ppl_models.data.documents.counts import as_data, counted_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import FORMATS, read_corpus, read_words
-from ppl_models.data.files.matrices import read_matrix
-from ppl_models.data.files.reading import naming
+from ppl_models.data.files.reading import named_file, naming, read_matrix
 from ppl_models.data.matrix import Data
 
 #: Endings that ``read_matrix`` reads; other files are texts, lda-c, or UCI's bag of words.
@@ -72,13 +71,22 @@ def documents(
     known = _vocabulary(vocabulary)
     if stop_words is not None:
         stop_words = _stop_words(stop_words)
-    read = _read(source, known, vocabulary_size, labels, file_format, matrix, dtype)
-    with naming(source if isinstance(source, Path) else Path(source) if isinstance(source, str) else None):
+    file = named_file(source, "a list of texts, or the path of a file")
+    names = labels if isinstance(labels, str) else None
+    if file is not None:
+        size = len(known) if known is not None else vocabulary_size
+        source = _read(file, size, names, file_format, matrix, dtype)
+    else:
+        given = {"file_format": file_format, "matrix": matrix, "labels": names}
+        first = next((name for name, value in given.items() if value is not None), None)
+        if first is not None:
+            raise DataError(f"{first} = {given[first]!r} for documents that come from no file", expected="a path")
+    with naming(file):
         data = counted_documents(
-            read, known, vocabulary_size, are_tokens=known is not None or vocabulary_size is not None,
+            source, known, vocabulary_size, are_tokens=known is not None or vocabulary_size is not None,
             vectorizer=vectorizer, stop_words=stop_words, mask=mask, dtype=dtype, device=device,
         )  # fmt: skip
-        data = _labelled(data, labels if not isinstance(labels, str) else None)
+        data = _labelled(data, labels if names is None else None)
         return _pruned(data, min_count, max_share, stop_words)
 
 
@@ -107,44 +115,23 @@ def _stop_words(given: str | Iterable[str]) -> set[str]:
 
 
 def _read(
-    source: Any,
-    vocabulary: Vocabulary | None,
-    vocabulary_size: int | None,
-    labels: Any,
-    file_format: str | None,
-    matrix: str | None,
-    dtype: torch.dtype | None,
+    file: Path, size: int | None, labels: str | None, file_format: str | None, matrix: str | None, dtype: Any
 ) -> Any:
-    """What a path leads to; anything else as it is."""
-    if isinstance(source, str):
-        if "\n" in source or len(source) > 4096 or not Path(source).is_file():
-            expected = "a list of texts, or the path of a file"
-            raise DataError(f"a single string, {source[:40]!r}, that names no file", expected=expected)
-        source = Path(source)
-    if not isinstance(source, Path):
-        given = {"file_format": file_format, "matrix": matrix, "labels": labels if isinstance(labels, str) else None}
-        named = [name for name, value in given.items() if value is not None]
-        if named:
-            raise DataError(f"{named[0]} = {given[named[0]]!r} for documents that come from no file", expected="a path")
-        return source
-    if source.suffix.lower() in _MATRICES and file_format is None:
-        return read_matrix(
-            source, matrix=matrix, rows=labels if isinstance(labels, str) else None, dtype=dtype, keep_sparse=True
-        )
-    if matrix is not None or isinstance(labels, str):
-        raise DataError(f"the arrays of {source} have no names", expected="matrix= and labels= by name for NPZ files")
-    size = len(vocabulary) if vocabulary is not None else vocabulary_size
-    corpus = read_corpus(source, file_format, vocabulary_size=size)
-    if corpus.texts is not None:
+    """The documents of a file. size: columns, where they are known."""
+    if file.suffix.lower() in _MATRICES and file_format is None:
+        return read_matrix(file, matrix=matrix, rows=labels, dtype=dtype, keep_sparse=True)
+    if matrix is not None or labels is not None:
+        raise DataError(f"the arrays of {file} have no names", expected="matrix= and labels= by name for NPZ files")
+    corpus = read_corpus(file, file_format, vocabulary_size=size)
+    if corpus.counts is None:
         return corpus.texts
-    assert corpus.counts is not None
     return as_data(WordCounts(corpus.counts, corpus.words, {}), dtype=dtype)
 
 
 def _labelled(data: Data, labels: Sequence[Any] | None) -> Data:
     if labels is None:
         return data
-    names = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    names = plain(labels)
     if len(names) != len(data):
         found = f"{len(names)} labels for {len(data)} documents"
         raise DataError(found, axis="document", expected="one label a document")
@@ -155,23 +142,17 @@ def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] |
     """Without rare words, words in most documents, and stop words."""
     if min_count <= 1 and max_share == 1 and stop_words is None:
         return data
-    observed = data.x if data.mask is None else data.x * data.mask
+    observed = data.observed_x
     kept = np.ones(data.num_features, dtype=bool)
     if min_count > 1:
         kept &= sparse.column_sums(observed).cpu().numpy() >= min_count
     if max_share < 1:
         counts: Any = sparse.to_scipy(observed) if data.is_sparse else observed.cpu().numpy()
         kept &= np.asarray((counts > 0).sum(0)).ravel() <= max_share * len(data)
-    words = data.coords.get("feature", list(range(data.num_features)))
+    words = data.feature_names
     if stop_words is not None:
         kept &= np.array([word not in stop_words for word in words])
     if not kept.any():
         found = f"none of the {len(words)} words is left"
         raise DataError(found, axis="word", expected="a lower min_count, a higher max_share, or fewer stop words")
-    index = np.flatnonzero(kept)
-    if data.is_sparse:
-        x = sparse.from_scipy(sparse.to_scipy(data.x)[:, index], dtype=data.x.dtype, device=data.x.device)
-    else:
-        x = data.x[:, index]
-    mask = None if data.mask is None else data.mask[:, index]
-    return Data(x=x, mask=mask, coords={**data.coords, "feature": [words[j] for j in index]})
+    return data.columns(np.flatnonzero(kept))

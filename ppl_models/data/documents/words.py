@@ -7,7 +7,6 @@ left out and how often, nor takes counts of words, or columns by number.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +16,8 @@ import numpy as np
 import scipy.sparse
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, DataWarning, unknown_name
-from ppl_models.data.containers import is_name, labels_of, plausible_size
+from ppl_models.core.errors import DataError, unknown_name, warn_of_data
+from ppl_models.data.containers import is_name, labels_of, plain, plausible_size
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
@@ -33,7 +32,7 @@ class Vocabulary:
     words: tuple[Any, ...]
 
     @classmethod
-    def of(cls, given: Any, *, site: str = "x") -> Vocabulary:
+    def of(cls, given: Any) -> Vocabulary:
         """From words in the order of the columns, a mapping of words to columns, or the ``Data`` that have them.
 
         Raises DataError for words that occur twice, or are missing, and for columns that are not 0, 1, ..., V - 1.
@@ -42,21 +41,19 @@ class Vocabulary:
             return given
         if isinstance(given, Data):
             return cls(tuple(given.coords.get("feature", range(given.num_features))))
-        if isinstance(given, str | bytes):
-            problem = f"a single {type(given).__name__} as vocabulary"
-            raise DataError(problem, site=site, axis="word", expected="a list of words")
-        if not isinstance(given, Iterable):
-            raise DataError(f"{_shown(given)} as vocabulary", site=site, axis="word", expected="a list of words")
-        words = _in_order(given, site) if isinstance(given, Mapping) else list(given)
-        words = [word.item() if isinstance(word, np.generic) else word for word in words]
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            found = f"a single {type(given).__name__} as vocabulary, {_shown(given)}"
+            raise DataError(found, axis="word", expected="a list of words")
+        words = _in_order(given) if isinstance(given, Mapping) else list(given)
+        words = plain(words)
         wrong = [word for word in words if not is_name(word)]
         if wrong:
-            raise DataError(f"{wrong[0]!r} in the vocabulary", site=site, axis="word", expected="words")
+            raise DataError(f"{wrong[0]!r} in the vocabulary", axis="word", expected="words")
         index = pd.Index(words, dtype=object, tupleize_cols=False)
         repeated = index[index.duplicated()]
         if len(repeated):
             found = f"{len(repeated)} word(s) of the vocabulary occur twice (the first: {repeated[0]!r})"
-            raise DataError(found, site=site, axis="word", expected="every word once")
+            raise DataError(found, axis="word", expected="every word once")
         return cls(tuple(words))
 
     def __len__(self) -> int:
@@ -80,12 +77,12 @@ class Vocabulary:
         return self._index.get_indexer(pd.Index(list(words), dtype=object))
 
 
-def _in_order(columns: Mapping[Any, Any], site: str) -> list[Any]:
+def _in_order(columns: Mapping[Any, Any]) -> list[Any]:
     """The words of a mapping to columns, by column."""
     whole = all(isinstance(place, int | np.integer) for place in columns.values())
     if not whole or sorted(columns.values()) != list(range(len(columns))):
         problem = "the values of the vocabulary are not its columns"
-        raise DataError(problem, site=site, axis="word", expected=f"0 to {len(columns) - 1}, each once")
+        raise DataError(problem, axis="word", expected=f"0 to {len(columns) - 1}, each once")
     return sorted(columns, key=lambda word: columns[word])
 
 
@@ -98,11 +95,8 @@ class WordCounts(NamedTuple):
     unknown: dict[Any, float]
 
 
-# ----- token lists ----------------------------------------------------------------------------------------
-
-
 def count_tokens(
-    documents: Sequence[Any], *, vocabulary: Vocabulary | None = None, size: int | None = None, site: str = "x"
+    documents: Sequence[Any], *, vocabulary: Vocabulary | None = None, size: int | None = None
 ) -> WordCounts:
     """Counts of the words in lists of tokens: strings, or whole numbers, which are columns of the vocabulary.
 
@@ -111,24 +105,24 @@ def count_tokens(
     Raises DataError, naming document and token, for anything else: lists in lists, missing tokens, strings beside
     numbers, numbers beyond the vocabulary.
     """
-    tokens, times, lengths = _flattened(documents, site)
-    kind = _kind_of(tokens, lengths, site)
+    tokens, times, lengths = _flattened(documents)
+    kind = _kind_of(tokens, lengths)
     row = np.repeat(np.arange(len(documents)), lengths)
     words = None
     if kind is int and (vocabulary is None or not vocabulary.named or vocabulary.of_text):
-        column = _checked_ids(tokens, row, len(vocabulary) if vocabulary is not None else size, site)
+        column = _checked_ids(tokens, row, len(vocabulary) if vocabulary is not None else size)
         words = list(vocabulary.words) if vocabulary is not None and vocabulary.named else None
         if vocabulary is not None:
             size = len(vocabulary)
         else:
-            size = plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word", site=site)
+            size = plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word")
     elif vocabulary is None:
         column, found = pd.factorize(np.asarray(tokens, dtype=object), sort=True)
         words, size = [str(word) for word in found], len(found)
     else:
         if not vocabulary.named and len(tokens):
             problem = "words, where the columns have numbers only: the documents of the fit came without words"
-            raise DataError(problem, site=site, axis="word", expected="whole numbers, or a fit of documents with words")
+            raise DataError(problem, axis="word", expected="whole numbers, or a fit of documents with words")
         column, words, size = vocabulary.columns(tokens), list(vocabulary.words), len(vocabulary)
     known = column >= 0
     counts = scipy.sparse.csr_matrix((times[known], (row[known], column[known])), shape=(len(documents), size))
@@ -138,13 +132,13 @@ def count_tokens(
     return WordCounts(counts, words, unknown)
 
 
-def _flattened(documents: Sequence[Any], site: str) -> tuple[list[Any], np.ndarray, np.ndarray]:
+def _flattened(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarray]:
     """All tokens, how often each is meant, and the number of them in each document."""
     lists, weighted = [], False
     for place, document in enumerate(documents):
         if isinstance(document, str | bytes) or not isinstance(document, Iterable):
             problem = f"document {place} is {_shown(document)} among lists of tokens"
-            raise DataError(problem, site=site, axis="document", expected="a list of words or whole numbers")
+            raise DataError(problem, axis="document", expected="a list of words or whole numbers")
         weighted |= isinstance(document, Mapping)
         lists.append(document.tolist() if isinstance(document, np.ndarray | Tensor | pd.Series) else list(document))
     lengths = np.array([len(tokens) for tokens in lists], dtype=np.int64)
@@ -156,10 +150,10 @@ def _flattened(documents: Sequence[Any], site: str) -> tuple[list[Any], np.ndarr
     try:
         return tokens, np.array(list(itertools.chain.from_iterable(counts)), dtype=float), lengths
     except (TypeError, ValueError):
-        raise DataError("a count of a word is no number", site=site, expected="whole numbers of at least 0") from None
+        raise DataError("a count of a word is no number", expected="whole numbers of at least 0") from None
 
 
-def _kind_of(tokens: list[Any], lengths: np.ndarray, site: str) -> type:
+def _kind_of(tokens: list[Any], lengths: np.ndarray) -> type:
     """str or int, whichever all tokens are."""
     kinds = {kind: _meaning(kind) for kind in set(map(type, tokens))}
     meaning = kinds[type(tokens[0])] if tokens else str
@@ -171,7 +165,7 @@ def _kind_of(tokens: list[Any], lengths: np.ndarray, site: str) -> type:
     beside = "" if meaning is None else f" beside {_shown(tokens[0])}"
     hint = "; (word, count) pairs as dict(pairs)" if isinstance(tokens[place], tuple) else ""
     problem = f"token {position} of document {document} is {_shown(tokens[place])}{beside}"
-    raise DataError(problem, site=site, axis="document", expected=f"all words, or all whole numbers{hint}")
+    raise DataError(problem, axis="document", expected=f"all words, or all whole numbers{hint}")
 
 
 def _meaning(kind: type) -> type | None:
@@ -181,7 +175,7 @@ def _meaning(kind: type) -> type | None:
     return int if issubclass(kind, int | np.integer) and kind is not bool else None
 
 
-def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None, site: str) -> np.ndarray:
+def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None) -> np.ndarray:
     # Numbers of any size are numbers; the largest are out of any range.
     ids = np.array([min(max(token, -1), 2**62) for token in tokens], dtype=np.int64)
     wrong = (ids < 0) | (ids >= (np.inf if size is None else size))
@@ -189,7 +183,7 @@ def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None, site: str
         first = int(wrong.argmax())
         expected = "0, 1, ..." if size is None else f"0 to {size - 1}, columns of the vocabulary"
         found = f"{int(wrong.sum())} token(s) out of range (the first: {tokens[first]} in document {row[first]})"
-        raise DataError(found, site=site, axis="word", expected=expected)
+        raise DataError(found, axis="word", expected=expected)
     return ids
 
 
@@ -198,12 +192,7 @@ def _shown(value: Any) -> str:
     return f"{text if len(text) <= 40 else text[:39] + '…'} ({type(value).__name__})"
 
 
-# ----- raw texts ------------------------------------------------------------------------------------------
-
-
-def count_texts(
-    texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, site: str = "x", **settings: Any
-) -> WordCounts:
+def count_texts(texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, **settings: Any) -> WordCounts:
     """Counts of the words in raw texts, cut up by scikit-learn's ``CountVectorizer`` with these settings.
 
     With a vocabulary its words are counted, and the others are left out.
@@ -213,32 +202,29 @@ def count_texts(
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             problem = f"document {place} is {_shown(text)} among texts"
-            raise DataError(problem, site=site, axis="document", expected="strings; '' for an empty document")
+            raise DataError(problem, axis="document", expected="strings; '' for an empty document")
     try:
         maker = CountVectorizer(**settings)
     except TypeError:
         valid = CountVectorizer().get_params()
         wrong = next(name for name in settings if name not in valid)
-        raise DataError(unknown_name("setting of CountVectorizer", wrong, valid), site=site) from None
+        raise DataError(unknown_name("setting of CountVectorizer", wrong, valid)) from None
     try:
         if vocabulary is None:
             counts = maker.fit_transform(texts)
             return WordCounts(scipy.sparse.csr_matrix(counts), [str(w) for w in maker.get_feature_names_out()], {})
         analyzer = maker.build_analyzer()
-        counted = count_tokens([analyzer(text) for text in texts], vocabulary=vocabulary, site=site)
+        counted = count_tokens([analyzer(text) for text in texts], vocabulary=vocabulary)
     except ValueError as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(str(error), site=site, expected="texts and settings that CountVectorizer accepts") from None
+        raise DataError(str(error), expected="texts and settings that CountVectorizer accepts") from None
     if settings.get("binary"):
         counted.counts.data[:] = 1
     return counted
 
 
-# ----- unknown words --------------------------------------------------------------------------------------
-
-
-def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | None = None, *, site: str) -> None:
+def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | None = None) -> None:
     """Warn of the tokens that were left out, and of documents that are left without any.
 
     before: tokens of each document with them, (N,), where the documents could have been empty before.
@@ -249,12 +235,12 @@ def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | 
     total = float(counts.sum())
     often = sorted(unknown.items(), key=lambda item: -item[1])[:_NAMED]
     named = ", ".join(f"{word!r} {n:g}" for word, n in often)
-    message = (
-        f"site '{site}': {left_out:g} of {left_out + total:g} tokens are of {len(unknown)} word(s) outside the "
-        f"vocabulary and are left out (most often: {named})"
+    problem = (
+        f"{left_out:g} of {left_out + total:g} tokens are of {len(unknown)} word(s) outside the vocabulary and are "
+        f"left out (most often: {named})"
     )
     lengths = np.asarray(counts.sum(1)).ravel()
     emptied = int(((lengths == 0) & (True if before is None else before > 0)).sum())
     if emptied:
-        message += f"; {emptied} of {len(lengths)} documents are left without any token"
-    warnings.warn(message, DataWarning, stacklevel=5)
+        problem += f"; {emptied} of {len(lengths)} documents are left without any token"
+    warn_of_data(problem)

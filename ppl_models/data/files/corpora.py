@@ -12,7 +12,7 @@ import scipy.sparse
 
 from ppl_models.core.errors import FileFormatError, unknown_name
 from ppl_models.data.containers import plausible_size
-from ppl_models.data.files.reading import file_bytes, reading
+from ppl_models.data.files.reading import decoded, file_bytes, reading
 
 FORMATS = ("text", "lda-c", "uci")
 
@@ -57,15 +57,15 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a text file, which may be compressed."""
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
-    try:
-        with reading(path):
-            raw = file_bytes(path)
-        # Not splitlines(): form feeds and the like may stand inside a document.
-        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path}: no text in UTF-8 (byte {error.start})") from None
+    with reading(path):
+        text = decoded(path, file_bytes(path))
     if not text.strip():
         raise FileFormatError(f"{path}: nothing in it")
+    return lines_of(text)
+
+
+def lines_of(text: str) -> list[str]:
+    """Not by splitlines(): form feeds and the like may stand inside a document."""
     return text.removesuffix("\n").split("\n")
 
 

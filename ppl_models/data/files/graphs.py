@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppl_models.core.errors import FileFormatError
-from ppl_models.data.files.matrices import read_matrix
-from ppl_models.data.files.reading import file_bytes, npz_arrays, reading, table, third_party
+from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, read_matrix, reading, table, third_party
 from ppl_models.data.lazy import pandas as pd
 
 _COMMENTS = re.compile(r"^[#%].*$", re.MULTILINE)
@@ -49,7 +48,10 @@ def read_graph_file(
         if suffix == ".npz":
             return _npz(path)
         if suffix in (".gml", ".graphml"):
-            return GraphFile(source=_by_networkx(path, suffix))
+            import networkx
+
+            with third_party():
+                return GraphFile(source=networkx.read_gml(path) if suffix == ".gml" else networkx.read_graphml(path))
         if suffix in (".csv", ".parquet"):
             return _frame(path, table(path, suffix), columns, weight)
     readable = ", ".join([*_TEXTS, ".csv", ".parquet", ".npz", ".gml", ".graphml"])
@@ -58,10 +60,7 @@ def read_graph_file(
 
 def _text(path: Path) -> pd.DataFrame:
     """By pandas: networkx's reader takes six times as long (3.6 s for 500,000 edges), and joins repeated edges."""
-    try:
-        text = file_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    text = decoded(path, file_bytes(path))
     # Not pandas' own comments: of these there are two signs, and names may hold them.
     plain = _COMMENTS.sub("", text).lstrip("\r\n")
     separator = "\t" if "\t" in plain.partition("\n")[0] else r"\s+"
@@ -115,13 +114,6 @@ def _frame(path: Path, frame: pd.DataFrame, columns: tuple[str, str], weight: st
     return GraphFile(source=labelled)
 
 
-def _by_networkx(path: Path, suffix: str) -> Any:
-    import networkx
-
-    with third_party():
-        return networkx.read_gml(path) if suffix == ".gml" else networkx.read_graphml(path)
-
-
 def _npz(path: Path) -> GraphFile:
     arrays = npz_arrays(path)
     edges = arrays.get("edges")
@@ -131,15 +123,12 @@ def _npz(path: Path) -> GraphFile:
         raise FileFormatError(f"{path}: 'edges' of shape {edges.shape} and type {edges.dtype}; expected whole (E, 2)")
     names = arrays.get("names")
     count = next((int(arrays[key]) for key in ("n", "num_nodes") if key in arrays and arrays[key].ndim == 0), None)
+    flag = arrays.get("directed")
+    directed = bool(flag) if flag is not None and flag.ndim == 0 else None
     if names is not None and names.ndim == 1:
         if edges.size and not 0 <= edges.min() <= edges.max() < len(names):
             raise FileFormatError(f"{path}: 'edges' of nodes beyond the {len(names)} 'names'")
         # Edges are positions among the names.
         found = names.tolist()
-        return GraphFile(edges=[(found[i], found[j]) for i, j in edges.tolist()], nodes=found, directed=_flag(arrays))
-    return GraphFile(edges=edges, nodes=count, directed=_flag(arrays))
-
-
-def _flag(arrays: dict[str, np.ndarray]) -> bool | None:
-    flag = arrays.get("directed")
-    return bool(flag) if flag is not None and flag.ndim == 0 else None
+        return GraphFile(edges=[(found[i], found[j]) for i, j in edges.tolist()], nodes=found, directed=directed)
+    return GraphFile(edges=edges, nodes=count, directed=directed)

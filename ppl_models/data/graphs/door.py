@@ -1,18 +1,24 @@
-"""``graph(...)``: a matrix, a networkx graph, edges or a file of them, as data that the graph models take."""
+"""``graph(...)``: a matrix, a networkx graph, edges or a file of them, as data that the graph models take; and what the
+models make of their data, or an error that says what does not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from pathlib import Path
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+import scipy.sparse
 import torch
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, about, unknown_name, warn_of_data
+from ppl_models.data import sparse
+from ppl_models.data.containers import is_name, plain, plausible_size, refuse_blocks
 from ppl_models.data.files.graphs import read_graph_file
-from ppl_models.data.files.reading import naming
-from ppl_models.data.graphs.data import GraphData
-from ppl_models.data.graphs.reading import as_graph, read_graph_data
+from ppl_models.data.files.reading import named_file, naming
+from ppl_models.data.graphs.data import GraphData, name_coords
+from ppl_models.data.graphs.edges import KINDS, EdgeList, settled
+from ppl_models.data.graphs.lists import Reading, masked, read_edges
+from ppl_models.data.graphs.sources import read_source
 
 
 def graph(
@@ -57,20 +63,159 @@ def graph(
 
     Raises DataError or FileFormatError for what is no such graph, saying where.
     """
-    file = Path(source) if isinstance(source, str | Path) else None
-    if isinstance(source, str | Path):
-        if isinstance(source, str) and ("\n" in source or not Path(source).is_file()):
-            found = f"a string, {source[:40]!r}, that names no file"
-            raise DataError(found, expected="a graph, a matrix, edges, or the path of a file")
-        found = read_graph_file(Path(source), columns=columns, weight=weight if isinstance(weight, str) else None)
+    file = named_file(source, "a graph, a matrix, edges, or the path of a file")
+    if file is not None:
+        found = read_graph_file(file, columns=columns, weight=weight if isinstance(weight, str) else None)
         source, edges, columns = found.source, found.edges, ("source", "target")  # as the frame of the file is called
         nodes = found.nodes if nodes is None else nodes
         directed = found.directed if directed is None else directed
         weight = None if isinstance(weight, str) and edges is not None else weight
+    settings: dict[str, Any] = {"directed": directed, "self_loops": self_loops, "kind": kind}
+    settings |= {"mask": mask, "dtype": dtype}
     with naming(file):
         if isinstance(source, GraphData):
-            settings: dict[str, Any] = {"directed": directed, "self_loops": self_loops, "kind": kind}
-            return as_graph(source, mask=mask, dtype=dtype, device=device, **settings)
-        settings = {"directed": directed, "nodes": nodes, "mask": mask, "weight": weight, "kind": kind}
-        data = read_graph_data(source, edges=edges, self_loops=self_loops, columns=columns, dtype=dtype, **settings)
+            return as_graph(source, device=device, **settings)
+        data = read_graph_data(source, edges=edges, nodes=nodes, weight=weight, columns=columns, **settings)
         return data.to(device=device)
+
+
+def _as_graph_data(edges: EdgeList, self_loops: bool, dtype: torch.dtype | None) -> GraphData:
+    """The data of edges that are settled."""
+    row, column, value = edges.row, edges.column, edges.value
+    size = plausible_size(edges.num_nodes, len(value), "node")
+    if not edges.directed:
+        off = row != column
+        row, column = np.concatenate([row, column[off]]), np.concatenate([column, row[off]])
+        value = np.concatenate([value, value[off]])
+    matrix = scipy.sparse.csr_matrix((value, (row, column)), shape=(size, size))
+    data = GraphData(
+        x=sparse.from_scipy(matrix, dtype=dtype or torch.get_default_dtype()), coords=name_coords(edges.names),
+        hidden=None if edges.hidden is None or not edges.hidden.size else torch.as_tensor(edges.hidden),
+        directed=bool(edges.directed), self_loops=self_loops,
+    )  # fmt: skip
+    if not data.num_dyads:
+        problem = "no observed dyad" if data.num_hidden else "a single node, so that there is no dyad"
+        raise DataError(problem, axis="dyad", expected="at least one pair of nodes that was observed")
+    return data
+
+
+def read_graph_data(
+    source: Any,
+    *,
+    edges: Any = None,
+    directed: bool | None = None,
+    nodes: Sequence[Hashable] | int | None = None,
+    num_nodes: int | None = None,
+    mask: Any = None,
+    weight: str | bool | None = None,
+    self_loops: bool = False,
+    kind: str | None = None,
+    columns: tuple[str, str] = ("source", "target"),
+    dtype: torch.dtype | None = None,
+    warn_symmetric: bool = False,
+) -> GraphData:
+    """What :func:`graph` and :func:`as_graph` do alike: any container but a file."""
+    refuse_blocks(source)
+    if kind not in KINDS:
+        raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")))
+    if (source is None) == (edges is None):
+        raise DataError("neither a source nor edges, or both", expected="one of them")
+    nodes = None if nodes is None else _checked_nodes(nodes)
+    name = weight if isinstance(weight, str) else None
+    how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns)
+    found = masked(read_source(source, how) if edges is None else read_edges(edges, how), mask)
+    presence = weight is False
+    found = settled(found, directed, self_loops, kind, presence, warn_symmetric)
+    return _as_graph_data(found, self_loops, dtype)
+
+
+def _checked_nodes(nodes: Any) -> list[Any] | int:
+    """A number of nodes, or a list of their names."""
+    expected = "the names of the nodes, or their number"
+    if isinstance(nodes, int | np.integer) and not isinstance(nodes, bool):
+        if nodes < 1:
+            raise DataError(f"nodes = {nodes}", axis="node", expected="N >= 1")
+        return int(nodes)
+    if isinstance(nodes, str | bytes | bool) or not isinstance(nodes, Iterable):
+        raise DataError(f"nodes = {nodes!r}", axis="node", expected=expected)
+    names = plain(nodes)
+    if not names:
+        raise DataError("no nodes", axis="node", expected="N >= 1")
+    wrong = next((node for node in names if not is_name(node)), None)
+    if wrong is not None:
+        raise DataError(f"a node called {wrong!r}", axis="node", expected=expected)
+    return names
+
+
+def as_graph(
+    data: Any,
+    *,
+    mask: Any = None,
+    num_nodes: int | None = None,
+    directed: bool | None = None,
+    self_loops: bool = False,
+    kind: str | None = "binary",
+    site: str | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> GraphData:
+    """What a graph model makes of its data: a :class:`GraphData` that fits it, or DataError.
+
+    data: what :func:`ppl_models.graph` takes, but for files; a GraphData is checked and passed through.
+    num_nodes, directed, self_loops: of the model. kind: "binary" for 0/1, "counts" for whole numbers.
+    """
+    with about(site):
+        if isinstance(data, GraphData):
+            if mask is not None:
+                raise DataError("a mask was given beside data that already carry theirs")
+            checked = _fitting(data, directed, self_loops, kind)
+        else:
+            checked = read_graph_data(
+                data, mask=mask, num_nodes=num_nodes, directed=directed, self_loops=self_loops, kind=kind,
+                dtype=dtype, warn_symmetric=directed is True,
+            )  # fmt: skip
+        if num_nodes is not None and len(checked) != num_nodes:
+            problem = f"{len(checked)} nodes where the model has num_nodes = {num_nodes}"
+            expected = f"{num_nodes} nodes; graph(edges, nodes=...) adds those without edges"
+            raise DataError(problem, axis="node", expected=expected)
+        return checked.to(dtype=dtype, device=device)
+
+
+def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str | None) -> GraphData:
+    """Graph data checked against what a model wants; self loops that it does not model are left out."""
+    if directed is not None and directed != data.directed:
+        words = {True: "directed", False: "undirected"}
+        expected = f"a model with directed={data.directed}, or graph(source, directed={directed})"
+        raise DataError(f"{words[data.directed]} data for a model with directed={directed}", expected=expected)
+    if self_loops and not data.self_loops:
+        expected = "graph(source, self_loops=True), or a model with self_loops=False"
+        raise DataError("data without self loops for a model with self_loops=True", expected=expected)
+    row, column, value = (part.cpu().numpy() for part in sparse.triplets(data.x))
+    hidden = None if data.hidden is None else data.hidden.cpu().numpy()
+    names = data.coords.get("row")
+    edges = EdgeList(row, column, value, len(data), names, directed=data.directed, hidden_pairs=hidden)
+    edges = settled(edges, data.directed, self_loops, kind, presence=False, warn_symmetric=False)
+    if data.self_loops == self_loops:
+        return data
+    return _as_graph_data(edges, self_loops, data.x.dtype).to(device=data.x.device)
+
+
+def check_graph_for_fitting(data: GraphData) -> None:
+    """What is a graph but cannot be learned from: raises on no edges or on all; warns of nodes without any."""
+    edges = data.num_edges
+    if not edges:
+        raise DataError("no edges", axis="edge", expected="at least one edge to learn from")
+    values = data.x.values()
+    if edges == data.num_dyads and bool((values == values[0]).all()):
+        problem = f"every one of the {edges} observed dyads has the same edge"
+        raise DataError(problem, axis="edge", expected="some dyad that differs, to learn from")
+    isolated = (data.degrees() == 0).nonzero().flatten().tolist()
+    if isolated:
+        found = f"{len(isolated)} of {len(data)} nodes have no edge (the first: {data.names[isolated[0]]!r})"
+        warn_of_data(f"{found}; largest_component(graph) leaves them out")
+
+
+def largest_component(data: GraphData) -> GraphData:
+    """The largest set of nodes that are joined by edges, whatever their direction, with the dyads among them."""
+    _, label = scipy.sparse.csgraph.connected_components(sparse.to_scipy(data.x), directed=True, connection="weak")
+    return data.subgraph(torch.as_tensor(np.flatnonzero(label == np.bincount(label).argmax())))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppl_models.core.errors import DataError, DataWarning
+from ppl_models.core.errors import DataError, warn_of_data
 
 Array = NDArray[Any]
 
@@ -37,7 +36,6 @@ class EdgeList:
     multiple: bool = False
     hidden: Array | None = None
     hidden_pairs: Array | None = None
-    site: str = "x"
 
     @property
     def key(self) -> Array:
@@ -64,7 +62,7 @@ def dyad_key(row: Array, column: Array, num_nodes: int) -> Array:
 
 
 def settled(
-    edges: EdgeList, *, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
+    edges: EdgeList, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
 ) -> EdgeList:
     """The edges of a graph of known direction: each once, from the smaller number if undirected, none at hidden dyads.
 
@@ -81,48 +79,35 @@ def settled(
 
 
 def _checked_values(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
-    value, expected = edges.value, "finite numbers of at least 0"
-    wrong = ~np.isfinite(value) | (value < 0)
+    wrong = ~np.isfinite(edges.value) | (edges.value < 0)
     if wrong.any():
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
-        raise DataError(found, site=edges.site, axis="edge", expected=f"{expected}; mask= hides dyads")
-    edges = edges.only(value != 0)
+        raise DataError(found, axis="edge", expected="finite numbers of at least 0; mask= hides dyads")
+    edges = edges.only(edges.value != 0)
     if presence:
         return replace(edges, value=np.ones(len(edges.value)))
-    if kind is not None:
-        wrong = edges.value != (1 if kind == "binary" else edges.value.round())
-        if wrong.any():
-            raise _not_of_kind(edges, wrong, kind)
+    wrong = edges.value != {"binary": 1, "counts": edges.value.round(), None: edges.value}[kind]
+    if wrong.any():
+        what = "neither 0 nor 1" if kind == "binary" else "no whole numbers"
+        found = f"{wrong.sum()} of {len(wrong)} edges have weights that are {what} {edges.first(wrong)}"
+        counts = ", or a model of counts such as PoissonSBM" if kind == "binary" else ""
+        raise DataError(found, axis="edge", expected=f"graph(source, weight=False) for edges without weights{counts}")
     return edges
-
-
-def _not_of_kind(edges: EdgeList, wrong: Array, kind: str) -> DataError:
-    what = "weights that are neither 0 nor 1" if kind == "binary" else "weights that are no whole numbers"
-    found = f"{wrong.sum()} of {len(wrong)} edges have {what} {edges.first(wrong)}"
-    counts = ", or a model of counts such as PoissonSBM" if kind == "binary" else ""
-    expected = f"graph(source, weight=False) for edges without weights{counts}"
-    return DataError(found, site=edges.site, axis="edge", expected=expected)
 
 
 def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
     if self_loops:
         return edges
     # The diagonal says nothing, whatever stands there to say so.
-    edges = replace(edges, hidden=_off_diagonal(edges.hidden), hidden_pairs=_off_diagonal(edges.hidden_pairs))
+    hidden, pairs = (None if d is None else d[:, d[0] != d[1]] for d in (edges.hidden, edges.hidden_pairs))
+    edges = replace(edges, hidden=hidden, hidden_pairs=pairs)
     loop = edges.row == edges.column
     if not loop.any():
         return edges
     first = edges.name(edges.row[np.flatnonzero(loop)[0]])
-    message = (
-        f"site '{edges.site}': {loop.sum()} self loops were left out (the first: at {first!r}); "
-        "self_loops=True keeps them"
-    )
-    warnings.warn(message, DataWarning, stacklevel=5)
+    problem = f"{loop.sum()} self loops were left out (the first: at {first!r}); self_loops=True keeps them"
+    warn_of_data(problem)
     return edges.only(~loop)
-
-
-def _off_diagonal(dyads: Array | None) -> Array | None:
-    return None if dyads is None else dyads[:, dyads[0] != dyads[1]]
 
 
 def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> bool:
@@ -133,20 +118,20 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
         return edges.listed or _asymmetry(edges) is not None
     if directed and edges.directed is False:
         found, expected = "an undirected graph where a directed one is needed", "a model with directed=False"
-        raise DataError(found, site=edges.site, expected=f"{expected}, or a directed graph (networkx: to_directed())")
+        raise DataError(found, expected=f"{expected}, or a directed graph (networkx: to_directed())")
     looks_undirected = warn_symmetric and not edges.listed and edges.directed is None and len(edges.row) > 0
     if directed and looks_undirected and _asymmetry(edges) is None:
-        message = (
-            f"site '{edges.site}': the adjacency matrix is symmetric but read as directed, so that every edge counts "
-            "twice; a model with directed=False reads it as undirected"
+        problem = (
+            "the adjacency matrix is symmetric but read as directed, so that every edge counts twice; a model with "
+            "directed=False reads it as undirected"
         )
-        warnings.warn(message, DataWarning, stacklevel=5)
+        warn_of_data(problem)
     if not directed and not edges.listed:
         shown = _without_hidden(replace(edges, directed=False))
         problem = _asymmetry(replace(shown, hidden=edges.hidden))
         if problem is not None:
             expected = "a symmetric matrix, or a model with directed=True"
-            raise DataError(f"not symmetric: {problem}", site=edges.site, axis="edge", expected=expected)
+            raise DataError(f"not symmetric: {problem}", axis="edge", expected=expected)
     return directed
 
 
@@ -177,12 +162,11 @@ def _without_hidden(edges: EdgeList) -> EdgeList:
     if not parts:
         return replace(edges, hidden=None, hidden_pairs=None)
     row, column = np.concatenate(parts, axis=1)
-    edge_row, edge_column = edges.row, edges.column
+    ends = edges if edges.directed else _from_smaller(edges)
     if not edges.directed:
         row, column = np.minimum(row, column), np.maximum(row, column)
-        edge_row, edge_column = np.minimum(edge_row, edge_column), np.maximum(edge_row, edge_column)
     key = np.unique(dyad_key(row, column, edges.num_nodes))
-    kept = ~np.isin(dyad_key(edge_row, edge_column, edges.num_nodes), key)
+    kept = ~np.isin(ends.key, key)
     hidden = np.stack([key // edges.num_nodes, key % edges.num_nodes])
     return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
 
@@ -205,12 +189,10 @@ def _say_duplicates(edges: EdgeList, repeated: Array, extra: int, kind: str | No
     if presence or kind == "counts" or (kind is None and edges.multiple):
         return
     if edges.multiple:
-        found = f"{extra} parallel edges (the first: {first})"
         expected = "graph(source, weight=False) to keep each once, or a model of counts such as PoissonSBM"
-        raise DataError(found, site=edges.site, axis="edge", expected=expected)
+        raise DataError(f"{extra} parallel edges (the first: {first})", axis="edge", expected=expected)
     done = "each is kept once" if kind == "binary" else "they were added up; kind='binary' keeps each once"
-    message = f"site '{edges.site}': {extra} edges are repeated (the first: {first}); {done}"
-    warnings.warn(message, DataWarning, stacklevel=6)
+    warn_of_data(f"{extra} edges are repeated (the first: {first}); {done}")
 
 
 def _from_smaller(edges: EdgeList) -> EdgeList:

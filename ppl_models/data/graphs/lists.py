@@ -1,4 +1,4 @@
-"""Lists of edges between named nodes, and how names become numbers.
+"""Lists of edges between named nodes, how names become numbers, and which dyads are unobserved.
 
 Arrays of edges rather than graphs of networkx, which takes about 350 bytes an edge, joins repeated edges before anybody
 could say so, and has no hidden dyads.
@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
-from ppl_models.data.containers import labels_of
+from ppl_models.data import sparse
+from ppl_models.data.containers import labels_of, mask_values, plain
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.lazy import pandas as pd
 
@@ -31,7 +33,6 @@ class Reading:
     num_nodes: int | None = None
     weight: str | None = None
     columns: tuple[str, str] = ("source", "target")
-    site: str = "x"
 
 
 def read_edges(source: Any, how: Reading) -> EdgeList:
@@ -41,20 +42,19 @@ def read_edges(source: Any, how: Reading) -> EdgeList:
     if isinstance(source, np.ndarray):
         if source.ndim != 2 or source.shape[1] != 2:
             found = f"edges of shape {source.shape}"
-            raise DataError(found, site=how.site, axis="edge", expected="(E, 2), a row for each edge; (2, E): edges.T")
+            raise DataError(found, axis="edge", expected="(E, 2), a row for each edge; (2, E): edges.T")
         return from_ends([source[:, 0], source[:, 1]], None, how)
     if isinstance(source, pd.DataFrame):
         return frame_edges(source, how)
     if isinstance(source, str | bytes) or not isinstance(source, Iterable):
         expected = "pairs (from, to), or triples (from, to, weight)"
-        raise DataError(f"a {type(source).__name__} as edges", site=how.site, axis="edge", expected=expected)
+        raise DataError(f"a {type(source).__name__} as edges", axis="edge", expected=expected)
     pairs = list(source)
-    lengths = {len(pair) if isinstance(pair, tuple | list | np.ndarray | Tensor) else 0 for pair in pairs}
-    if len(lengths) > 1 or not lengths <= {2, 3}:
-        sized = (p for p in pairs if not isinstance(p, tuple | list | np.ndarray | Tensor) or len(p) not in (2, 3))
-        odd = next(sized, pairs[0])
+    lengths = [len(pair) if isinstance(pair, tuple | list | np.ndarray | Tensor) else 0 for pair in pairs]
+    if len(set(lengths)) > 1 or not set(lengths) <= {2, 3}:
+        odd = next((pair for pair, length in zip(pairs, lengths, strict=True) if length not in (2, 3)), pairs[0])
         expected = "pairs (from, to), or triples (from, to, weight), all of one length"
-        raise DataError(f"{odd!r} among the edges", site=how.site, axis="edge", expected=expected)
+        raise DataError(f"{odd!r} among the edges", axis="edge", expected=expected)
     ends = list(zip(*pairs, strict=True)) if pairs else [(), ()]
     value = as_values(ends[2], how) if len(ends) == 3 else None
     return from_ends([objects(ends[0]), objects(ends[1])], value, how)
@@ -65,7 +65,7 @@ def frame_edges(frame: pd.DataFrame, how: Reading) -> EdgeList:
     missing = [name for name in (*how.columns, *([how.weight] if how.weight else [])) if name not in frame.columns]
     if missing:
         expected = f"one of {list(map(str, frame.columns))}"
-        raise DataError(f"no column {missing[0]!r} of edges", site=how.site, axis="edge", expected=expected)
+        raise DataError(f"no column {missing[0]!r} of edges", axis="edge", expected=expected)
     weight = how.weight or ("weight" if "weight" in frame.columns else None)
     value = None if weight is None else as_values(frame[weight].tolist(), how)
     return from_ends([frame[name].to_numpy() for name in how.columns], value, how)
@@ -77,13 +77,13 @@ def as_values(values: Sequence[Any], how: Reading) -> Array:
     except (TypeError, ValueError):
         wrong = next(v for v in values if not isinstance(v, int | float | np.number))
         found = f"an edge with the weight {wrong!r}"
-        raise DataError(found, site=how.site, axis="edge", expected="numbers; weight= names their attribute") from None
+        raise DataError(found, axis="edge", expected="numbers; weight= names their attribute") from None
 
 
 def objects(values: Sequence[Any]) -> Array:
     """An array of the values as they are: tuples stay nodes, and numbers beside strings stay numbers."""
     array = np.empty(len(values), dtype=object)
-    array[:] = [v.item() if isinstance(v, np.generic) else v for v in values]
+    array[:] = plain(values)
     return array
 
 
@@ -93,11 +93,10 @@ def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     row, column = places[::2], places[1::2]
     size = names if isinstance(names, int) else len(names)
     if not size:
-        expected = "nodes=, where there are no edges"
-        raise DataError("no edges and no nodes", site=how.site, axis="node", expected=expected)
+        raise DataError("no edges and no nodes", axis="node", expected="nodes=, where there are no edges")
     value = np.ones(len(row)) if value is None else value
     labels = None if isinstance(names, int) else labels_of(names)
-    return EdgeList(row, column, value, size, names=labels, listed=True, site=how.site)
+    return EdgeList(row, column, value, size, names=labels, listed=True)
 
 
 def _numbered(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
@@ -126,12 +125,11 @@ def _whole(ends: Array, how: Reading) -> Array:
     if ends.dtype.kind == "f":
         if not np.isfinite(ends).all() or (ends != ends.round()).any():
             wrong = ends[~np.isfinite(ends) | (ends != np.round(ends))][0]
-            raise DataError(f"a node called {wrong}", site=how.site, axis="node", expected="names, or whole numbers")
+            raise DataError(f"a node called {wrong}", axis="node", expected="names, or whole numbers")
         return ends.astype(np.int64)
     missing = pd.isna(ends)
     if missing.any():
-        expected = "two nodes an edge"
-        raise DataError(f"edge {int(np.flatnonzero(missing)[0]) // 2} lacks a node", site=how.site, expected=expected)
+        raise DataError(f"edge {int(np.flatnonzero(missing)[0]) // 2} lacks a node", expected="two nodes an edge")
     if ends.dtype.kind != "O" or not len(ends):
         return ends if len(ends) else ends.astype(np.int64)
     kinds = set(map(type, ends.tolist()))
@@ -144,7 +142,7 @@ def index_of(names: Sequence[Any], how: Reading) -> pd.Index:
     index = pd.Index(objects(names), tupleize_cols=False)
     if index.has_duplicates:
         twice = index[index.duplicated()][0]
-        raise DataError(f"two nodes called {twice!r}", site=how.site, axis="node", expected="names that differ")
+        raise DataError(f"two nodes called {twice!r}", axis="node", expected="names that differ")
     return index
 
 
@@ -153,7 +151,7 @@ def resolver(nodes: Sequence[Hashable] | int, how: Reading) -> tuple[list[Any] |
     if isinstance(nodes, int | np.integer):
         size: list[Any] | int = int(nodes)
     else:
-        size = [n.item() if isinstance(n, np.generic) else n for n in nodes]
+        size = plain(nodes)
 
     def place(ends: Array) -> Array:
         if isinstance(size, int):
@@ -164,11 +162,9 @@ def resolver(nodes: Sequence[Hashable] | int, how: Reading) -> tuple[list[Any] |
             found = index_of(size, how).get_indexer(objects(ends.tolist()))
             unknown = found < 0
         if unknown.any():
-            first = ends[np.flatnonzero(unknown)[0]]
-            first = first.item() if isinstance(first, np.generic) else first
+            first = plain(ends[unknown])[0]
             known = f"0, ..., {size - 1}" if isinstance(size, int) else f"names such as {size[0]!r}"
-            expected = f"the nodes that were given ({known})"
-            raise DataError(f"the unknown node {first!r}", site=how.site, axis="node", expected=expected)
+            raise DataError(f"the unknown node {first!r}", axis="node", expected=f"the nodes that were given ({known})")
         return found.astype(np.int64)
 
     return size, place
@@ -190,7 +186,7 @@ def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identi
     anonymous = names is None and not have_identity
     if size != edges.num_nodes and (count or anonymous):
         found = f"{size} nodes were named for a graph of {edges.num_nodes}"
-        raise DataError(found, site=how.site, axis="node", expected="a name for every node")
+        raise DataError(found, axis="node", expected="a name for every node")
     wanted, place = resolver(how.nodes, how)
     if isinstance(wanted, int):
         return replace(edges, names=names)
@@ -203,3 +199,63 @@ def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identi
         edges, row=target[edges.row], column=target[edges.column], hidden=hidden,
         num_nodes=len(wanted), names=labels_of(wanted),
     )  # fmt: skip
+
+
+def masked(edges: EdgeList, mask: Any) -> EdgeList:
+    """The edges with the dyads hidden that the mask hides; see :func:`ppl_models.graph`."""
+    if mask is None:
+        return edges
+    if scipy.sparse.issparse(mask) or sparse.is_tensor(mask):
+        raise DataError("a sparse mask", expected="a dense one, or a list of the hidden pairs")
+    dense = _dense(mask, edges)
+    if dense is not None:
+        hidden = np.stack(np.nonzero(~dense))
+        together = hidden if edges.hidden is None else np.concatenate([edges.hidden, hidden], axis=1)
+        return replace(edges, hidden=together)
+    return replace(edges, hidden_pairs=_pairs(mask, edges))
+
+
+def _dense(mask: Any, edges: EdgeList) -> Array | None:
+    """(N, N) bool, True = observed; None where the mask is a list of pairs."""
+    size, how = edges.num_nodes, Reading()
+    if isinstance(mask, pd.DataFrame):
+        names = list(range(size)) if edges.names is None else edges.names
+        if list(mask.index) != list(range(len(mask))) or list(mask.columns) != list(mask.index):
+            known = index_of(names, how)
+            order = [index_of(list(axis), how).get_indexer(known) for axis in (mask.index, mask.columns)]
+            if any((place < 0).any() for place in order):
+                raise DataError("a mask that lacks some nodes", axis="node", expected="all nodes")
+            mask = mask.iloc[order[0], order[1]]
+        mask = mask.to_numpy()
+    elif isinstance(mask, Tensor):
+        mask = mask.detach().cpu().numpy()
+    elif isinstance(mask, list | tuple) and mask and not isinstance(mask[0], tuple):
+        try:
+            mask = np.asarray(mask)
+        except ValueError:
+            return None
+    if not isinstance(mask, np.ndarray) or mask.ndim != 2 or mask.dtype.kind not in "buif":
+        return None
+    if mask.shape[1] == 2 and mask.dtype.kind in "iu":
+        return None
+    if mask.shape != (size, size):
+        expected = "one mask entry per dyad, True = observed, or a list of the hidden pairs"
+        raise DataError(f"mask of shape {mask.shape} for {size} nodes", expected=expected)
+    return mask_values(mask, mask.shape, {}).numpy()
+
+
+def _pairs(mask: Any, edges: EdgeList) -> Array:
+    """(2, M) places of the hidden pairs."""
+    if isinstance(mask, str | bytes) or not isinstance(mask, Iterable) or getattr(mask, "ndim", 1) == 0:
+        raise DataError(f"a {type(mask).__name__} as mask", expected="(N, N), or the hidden pairs")
+    pairs = mask.tolist() if isinstance(mask, np.ndarray | Tensor) else list(mask)
+    odd = [pair for pair in pairs if not isinstance(pair, tuple | list) or len(pair) != 2]
+    if odd:
+        raise DataError(f"{odd[0]!r} among the hidden dyads", expected="pairs of nodes")
+    if not pairs:
+        return np.empty((2, 0), dtype=np.int64)
+    ends = objects([end for pair in pairs for end in pair])
+    if edges.names is None and all(isinstance(end, int) for end in ends):
+        ends = ends.astype(np.int64)
+    _, place = resolver(edges.num_nodes if edges.names is None else edges.names, Reading())
+    return place(ends).reshape(-1, 2).T

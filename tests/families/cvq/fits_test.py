@@ -124,7 +124,7 @@ def test_bad_settings_are_refused_in_words():
     with pytest.raises(ModelError, match="per_feature_scale = 1"):
         CVQ(num_components=1, num_features=3, per_feature_scale=1)  # pyright: ignore[reportArgumentType]
     model = CVQ(num_components=2, num_features=3)
-    with pytest.raises(ModelError, match="'scale' is a standard deviation"):
+    with pytest.raises(ModelError, match="'scale' is positive"):
         model.with_priors(scale=dist.Normal(0.0, 1.0))
     with pytest.raises(ModelError, match="'source_prior' is a probability"):
         model.with_priors(source_prior=dist.Normal(0.0, 1.0))

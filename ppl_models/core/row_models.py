@@ -1,0 +1,194 @@
+"""What the models of rows share: their program, matrices with K components, mixtures, categorical responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.errors import ModelError
+from ppl_models.core.model import Model
+from ppl_models.core.sites import Site
+from ppl_models.data.device import device_of
+from ppl_models.data.matrix import Data, as_values_of, check_columns
+from ppl_models.likelihoods import Categorical
+
+
+def row_plate(x: Tensor | None, batch_size: int | None, num_rows: int) -> Any:
+    """The plate "data" of the rows of x, or of ``num_rows`` where there is none."""
+    total = num_rows if x is None else x.shape[0]
+    return pyro.plate("data", total, subsample_size=batch_size, dim=-1, device=device_of(x))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowModel(Model):
+    """A model whose rows are independent given the globals; by default the rows of a matrix x (N, D).
+
+    Its program draws the globals and then, in the plate "data", what :meth:`draw_locals` and :meth:`entries` state.
+    """
+
+    #: That of one entry, where the model has one of :mod:`ppl_models.likelihoods`: it says which data are valid.
+    likelihood: ClassVar[Any] = None
+    #: Whether scipy's sparse matrices stay sparse.
+    keeps_sparse: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        **others: Any,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        ``others``: what else the rows are drawn by or observed with, see the model's ``observe_rows``.
+        """
+        site = self.sample_globals(like=x)
+        with row_plate(x, batch_size, num_rows) as index:
+            local = self.draw_locals(site)
+            return self.observe_rows(site, local, x, mask, None if batch_size is None else index, **others)
+
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Any:
+        """The statement of the rows' latent, inside their plate."""
+        raise NotImplementedError
+
+    def entries(self, site: Mapping[str, Tensor], local: Any) -> Any:
+        """p(x_nj | locals, globals): batch shape (..., N, D)."""
+        raise NotImplementedError
+
+    def observe_rows(
+        self, site: Mapping[str, Tensor], local: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None
+    ) -> Tensor:
+        """The statement of x inside the plate of rows, those in ``index`` or, where that is None, all."""
+        return self.observe(self.entries(site, local), x, mask, index)
+
+    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
+        """As :meth:`observe_rows`, of a likelihood with the batch shape (B, D) of these rows. Entries that ``mask``
+        leaves out have no influence, whatever ``x`` holds there."""
+        if mask is not None:
+            likelihood = likelihood.mask(mask if index is None else mask[index])
+        rows = x if x is None or index is None else x[index]
+        return pyro.sample(self.observed_site, likelihood.to_event(1), obs=rows)
+
+    @property
+    def data_kind(self) -> str:
+        return super().data_kind if self.likelihood is None else self.likelihood.kind
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """A matrix; NaN is missing. Raises DataError for entries that the likelihood gives no probability."""
+        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "keep_sparse": self.keeps_sparse}
+        settings |= {"num_features": self.sizes["feature"], "site": self.observed_site}
+        return as_values_of(self.likelihood, data, **settings)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ComponentModel(RowModel):
+    """A model of a matrix x (N, D) with a latent of K components a row.
+
+    Raises ModelError for more components than features where those are not identified (``wide_reason``).
+    """
+
+    num_components: int
+    num_features: int
+
+    #: Why K > D makes no sense, for models that refuse it.
+    wide_reason: ClassVar[str | None] = None
+
+    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "feature": "num_features"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.wide_reason is not None and self.num_components > self.num_features:
+            raise ModelError(
+                f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
+                f"{self.wide_reason}; expected K <= D"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MixtureOf(RowModel):
+    """Rows that belong to one of K classes (002, section 27.2.1):
+
+        q_n ~ Categorical(pi),    x_nj | q_n = k ~ likelihood with the mean that class k has of entry j
+
+    The class is the one-hot local site ``assignment``, pi the global ``mixing_proportion`` (K,), flat on the simplex by
+    default. Models add a ``likelihood`` and the component site, the means of entries in the K classes.
+    """
+
+    proportion_site: ClassVar[str] = "mixing_proportion"
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        "mixing_proportion": Site("global", ("component",), support=constraints.simplex),
+        "assignment": Site("latent", ("component",), ("row",), constraints.one_hot),
+    }
+
+    def default_priors(self) -> dict[str, Any]:
+        return {"mixing_proportion": dist.Dirichlet(torch.ones(self.sizes["component"]))}
+
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("assignment", dist.OneHotCategorical(site["mixing_proportion"]))
+
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        return self.likelihood.with_mean(torch.tensordot(local, site[self.component_site], 1))
+
+
+class Response(dist.Categorical):
+    """A categorical of 0..C-1 whose mean is that of the number of the category: what ratings are averaged by."""
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs @ torch.arange(self.probs.shape[-1]).to(self.probs)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResponseModel(ComponentModel):
+    """A model of R categorical responses a row, x (N, R) in 0..C-1, by tables ``response`` (K, R, C)."""
+
+    num_categories: int
+
+    axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "category": "num_categories"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "response": Site("global", ("component", "feature", "category"), support=constraints.simplex),
+        "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
+    }
+
+    @property
+    def likelihood(self) -> Categorical:
+        return Categorical(self.num_categories)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any):
+        """The model whose number of features is the data's, with categories up to the largest that occurs."""
+        settings.setdefault("num_categories", max(2, int(data.x.max()) + 1))
+        return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses questions that nobody answered; warns of those that all answer alike."""
+        check_columns(data, constant=range(self.num_categories))
+
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        """x_nr ~ Cat(sum_k local_nk b_k^(r)) (002, eqs. 27.3, 27.14)."""
+        return Response(torch.tensordot(local, site["response"], 1))
+
+    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
+        if x is not None and mask is not None:
+            # A category that does not exist would be looked up in the table, masked or not.
+            rows, seen = (x, mask) if index is None else (x[index], mask[index])
+            x, mask, index = torch.where(seen, rows, torch.zeros_like(rows)), seen, None
+        return super().observe(likelihood, x, mask, index)
+
+
+def draw_responses(weight: Tensor, response: Tensor, generator: torch.Generator) -> Tensor:
+    """x (N, R) from the mixed tables of every row."""
+    table = torch.tensordot(weight, response, 1)
+    drawn = torch.multinomial(table.flatten(0, 1), 1, generator=generator)
+    return drawn.view(table.shape[:2]).to(response)
