@@ -233,7 +233,7 @@ def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> A
     """A posterior of this kind, whose mean has this shape."""
     if not isinstance(kind, str) or kind not in POSTERIORS:
         raise FileFormatError(f"a posterior of the unknown kind {_shown(kind)}; known: {', '.join(POSTERIORS)}")
-    layout = POSTERIORS[kind].layout
+    layout = POSTERIORS[kind].layout()
     _refuse(set(parts) != set(layout), f"a {kind} of {sorted(parts)}, expected {sorted(layout)}")
     shapes = {name: _shape_of(value) for name, value in parts.items()}
     choices = itertools.product(*(layout[name].split("|") for name in parts))
@@ -247,7 +247,7 @@ def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> A
 
 
 def _fits(layout: dict[str, str], shapes: dict[str, tuple[int, ...]], mean: tuple[int, ...]) -> bool:
-    """Whether the shapes are those of a layout (see ``LocalPosterior.layout``)."""
+    """Whether the shapes are those of a layout (see :class:`LocalPosterior`)."""
     sizes = {"n": mean[0], "k": mean[-1]} if mean else {}
     for name, letters in layout.items():
         before, star, after = letters.partition("*")

@@ -7,14 +7,13 @@ those of adaptive quadrature (:mod:`custom_inference.families.factors.quadrature
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.continuous import ContinuousPosterior
-from custom_inference.core.posteriors.protocol import Layout, draw_slots
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 from ppl_models.core.expectations import log_two_cosh_half
 
 #: Cells an axis of the grid that draws come from, by the number of components, and how far it goes, in standard
@@ -92,19 +91,14 @@ class LogisticPosterior(ContinuousPosterior):
     together by as much as this widens them (West 1993): moments and log-likelihoods are right to about 1e-3.
     """
 
-    layout: ClassVar[Layout] = {
-        "location": "*", "covariance": "*k", "log_evidence": "n", "half": "nd", "weight": "kd", "bias": "d",
-        "prior_mean": "k", "prior_precision": "k",
-    }  # fmt: skip
-
-    location: Tensor
-    covariance: Tensor
-    log_evidence: Tensor
-    half: Tensor
-    weight: Tensor
-    bias: Tensor
-    prior_mean: Tensor
-    prior_precision: Tensor
+    location: Annotated[Tensor, "*"]
+    covariance: Annotated[Tensor, "*k"]
+    log_evidence: Annotated[Tensor, "n"]
+    half: Annotated[Tensor, "nd"]
+    weight: Annotated[Tensor, "kd"]
+    bias: Annotated[Tensor, "d"]
+    prior_mean: Annotated[Tensor, "k"]
+    prior_precision: Annotated[Tensor, "k"]
 
     @property
     def joint_density(self) -> LogisticJoint:
@@ -146,7 +140,3 @@ class LogisticPosterior(ContinuousPosterior):
         within = torch.rand(chosen.shape, generator=generator, dtype=torch.float64).to(chosen) - 0.5
         apart = (chosen + width * within) / math.sqrt(1 + width**2 / 12)
         return (self.location[:, None] + apart @ root.mT).transpose(0, 1)
-
-    def rows(self, index: Tensor | slice) -> LogisticPosterior:
-        own = ("location", "covariance", "log_evidence", "half")
-        return replace(self, **{name: getattr(self, name)[index] for name in own})
