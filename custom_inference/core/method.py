@@ -6,7 +6,7 @@ import abc
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,15 +41,18 @@ class Method(abc.ABC):
     globals.
     """
 
+    #: Whether fits of every model hold draws of the globals.
+    draws_globals: ClassVar[bool] = False
+
     @property
-    @abc.abstractmethod
     def name(self) -> str:
         """What fits and tables call the method."""
+        return type(self).__name__
 
     def has_global_posterior(self, model: Model) -> bool:
         """Whether fits hold draws, or a posterior, of the globals rather than points."""
         del model
-        return False
+        return self.draws_globals
 
     @keeps_modes
     def fit(

@@ -37,12 +37,7 @@ class Exact(Method):
         if self.globals_ not in ("map", "normal", "nuts"):
             raise MethodError(unknown_name("treatment of the globals", self.globals_, ("map", "normal", "nuts")))
 
-    @property
-    def name(self) -> str:
-        return "Exact"
-
     def has_global_posterior(self, model: Model) -> bool:
-        """Whether fits hold draws, or a posterior, of the globals rather than points."""
         del model
         return self.globals_ != "map"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local, solve_local
@@ -92,11 +91,6 @@ class Sampler(abc.ABC):
         return solve_local(model, params, data, seed=seed)
 
 
-def has_sampler(model: Model) -> bool:
-    """Whether the registry has a collapsed Gibbs sampler for the model."""
-    return family_of(model).sampler is not None
-
-
 def sampler_of(model: Model) -> Sampler:
     """The sampler of a model. Raises MethodError where there is none."""
     make = family_of(model).sampler
@@ -107,4 +101,4 @@ def sampler_of(model: Model) -> Sampler:
 
 def no_bound(rows: int, like: Tensor) -> Tensor:
     """(N,) NaN: draws give no bound."""
-    return torch.full((rows,), torch.nan, dtype=like.dtype, device=like.device)
+    return like.new_full((rows,), float("nan"))
