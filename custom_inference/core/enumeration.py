@@ -12,7 +12,7 @@ from pyro import poutine
 from pyro.infer import config_enumerate
 from torch import Tensor
 
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import require_labelings
 from ppl_models import Data, MethodError, Model, ModelError
 
 ROW_PLATE = "data"
@@ -60,17 +60,6 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     return depth
 
 
-def _require_labelings(model: Any, num_nodes: int) -> None:
-    """Refuse a table of labelings by dyads that does not fit: at its peak 4 numbers an entry, 2 more a weight of it."""
-    blocks, weights = model.local_shape[0], math.prod(model.shapes[model.component_site][2:])
-    entry = 8.0 * model.num_dyads(num_nodes) * (4 + 2 * weights)
-    log_labelings = num_nodes * math.log(blocks)
-    needed, allowed = entry * math.exp(min(log_labelings, 600.0)), allowed_bytes()  # e^700 is no float
-    most = int(math.log(max(allowed / entry, 1.0), max(blocks, 2)))
-    what = f"enumerating the {blocks}^{num_nodes} labelings of the nodes"
-    require(what, needed, allowed=allowed, fits=f"with {blocks} blocks about {most} nodes would fit")
-
-
 def enumerated_log_joint(
     model: Model | Any, params: Mapping[str, Tensor], data: Data
 ) -> tuple[dict[str, Tensor], Tensor]:
@@ -81,8 +70,9 @@ def enumerated_log_joint(
     graph's nodes) meet in all of its members, which are then one observation: N = 1.
     """
     depth = plate_nesting(model, params, data)
-    if getattr(model, "is_graph", False):
-        _require_labelings(model, len(data))
+    if getattr(model, "is_graph", False):  # at its peak 2 numbers more for each weight of a dyad
+        weights = math.prod(model.shapes[model.component_site][2:])
+        require_labelings(model, len(data), instead="a bound, or a sampler", per_dyad=4 + 2 * weights)
     conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
     enumerated = poutine.enum(conditioned, first_available_dim=-1 - depth)
     with pyro.get_param_store().scope():
@@ -101,16 +91,15 @@ def enumerated_log_joint(
         if not site["is_observed"]:
             values[name] = site["value"]
     batch = total.shape[:-1]
-    rows = max(f.size for site in sites.values() for f in _plates(site) if f.name == ROW_PLATE) if not joint else 1
+    rows = 1 if joint else max(f.size for site in sites.values() for f in _plates(site) if f.name == ROW_PLATE)
     table = total.expand(*batch, rows).reshape(-1, rows).T
     return {name: _per_configuration(value, batch) for name, value in values.items()}, table
 
 
 def _per_configuration(value: Tensor, batch: torch.Size) -> Tensor:
     """The value of a site in every joint configuration (C, *event): drop the row axis, broadcast the others."""
-    event = value.dim() - len(batch) - 1
-    if event < 0:  # fewer enumeration dims than others have: pad on the left
-        value = value.reshape((1,) * -event + value.shape)
-        event = 0
+    missing = len(batch) + 1 - value.dim()
+    if missing > 0:  # fewer enumeration dims than others have: pad on the left
+        value = value.reshape((1,) * missing + value.shape)
     event_shape = value.shape[len(batch) + 1 :]
     return value.select(len(batch), 0).expand(*batch, *event_shape).reshape(-1, *event_shape)

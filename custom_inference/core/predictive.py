@@ -28,10 +28,7 @@ def sample_rows(
     """
     if num_rows < 1:
         raise MethodError(f"num_rows = {num_rows}, expected at least 1")
-    with isolated(seed), default_dtype(next(iter(params.values())).dtype):
-        program = pyro.condition(model, data=dict(params))
-        trace = poutine.trace(program).get_trace(num_rows=num_rows, **({} if like is None else model.given(like)))
-    nodes: Any = trace.nodes
+    nodes = _forward(model, params, num_rows, seed, like)
     found = {site: nodes[site]["value"] for site in (model.local_site, *model.sites_of("observed"))}
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
@@ -43,10 +40,16 @@ def observed_site(
 
     like: the data that the locals belong to, whose lengths and the like the program is given.
     """
-    with isolated(seed), default_dtype(local.dtype):
-        program = pyro.condition(model, data={**params, model.local_site: model.local_value(local)})
-        trace = poutine.trace(program).get_trace(num_rows=len(local), **({} if like is None else model.given(like)))
-    return trace.nodes[model.observed_site]
+    values = {**params, model.local_site: model.local_value(local)}
+    return _forward(model, values, len(local), seed, like)[model.observed_site]
+
+
+def _forward(model: Model, values: Mapping[str, Tensor], num_rows: int, seed: int, like: Data | None) -> Any:
+    """The sites of a run of the program, held at the values of some."""
+    with isolated(seed), default_dtype(next(iter(values.values())).dtype):
+        program = pyro.condition(model, data=dict(values))
+        given = {} if like is None else model.given(like)
+        return poutine.trace(program).get_trace(num_rows=num_rows, **given).nodes
 
 
 def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor, *, like: Data | None = None) -> Tensor:
@@ -73,9 +76,9 @@ def plugin_log_likelihood(fit: Result, x: Any = None, *, mask: Any = None) -> Te
 
 def observed_log_prob(model: Model, values: Mapping[str, Tensor], data: Data) -> Tensor:
     """log p(x | values of every latent site), of each row (N,), or of each dyad of a graph (E,)."""
-    like = next(value for value in values.values() if value.is_floating_point())
-    with isolated(0), default_dtype(like.dtype):
-        site = _observing(model, values, model.as_read(data))
+    dtype = next(value.dtype for value in values.values() if value.is_floating_point())
+    with isolated(0), default_dtype(dtype):
+        site = _observing(model, values, data)
     return site["fn"].log_prob(site["value"])
 
 
@@ -84,23 +87,24 @@ def observed_law(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
 
     Within the caller's :func:`isolated`: this is called again and again.
     """
-    return _observing(model, values, model.as_read(data))["fn"]
+    return _observing(model, values, data)["fn"]
 
 
 def _observing(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
+    data = model.as_read(data)
     program = pyro.condition(model, data=dict(values))
     return poutine.trace(program).get_trace(data.x, **data.arguments).nodes[model.observed_site]
 
 
 def posterior_predictive(fit: Result, num_samples: int = 100, *, seed: int = 0) -> Tensor:
     """x copies drawn from p(x | s, params) with s from the fit's local posterior, (num_samples, N, D)."""
-    model, given = fit.model, {"like": fit.data}
+    model, site = fit.model, fit.model.observed_site
     source = fit.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
     copies = [
-        observed_site(model, fit.globals, one, seed=seed_of(seed, model.observed_site, i), **given)["value"]
+        observed_site(model, fit.globals, one, seed=seed_of(seed, site, i), like=fit.data)["value"]
         for i, one in enumerate(source)
     ]
-    return fit.model.as_data(torch.stack(copies))
+    return model.as_data(torch.stack(copies))
 
 
 def reconstruct(fit: Result, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
