@@ -20,8 +20,6 @@ from ppl_models import MethodError, Model
 class Fit(Result):
     """What was learned, and how it went: the fields of :class:`Result`, scores, samples, figures, files."""
 
-    # ----- scores -----------------------------------------------------------------------------------------
-
     def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
         """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
 
@@ -56,8 +54,6 @@ class Fit(Result):
             raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")
         return predict(self, self.as_data(x, mask, **given))
 
-    # ----- generation -------------------------------------------------------------------------------------
-
     def sample(self, num_rows: int = 1, *, seed: int = 0) -> dict[str, Tensor]:
         """New rows from the fitted model: local and observed site -> (num_rows, ...)."""
         return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed)
@@ -72,8 +68,6 @@ class Fit(Result):
         how: "mode" or "mean".
         """
         return predictive.reconstruct(self, x, mask=mask, how=how)
-
-    # ----- faces ------------------------------------------------------------------------------------------
 
     def to_arviz(self, **settings: Any) -> Any:
         """ArviZ InferenceData (0.23) or DataTree (1.x) with named dims and coords."""

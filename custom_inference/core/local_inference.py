@@ -29,9 +29,9 @@ from custom_inference.core.posteriors import (
 from custom_inference.core.registry import engine_for, engines_of
 from ppl_models import CapacityError, Data, MethodError, Model
 
-#: Draws that the ELBO of a continuous posterior is estimated by: of sparse data so many that they take at most about
-#: _ELBO_PRODUCTS products of entries and components, but no fewer than the second number.
-_ELBO_DRAWS = (200, 10)
+#: Draws that the ELBO of a continuous posterior is estimated by: of sparse data and graphs so many that they take at
+#: most about _ELBO_PRODUCTS products of entries and components, but no fewer than the first number.
+_ELBO_DRAWS = (10, 200)
 _ELBO_PRODUCTS = 2**27
 #: Terms (dyad, values of its ends) that the bound of a graph is evaluated by.
 _GRAPH_TERMS = 2**23
@@ -135,7 +135,16 @@ def solve_local(
     if bound is None and fallback is not None and (points or not is_feasible(model)):
         return fallback.solve(model, params, data, seed=seed)
     name = bound or ("exact" if is_feasible(model) else scalable_bound(model))
-    return LocalSolver(engine=engine_for(model, name)).solve(model, params, data, seed=seed)
+    engine = _exact_engine(model) if name == "exact" else engine_for(model, name)
+    return LocalSolver(engine=engine).solve(model, params, data, seed=seed)
+
+
+def _exact_engine(model: Model) -> Any:
+    """The engine whose bound is the evidence. Raises MethodError where there is none: what gives bounds."""
+    if "exact" not in engines_of(model):
+        known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
+        raise MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {known}")
+    return engine_for(model, "exact")
 
 
 def log_likelihood(
@@ -147,14 +156,9 @@ def log_likelihood(
             f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}. The likelihood at point "
             "estimates of the locals is plugin_log_likelihood"
         )
-    if bound not in (None, "exact"):
+    if bound not in (None, "exact") or not engines_of(model):
         return solve_local(model, params, data, bound=bound, seed=seed).bound
-    if not engines_of(model):
-        return solve_local(model, params, data, seed=seed).bound
-    if "exact" not in engines_of(model):
-        known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
-        raise MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {known}")
-    exact: Any = engine_for(model, "exact")
+    exact = _exact_engine(model)
     try:
         return exact.log_evidence(model, params, exact.rows(model, data))
     except CapacityError as error:
@@ -191,7 +195,8 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
         if model.is_graph:
             return _graph_bound(model, params, data, posterior)
         if isinstance(posterior, ContinuousPosterior):
-            draws = posterior.sample(_elbo_draws(data, posterior))
+            products = data.x.values().numel() * posterior.mean.shape[-1] if data.is_sparse else 0
+            draws = posterior.sample(_num_draws(products))
             gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
             return torch.stack(gains).mean(0)
         if "mean_field" in engines_of(model):
@@ -208,14 +213,11 @@ def _graph_bound(model: Any, params: dict[str, Tensor], data: Data, posterior: L
     if not isinstance(posterior, ContinuousPosterior):
         return sampled_bound(model, params, data, posterior.mean, batch_size=max(1, _GRAPH_TERMS // blocks**2))
     dyads = min(_DRAWN_TERMS // blocks, model.num_dyads(len(data)))
-    draws = posterior.sample(min(_ELBO_DRAWS[0], max(_ELBO_DRAWS[1], _ELBO_PRODUCTS // (4 * dyads * blocks))))
+    draws = posterior.sample(_num_draws(4 * dyads * blocks))
     joint = [sampled_log_joint(model, params, data, one, batch_size=dyads) for one in draws]
     return torch.stack([p - posterior.log_prob(one).sum() for p, one in zip(joint, draws, strict=True)]).mean()[None]
 
 
-def _elbo_draws(data: Data, posterior: LocalPosterior) -> int:
-    most, fewest = _ELBO_DRAWS
-    if not data.is_sparse:
-        return most
-    products = data.x.values().numel() * posterior.mean.shape[-1]
+def _num_draws(products: int) -> int:
+    fewest, most = _ELBO_DRAWS
     return min(most, max(fewest, _ELBO_PRODUCTS // max(products, 1)))

@@ -69,7 +69,7 @@ def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data:
 
 def plugin_log_likelihood(fit: Result, x: Any = None, *, mask: Any = None) -> Tensor:
     """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself; see ``Fit``."""
-    data = fit.data if x is None else fit.as_data(x, mask)
+    data = fit.as_data(x, mask)
     local = fit.posterior.mode if x is None else fit.local_posterior(data).posterior.mode
     return conditional_log_likelihood(fit.model, fit.globals, data, local)
 
@@ -111,7 +111,7 @@ def reconstruct(fit: Result, x: Any = None, *, mask: Any = None, how: str = "mod
     """E[x_nj] at the most probable locals ("mode"), or averaged over their posterior ("mean")."""
     if how not in ("mode", "mean"):
         raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
-    data = fit.data if x is None else fit.as_data(x, mask)
+    data = fit.as_data(x, mask)
     posterior = fit.local_posterior(data).posterior
     if how == "mode":
         return feature_mean(fit.model, fit.globals, posterior.mode, like=data)
@@ -122,7 +122,7 @@ def reconstruct(fit: Result, x: Any = None, *, mask: Any = None, how: str = "mod
 
 def reconstruction_error(fit: Result, x: Any = None, *, seed: int = 0) -> float:
     """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
-    data = (fit.data if x is None else fit.as_data(x, None)).dense()
+    data = fit.as_data(x).dense()
     if bool(((data.x != 0) & (data.x != 1)).any()) or isinstance(fit.model, DocumentModel):
         name = type(fit.model).__name__
         raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
