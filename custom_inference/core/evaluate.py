@@ -57,7 +57,7 @@ def information_criterion(fit: Result, kind: str) -> float:
         each = plugin_log_likelihood(fit)
     else:
         engines = engines_of(fit.model)
-        each = fit.log_likelihood(None if not engines or "exact" in engines else scalable_bound(fit.model))
+        each = fit.log_likelihood(bound=None if not engines or "exact" in engines else scalable_bound(fit.model))
     return criterion(float(each.sum()), num_parameters(fit), len(fit.data), kind)
 
 

@@ -106,8 +106,8 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
         raise MethodError(f"{kind} has no closed-form engine; use Exact, SVI or NUTS")
     if name not in engines:
         one = repr(next(iter(engines)))
-        how = f"choose one by VariationalEM(guide={one}), or by bound={one} where a fit is asked"
-        raise MethodError(f"{kind} has no engine {name!r}; it has {', '.join(map(repr, engines))}: {how}")
+        how = f"VariationalEM(guide={one}) fits with it, bound={one} scores with it"
+        raise MethodError(f"{kind} has no engine {name!r}; it has {', '.join(map(repr, engines))}; {how}")
     return engines[name](**settings)
 
 
