@@ -17,10 +17,10 @@ from .core.align import align as align
 from .core.align import match_blocks as match_blocks
 from .core.align import match_components as match_components
 from .core.draws import posterior_draws as posterior_draws
+from .core.evaluate import reconstruction_error as reconstruction_error
 from .core.evaluate import recovered as recovered
 from .core.fit import Fit as Fit
 from .core.guide import Guide as Guide
-from .core.predictive import reconstruction_error as reconstruction_error
 from .documents import CrossValidation as CrossValidation
 from .documents import HeldOut as HeldOut
 from .documents import coherence as coherence

@@ -11,10 +11,9 @@ from torch import Tensor
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import POINT
 from custom_inference.core.local_inference import bounds_of, is_feasible, log_likelihood, scalable_bound
-from custom_inference.core.predictive import plugin_log_likelihood
 from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
-from ppl_models import CapacityError, MethodError
+from ppl_models import CapacityError, DocumentModel, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.lazy import pandas as pd
 
@@ -54,7 +53,7 @@ def information_criterion(fit: Result, kind: str) -> float:
     psi = TK + (K - 1) N.
     """
     if fit.bound_name == POINT:
-        each = plugin_log_likelihood(fit)
+        each = fit.plugin_log_likelihood()
     else:
         engines = engines_of(fit.model)
         each = fit.log_likelihood(bound=None if not engines or "exact" in engines else scalable_bound(fit.model))
@@ -88,3 +87,14 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
 def recovered(found: Any, truth: Any, *, threshold: float = 0.95) -> int:
     """How many rows of ``truth`` (K, D) are matched one-to-one by rows of ``found`` with cosine above ``threshold``."""
     return int((match_components(truth, found).similarity > threshold).sum())
+
+
+def reconstruction_error(fit: Result, x: Any = None, *, seed: int = 0) -> float:
+    """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
+    data = fit.as_data(x).dense()
+    if bool(((data.x != 0) & (data.x != 1)).any()) or isinstance(fit.model, DocumentModel):
+        name = type(fit.model).__name__
+        raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
+    copy = torch.bernoulli(fit.reconstruct(x).cpu(), generator=torch.Generator().manual_seed(seed)).to(data.x)
+    differs = (copy != data.x).to(copy)
+    return float(differs.mean() if data.mask is None else (differs * data.mask).sum() / data.mask.sum())

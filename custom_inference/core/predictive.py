@@ -1,4 +1,4 @@
-"""New rows, posterior predictive copies, and reconstructions."""
+"""Models run forward at given values: new rows, and what the observed site is at given locals."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.isolation import default_dtype, isolated, seed_of
-from custom_inference.core.result import Result
-from ppl_models import Data, DocumentModel, MethodError, Model
-from ppl_models.core.errors import unknown_name
+from custom_inference.core.isolation import default_dtype, isolated
+from ppl_models import Data, MethodError, Model
 
 #: Rows a block: sparse data are made dense no further.
 _BLOCK_ROWS = 4096
@@ -67,13 +65,6 @@ def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data:
     )
 
 
-def plugin_log_likelihood(fit: Result, x: Any = None, *, mask: Any = None) -> Tensor:
-    """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself; see ``Fit``."""
-    data = fit.as_data(x, mask)
-    local = fit.posterior.mode if x is None else fit.local_posterior(data).posterior.mode
-    return conditional_log_likelihood(fit.model, fit.globals, data, local)
-
-
 def observed_log_prob(model: Model, values: Mapping[str, Tensor], data: Data) -> Tensor:
     """log p(x | values of every latent site), of each row (N,), or of each dyad of a graph (E,)."""
     dtype = next(value.dtype for value in values.values() if value.is_floating_point())
@@ -94,38 +85,3 @@ def _observing(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
     data = model.as_read(data)
     program = pyro.condition(model, data=dict(values))
     return poutine.trace(program).get_trace(data.x, **data.arguments).nodes[model.observed_site]
-
-
-def posterior_predictive(fit: Result, num_samples: int = 100, *, seed: int = 0) -> Tensor:
-    """x copies drawn from p(x | s, params) with s from the fit's local posterior, (num_samples, N, D)."""
-    model, site = fit.model, fit.model.observed_site
-    source = fit.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
-    copies = [
-        observed_site(model, fit.globals, one, seed=seed_of(seed, site, i), like=fit.data)["value"]
-        for i, one in enumerate(source)
-    ]
-    return model.as_data(torch.stack(copies))
-
-
-def reconstruct(fit: Result, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
-    """E[x_nj] at the most probable locals ("mode"), or averaged over their posterior ("mean")."""
-    if how not in ("mode", "mean"):
-        raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
-    data = fit.as_data(x, mask)
-    posterior = fit.local_posterior(data).posterior
-    if how == "mode":
-        return feature_mean(fit.model, fit.globals, posterior.mode, like=data)
-    # Averaging over draws covers every family of posteriors with one rule.
-    draws = posterior.sample(200, seed=fit.seed)
-    return torch.stack([feature_mean(fit.model, fit.globals, one, like=data) for one in draws]).mean(0)
-
-
-def reconstruction_error(fit: Result, x: Any = None, *, seed: int = 0) -> float:
-    """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
-    data = fit.as_data(x).dense()
-    if bool(((data.x != 0) & (data.x != 1)).any()) or isinstance(fit.model, DocumentModel):
-        name = type(fit.model).__name__
-        raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
-    copy = torch.bernoulli(reconstruct(fit, x).cpu(), generator=torch.Generator().manual_seed(seed)).to(data.x)
-    differs = (copy != data.x).to(copy)
-    return float(differs.mean() if data.mask is None else (differs * data.mask).sum() / data.mask.sum())

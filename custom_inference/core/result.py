@@ -9,9 +9,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from custom_inference.core import predictive
+from custom_inference.core.isolation import seed_of
 from custom_inference.core.local_inference import Local, LocalSolver, bounds_of, log_likelihood, solve_local
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
-from ppl_models import Data, Model
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
 
 
 @dataclass(kw_only=True)
@@ -140,6 +143,43 @@ class Result:
     def bounds(self) -> list[str]:
         """The names that ``bound=`` takes."""
         return bounds_of(self.model)
+
+    def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
+        """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
+
+        For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
+        """
+        data = self.as_data(x, mask)
+        posterior = self.posterior if x is None else self.local_posterior(data).posterior
+        return predictive.conditional_log_likelihood(self.model, self.globals, data, posterior.mode)
+
+    def sample(self, num_rows: int = 1, *, seed: int = 0) -> dict[str, Tensor]:
+        """New rows from the fitted model: local and observed site -> (num_rows, ...)."""
+        return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed)
+
+    def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
+        """Posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
+        model, site = self.model, self.model.observed_site
+        source = self.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
+        runs = (
+            predictive.observed_site(model, self.globals, one, seed=seed_of(seed, site, i), like=self.data)
+            for i, one in enumerate(source)
+        )
+        return model.as_data(torch.stack([run["value"] for run in runs]))
+
+    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
+        """E[x_nj] at the most probable code of each row (of 0/1 data P(x_nj = 1 | code): 000, section 4.4), (N, D).
+
+        how: "mode", or "mean": averaged over the posterior.
+        """
+        if how not in ("mode", "mean"):
+            raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
+        data = self.as_data(x, mask)
+        posterior = self.local_posterior(data).posterior
+        # Averaging over draws covers every family of posteriors with one rule.
+        draws = posterior.mode[None] if how == "mode" else posterior.sample(200, seed=self.seed)
+        each = [predictive.feature_mean(self.model, self.globals, one, like=data) for one in draws]
+        return torch.stack(each).mean(0)
 
     def to(self, device: torch.device | str) -> Self:
         """The same fit on another device, for what is computed from it; itself where it is there already.
