@@ -17,7 +17,7 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Exact, integrates_globals, local_engine, patience_of
 from custom_inference.core.dyads import sampled_bound, sampled_log_joint
-from custom_inference.core.engine import POINT, Engine, EStep, has_bound
+from custom_inference.core.engine import POINT, Engine, EStep
 from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.posteriors import (
     CodePosterior,
@@ -52,7 +52,7 @@ class Local(NamedTuple):
 
 def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -> Local:
     """What an E step arrived at; a log joint and an estimate are no bounds."""
-    bound = step.bound if has_bound(engine) else torch.full_like(step.bound, torch.nan)
+    bound = step.bound if engine.objective in ("evidence", "bound") else torch.full_like(step.bound, torch.nan)
     return Local(engine.posterior(model, state, rows, step), bound)
 
 

@@ -121,15 +121,18 @@ class CollapsedGibbs(Method):
                 record.collect()
         usable = [record for record in begun if record.count]
         usable.sort(key=lambda record: -float(np.mean(record.lp)))  # stable: equal chains stay in order
-        best = usable[0]
-        if plan.align:
+        best, agreeing = usable[0], usable
+        if plan.align:  # otherwise nothing is matched: all chains are draws from one posterior
             for record in usable[1:]:
                 record.relabel(match_components(best.profile, record.profile))
-        agreeing = [record for record in usable if self._agrees(best, record)]
-        diagnostics, length, params = _diagnostics(model, agreeing), _shortest(agreeing), _averaged(agreeing)
+            similar = [torch.cosine_similarity(best.profile, one.profile, dim=-1) for one in usable]
+            agreeing = [one for one, each in zip(usable, similar, strict=True) if bool((each > _SAME).all())]
+        total, zero = sum(one.count for one in agreeing), torch.zeros(())
+        params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
+        diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
         return Fit(
             model=best.chain.fitted_model(model) if self.learn else model,
-            params={site: params[site].to(data.x) for site in model.global_sites},
+            params={site: value.to(data.x) for site, value in params.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
             bound_name="log p(x, q), all else integrated out",
             status=self._status(records, usable, agreeing, interrupted, diagnostics),
@@ -137,21 +140,16 @@ class CollapsedGibbs(Method):
             data=data,
             seed=seed,
             local=plan.sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),
-            draws=_stacked(agreeing, data.x),
+            draws=_stacked(agreeing, data.x.dtype),
             sample_stats={"lp": torch.tensor([record.lp[:length] for record in agreeing], dtype=torch.float64)},
-            details=diagnostics
-            | {
+            details={
+                **diagnostics,
                 "chains": len(records),
                 "agreeing": len(agreeing),
                 "draws": [record.count for record in records],
                 "mean_lp": [round(float(np.mean(r.lp)), 3) if r.lp else None for r in records],
             },
         )
-
-    def _agrees(self, best: Record, other: Record) -> bool:
-        if not self.align:
-            return True  # nothing was matched: all chains are draws from one posterior
-        return bool((torch.cosine_similarity(best.profile, other.profile, dim=-1) > _SAME).all())
 
     def _status(
         self, records: list[Record], usable: list[Record], agreeing: list[Record], interrupted: bool, found: dict
@@ -173,20 +171,13 @@ def _shortest(records: list[Record]) -> int:
     return min(record.count for record in records)
 
 
-def _averaged(records: list[Record]) -> Params:
-    """The means of all draws."""
-    total = sum(record.count for record in records)
-    sites = records[0].mean
-    return {site: sum((r.mean[site] * (r.count / total) for r in records), torch.zeros(())) for site in sites}
-
-
-def _stacked(records: list[Record], like: Tensor) -> dict[str, Tensor] | None:
+def _stacked(records: list[Record], dtype: torch.dtype) -> dict[str, Tensor] | None:
     """site -> (chain, draw, ...), cut to the shortest chain; None where nothing was kept."""
-    length = _shortest(records)
-    stacked = {site: torch.stack([torch.stack(r.draws[site][:length]) for r in records]) for site in records[0].draws}
+    length, first = _shortest(records), records[0]
+    draws = {site: torch.stack([torch.stack(r.draws[site][:length]) for r in records]) for site in first.draws}
     # Blocks of nodes are whole numbers, and stay so.
-    draws = {site: v.to(like) if v.is_floating_point() else v.to(like.device) for site, v in stacked.items()}
-    if records[0].indicators:
+    draws = {site: value.to(dtype) if value.is_floating_point() else value for site, value in draws.items()}
+    if first.indicators:
         draws["indicator"] = torch.stack([torch.stack(r.indicators[:length]) for r in records])
     return draws or None
 
@@ -201,13 +192,11 @@ def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
     site = model.component_site
     if site not in records[0].draws:
         return found
-    size = min(_WATCHED, records[0].mean[site].shape[-1])
-    strongest = records[0].mean[site].topk(size, dim=-1).indices
+    mean = records[0].mean[site]
+    strongest = mean.topk(min(_WATCHED, mean.shape[-1]), dim=-1).indices
     watched = np.array([[one.gather(-1, strongest).numpy() for one in r.draws[site][:length]] for r in records])
-    return found | {
-        f"{site}_r_hat": _number(np.max(r_hat(watched))),
-        f"{site}_ess": _number(np.min(effective_size(watched))),
-    }
+    worst = np.max(r_hat(watched)), np.min(effective_size(watched))
+    return found | {f"{site}_r_hat": _number(worst[0]), f"{site}_ess": _number(worst[1])}
 
 
 def _number(value: Any) -> float | None:
