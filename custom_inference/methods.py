@@ -43,10 +43,9 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     require_model(model)
     chosen = default_method(model, None) if method is None else named_method(method, model=model)
     names = _settings_of(chosen)
-    settings = {name: value for name, value in arguments.items() if name in names}
-    call = {name: value for name, value in arguments.items() if name not in names}
-    _refuse_unknown(chosen, call, (*_ARGUMENTS, *model.other_sites), beside=names)
-    return with_settings(chosen, settings).fit(model, x, seed=seed, **call)
+    settings = {name: arguments.pop(name) for name in names if name in arguments}
+    _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names)
+    return with_settings(chosen, settings).fit(model, x, seed=seed, **arguments)
 
 
 #: What every method's ``fit`` takes beside the model and the data.
@@ -120,17 +119,13 @@ def every_method() -> dict[str, Callable[..., Any]]:
 def named_method(method: Any, *, model: Model | None = None, **settings: Any) -> Any:
     """A method object from its name, or the object given, with some of its settings exchanged.
 
-    model: the model that the method is for; by default any of the suite's.
-
-    Raises
-    ------
-    MethodError: an unknown name, something that is not a method, or a setting that the method does not have;
-        the valid ones are listed.
+    model: the model that the method is for; by default any of the suite's. Raises MethodError for an unknown name,
+    something that is not a method, or a setting that the method does not have; the valid ones are listed.
     """
     if not isinstance(method, str):
         if isinstance(method, type) or not hasattr(method, "fit"):
             raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
-        return with_settings(method, settings) if settings else method
+        return with_settings(method, settings)
     known = every_method() if model is None else methods_of(model)
     if method not in known:
         kind = "method" if model is None else f"method of {type(model).__name__}"

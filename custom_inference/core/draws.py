@@ -47,9 +47,7 @@ def posterior_draws(
     exact posterior given each draw of the globals, where that is feasible; else, and beside ``Fit.global_posterior``,
     from the fit's posterior of them, independent of the globals.
 
-    Raises
-    ------
-    MethodError: the fit gives points of some of the globals; which methods give more.
+    Raises MethodError where the fit gives points of some of the globals, with the methods that give more.
     """
     require_fit(fit)
     require_whole("num_draws", num_draws)
