@@ -17,7 +17,7 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Exact, integrates_globals, local_engine, patience_of
 from custom_inference.core.dyads import sampled_bound, sampled_log_joint
-from custom_inference.core.engine import POINT, Engine, EStep
+from custom_inference.core.engine import POINT, Engine, EStep, Params
 from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.posteriors import (
     CodePosterior,
@@ -64,7 +64,7 @@ class LocalSolver:
     max_iterations: int = 200
     tolerance: float = 1e-8
 
-    def solve(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+    def solve(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         engine = local_engine(self.engine)
         rows = engine.rows(model, data)
         # Engines that go node by node read the data on the CPU; the answer is where the question was.
@@ -115,13 +115,7 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
 
 
 def solve_local(
-    model: Model,
-    params: dict[str, Tensor],
-    data: Data,
-    *,
-    bound: str | None = None,
-    fallback: LocalSolver | None = None,
-    seed: int = 0,
+    model: Model, params: Params, data: Data, *, bound: str | None = None, fallback: LocalSolver | None = None, seed=0
 ) -> Local:
     """The local posterior under the named family; by default exact where feasible, else the fallback's family.
 
@@ -147,15 +141,11 @@ def _exact_engine(model: Model) -> Any:
     return engine_for(model, "exact")
 
 
-def log_likelihood(
-    model: Model, params: dict[str, Tensor], data: Data, *, bound: str | None = None, seed: int = 0
-) -> Tensor:
+def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | None = None, seed: int = 0) -> Tensor:
     """log p(x_n | params), (N,): exact (``bound`` None or "exact"), or the named lower bound."""
     if bound == POINT:
-        raise MethodError(
-            f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}. The likelihood at point "
-            "estimates of the locals is plugin_log_likelihood"
-        )
+        what = f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}"
+        raise MethodError(f"{what}. The likelihood at point estimates of the locals is plugin_log_likelihood")
     if bound not in (None, "exact") or not engines_of(model):
         return solve_local(model, params, data, bound=bound, seed=seed).bound
     exact = _exact_engine(model)
@@ -163,11 +153,8 @@ def log_likelihood(
         return exact.log_evidence(model, params, exact.rows(model, data))
     except CapacityError as error:
         others = [repr(name) for name in bounds_of(model) if name != "exact"]
-        raise CapacityError(
-            f"{error}. Lower bounds available: bound={' or bound='.join(others)}",
-            needed_bytes=error.needed_bytes,
-            allowed_bytes=error.allowed_bytes,
-        ) from None
+        known = " or ".join(f"bound={name}" for name in others)
+        raise CapacityError(f"{error}. Lower bounds available: {known}", **vars(error)) from None
 
 
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
@@ -184,7 +171,7 @@ def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local:
     return torch.stack(parts).sum(0)
 
 
-def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
+def bound_of(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:
     """The ELBO of a given posterior over the locals, per row (N,): a lower bound on the evidence.
 
     Of a continuous posterior an unbiased estimate by at most 200 draws; NaN for a point, which has no ELBO.
@@ -207,7 +194,7 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
         return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
 
 
-def _graph_bound(model: Any, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
+def _graph_bound(model: Any, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:
     """(1,). Of large graphs an estimate too: by ``_GRAPH_TERMS`` terms of dyads, edges and others drawn apart."""
     blocks = model.num_blocks
     if not isinstance(posterior, ContinuousPosterior):
