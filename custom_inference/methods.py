@@ -12,9 +12,9 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.registry import family_of
 from custom_inference.em.method import EM, VariationalEM
-from custom_inference.exact.method import Exact
+from custom_inference.exact import Exact
 from custom_inference.gibbs import CollapsedGibbs
-from custom_inference.mcmc.nuts import NUTS
+from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
 from ppl_models import MODELS, Data, MethodError, Model
 from ppl_models.core.errors import unknown_name

@@ -12,7 +12,7 @@ from custom_inference.core.local_inference import Local, enumerate_local, solve_
 from custom_inference.core.method import Call, Method
 from custom_inference.core.registry import engines_of
 from custom_inference.em.method import EM
-from custom_inference.mcmc.nuts import NUTS
+from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
