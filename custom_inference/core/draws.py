@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,9 +149,20 @@ class PosteriorDraws:
         return self.num_rows if self.fit.model.rows_are_independent else None
 
     def __iter__(self) -> Iterator[tuple[Params, Tensor]]:
-        apart = zip(self._of_globals(), self.locals_apart(), strict=True)  # nothing is drawn before it is asked for
+        fit, site = self.fit, self.fit.model.local_site
         with torch.no_grad():
-            yield from self._of_draws() if has_draws(self.fit) else apart
+            if has_draws(fit) and self._joint:
+                for drawn in self._of_chain((*fit.model.global_sites, site)):
+                    local = drawn.pop(site)
+                    yield drawn, local[: self.num_rows]
+            elif has_draws(fit) and self.infers_locals:
+                data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
+                for number, params in enumerate(self._globals()):
+                    posterior = solve_local(fit.model, params, data, seed=fit.seed).posterior
+                    drawn = posterior.sample(1, seed=self.seed_of(site, number))[0]
+                    yield params, fit.model.local_value(drawn)[: self.num_rows]
+            else:
+                yield from zip(self._globals(), self.locals_apart(), strict=True)
 
     def __len__(self) -> int:
         return self.num_samples
@@ -159,7 +170,7 @@ class PosteriorDraws:
     def globals_alone(self) -> Iterator[Params]:
         """The same draws of the globals, without locals."""
         with torch.no_grad():
-            yield from self._of_chain() if has_draws(self.fit) else self._of_globals()
+            yield from self._globals()
 
     def of_site(self, site: str) -> Iterator[Tensor]:
         """Draws of a global from its approximate posterior; its point estimate where it has none."""
@@ -183,37 +194,21 @@ class PosteriorDraws:
         """A seed for one of the things that are drawn."""
         return seed_of(self.seed, name, number)
 
-    def _of_chain(self) -> Iterator[Params]:
-        assert self.fit.draws is not None
-        for number in range(self.num_samples):
-            chain, draw = self._place(number)
-            yield {name: self.fit.draws[name][chain, draw] for name in self.fit.model.global_sites}
-
-    def _place(self, number: int) -> tuple[int, int]:
-        """The chain and the draw: evenly over all chains, in order; again and again where there are too few."""
-        chains, length = chains_and_draws(self.fit)
-        return divmod(number * chains * length // self.num_samples, length)
-
-    def _of_globals(self) -> Iterator[Params]:
-        sites = list(self.fit.globals)
+    def _globals(self) -> Iterator[Params]:
+        sites = self.fit.model.global_sites
+        if has_draws(self.fit):
+            yield from self._of_chain(sites)
+            return
         for values in zip(*(self.of_site(site) for site in sites), strict=True):
             yield dict(zip(sites, values, strict=True))
 
-    def _of_draws(self) -> Iterator[tuple[Params, Tensor]]:
-        fit, site = self.fit, self.fit.model.local_site
-        assert fit.draws is not None
-        data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
-        apart = None if self._joint or self.infers_locals else self.locals_apart()
-        for number, params in enumerate(self._of_chain()):
-            if self._joint:
-                local = fit.draws[site][self._place(number)][: self.num_rows]
-            elif apart is None:  # from their exact posterior given the globals
-                posterior = solve_local(fit.model, params, data, seed=fit.seed).posterior
-                drawn = posterior.sample(1, seed=self.seed_of(site, number))[0]
-                local = fit.model.local_value(drawn)[: self.num_rows]
-            else:
-                local = next(apart)
-            yield params, local
+    def _of_chain(self, sites: Sequence[str]) -> Iterator[Params]:
+        """Evenly over all chains, in order; again and again where there are too few."""
+        assert self.fit.draws is not None
+        chains, length = chains_and_draws(self.fit)
+        for number in range(self.num_samples):
+            chain, draw = divmod(number * chains * length // self.num_samples, length)
+            yield {name: self.fit.draws[name][chain, draw] for name in sites}
 
     def _chunks(self, entries: int) -> Iterator[tuple[int, int]]:
         """(first draw, number of draws) of what is drawn at once, of so many entries a draw."""

@@ -13,7 +13,8 @@ from pyro.infer import config_enumerate
 from torch import Tensor
 
 from custom_inference.core.capacity import require_labelings
-from ppl_models import Data, MethodError, Model, ModelError
+from custom_inference.core.states import Params
+from ppl_models import Data, MethodError, ModelError
 
 ROW_PLATE = "data"
 
@@ -47,9 +48,8 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
         if site["is_observed"]:
             continue
         if not getattr(site["fn"], "has_enumerate_support", False):
-            raise MethodError(
-                f"site '{name}' ({type(site['fn']).__name__}) has no finite support: exact enumeration does not apply"
-            )
+            what = f"site '{name}' ({type(site['fn']).__name__})"
+            raise MethodError(f"{what} has no finite support: exact enumeration does not apply")
         others = [frame.name for frame in plates if frame.name != ROW_PLATE]
         if others:
             raise ModelError(
@@ -60,9 +60,7 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     return depth
 
 
-def enumerated_log_joint(
-    model: Model | Any, params: Mapping[str, Tensor], data: Data
-) -> tuple[dict[str, Tensor], Tensor]:
+def enumerated_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) -> tuple[Params, Tensor]:
     """Values of the local sites per configuration c, and log p(x_n, c | params), (N, C).
 
     Works on any program with one row plate called "data" whose unobserved sites have finite support, by Pyro's
@@ -79,7 +77,7 @@ def enumerated_log_joint(
         trace = poutine.trace(enumerated).get_trace(data.x, **data.arguments)
         trace.compute_log_prob(site_filter=lambda name, site: name not in params)
     total = torch.zeros((), dtype=data.x.dtype, device=data.x.device)
-    values: dict[str, Tensor] = {}
+    values: Params = {}
     sites = {name: site for name, site in _sample_sites(trace).items() if name not in params}
     joint = any(not site["is_observed"] and not _plates(site) for site in sites.values())
     for name, site in sites.items():

@@ -11,15 +11,16 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, Model
+
+Values = Mapping[str, Tensor]
 
 #: Rows a block: sparse data are made dense no further.
 _BLOCK_ROWS = 4096
 
 
-def sample_rows(
-    model: Model, params: Mapping[str, Tensor], num_rows: int, *, seed: int = 0, like: Data | None = None
-) -> dict[str, Tensor]:
+def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, like: Data | None = None) -> Params:
     """Run the model forward at ``params``: main latent and observed sites -> (num_rows, ...).
 
     like: data of as many rows, whose lengths and the like the program is given.
@@ -31,9 +32,7 @@ def sample_rows(
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
 
-def observed_site(
-    model: Model, params: Mapping[str, Tensor], local: Tensor, *, seed: int = 0, like: Data | None = None
-) -> Any:
+def observed_site(model: Model, params: Values, local: Tensor, *, seed: int = 0, like: Data | None = None) -> Any:
     """The program's observed site at given locals (N, ...): its distribution ``fn``, and a ``value`` drawn from it.
 
     like: the data that the locals belong to, whose lengths and the like the program is given.
@@ -42,38 +41,37 @@ def observed_site(
     return _forward(model, values, len(local), seed, like)[model.observed_site]
 
 
-def _forward(model: Model, values: Mapping[str, Tensor], num_rows: int, seed: int, like: Data | None) -> Any:
+def _forward(model: Model, values: Values, num_rows: int, seed: int, like: Data | None) -> Any:
     """The sites of a run of the program, held at the values of some."""
+    given = {} if like is None else model.given(like)
     with isolated(seed), default_dtype(next(iter(values.values())).dtype):
-        program = pyro.condition(model, data=dict(values))
-        given = {} if like is None else model.given(like)
-        return poutine.trace(program).get_trace(num_rows=num_rows, **given).nodes
+        return poutine.trace(pyro.condition(model, data=dict(values))).get_trace(num_rows=num_rows, **given).nodes
 
 
-def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor, *, like: Data | None = None) -> Tensor:
+def feature_mean(model: Model, params: Values, local: Tensor, *, like: Data | None = None) -> Tensor:
     """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
     return model.as_data(observed_site(model, params, local, like=like)["fn"].mean)
 
 
-def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
+def conditional_log_likelihood(model: Model, params: Values, data: Data, local: Tensor) -> Tensor:
     """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; of a graph (1,)."""
     if not model.rows_are_independent:
         return observed_log_prob(model, {**params, model.local_site: model.local_value(local)}, data).sum().unsqueeze(0)
-    blocks = [slice(start, start + _BLOCK_ROWS) for start in range(0, len(data), _BLOCK_ROWS)]
-    return torch.cat(
-        [observed_log_prob(model, {**params, model.local_site: local[block]}, data.rows(block)) for block in blocks]
-    )
+    found = []
+    for start in range(0, len(data), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        found.append(observed_log_prob(model, {**params, model.local_site: local[block]}, data.rows(block)))
+    return torch.cat(found)
 
 
-def observed_log_prob(model: Model, values: Mapping[str, Tensor], data: Data) -> Tensor:
+def observed_log_prob(model: Model, values: Values, data: Data) -> Tensor:
     """log p(x | values of every latent site), of each row (N,), or of each dyad of a graph (E,)."""
-    dtype = next(value.dtype for value in values.values() if value.is_floating_point())
-    with isolated(0), default_dtype(dtype):
+    with isolated(0), default_dtype(next(value.dtype for value in values.values() if value.is_floating_point())):
         site = _observing(model, values, data)
     return site["fn"].log_prob(site["value"])
 
 
-def observed_law(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
+def observed_law(model: Model, values: Values, data: Data) -> Any:
     """p(x | values of every latent site) as the program's distribution, of as many entries as the data have.
 
     Within the caller's :func:`isolated`: this is called again and again.
@@ -81,7 +79,6 @@ def observed_law(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
     return _observing(model, values, data)["fn"]
 
 
-def _observing(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
-    data = model.as_read(data)
-    program = pyro.condition(model, data=dict(values))
+def _observing(model: Model, values: Values, data: Data) -> Any:
+    data, program = model.as_read(data), pyro.condition(model, data=dict(values))
     return poutine.trace(program).get_trace(data.x, **data.arguments).nodes[model.observed_site]
