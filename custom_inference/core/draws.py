@@ -152,9 +152,9 @@ class PosteriorDraws:
         fit, site = self.fit, self.fit.model.local_site
         with torch.no_grad():
             if has_draws(fit) and self._joint:
-                for drawn in self._of_chain((*fit.model.global_sites, site)):
-                    local = drawn.pop(site)
-                    yield drawn, local[: self.num_rows]
+                for params in self._of_chain((*fit.model.global_sites, site)):
+                    local = params.pop(site)
+                    yield params, local[: self.num_rows]
             elif has_draws(fit) and self.infers_locals:
                 data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
                 for number, params in enumerate(self._globals()):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.registry import family_of
+from custom_inference.core.states import Params as Params
 from ppl_models import Data, MethodError, Model
-
-Params = dict[str, Tensor]
 
 
 class Chain(abc.ABC):
@@ -101,4 +101,4 @@ def sampler_of(model: Model) -> Sampler:
 
 def no_bound(rows: int, like: Tensor) -> Tensor:
     """(N,) NaN: draws give no bound."""
-    return like.new_full((rows,), float("nan"))
+    return torch.full((rows,), torch.nan, dtype=like.dtype, device=like.device)
