@@ -105,9 +105,8 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
     if not engines:
         raise MethodError(f"{kind} has no closed-form engine; use Exact, SVI or NUTS")
     if name not in engines:
-        how = (
-            f"VariationalEM(guide={next(iter(engines))!r}) fits with one, bound={next(iter(engines))!r} scores with it"
-        )
+        one = repr(next(iter(engines)))
+        how = f"VariationalEM(guide={one}) fits with it, bound={one} scores with it"
         raise MethodError(f"{kind} has no engine {name!r}; valid: {', '.join(engines)}; {how}")
     return engines[name](**settings)
 

@@ -7,7 +7,7 @@ those of adaptive quadrature (:mod:`custom_inference.families.factors.quadrature
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import torch
@@ -126,10 +126,10 @@ class LogisticPosterior(ContinuousPosterior):
         axis = (torch.arange(cells, dtype=torch.float64) + 0.5) * width - reach
         grid = torch.cartesian_prod(*[axis] * size).reshape(-1, size)
         per_block = max(1, _BLOCK_ENTRIES // (len(grid) * len(self.bias)))
-        parts = [
-            self.rows(slice(start, start + per_block))._drawn(num_samples, grid.to(self.location), width, generator)
-            for start in range(0, rows, per_block)
-        ]
+        parts = []
+        for start in range(0, rows, per_block):
+            some = replace(self, **self._of_rows(slice(start, start + per_block)))
+            parts.append(some._drawn(num_samples, grid.to(self.location), width, generator))
         return torch.cat(parts, 1)
 
     def _drawn(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
