@@ -17,10 +17,10 @@ from .core.align import align as align
 from .core.align import match_blocks as match_blocks
 from .core.align import match_components as match_components
 from .core.draws import posterior_draws as posterior_draws
+from .core.evaluate import reconstruction_error as reconstruction_error
 from .core.evaluate import recovered as recovered
 from .core.fit import Fit as Fit
 from .core.guide import Guide as Guide
-from .core.predictive import reconstruction_error as reconstruction_error
 from .documents import CrossValidation as CrossValidation
 from .documents import HeldOut as HeldOut
 from .documents import coherence as coherence
@@ -41,7 +41,7 @@ from .em.guides import VariationalBayes as VariationalBayes
 from .em.method import EM as EM
 from .em.method import Search as Search
 from .em.method import VariationalEM as VariationalEM
-from .exact.method import Exact as Exact
+from .exact import Exact as Exact
 from .faces.pictures import render as render
 from .families.aspects.explain import attribute as attribute
 from .families.aspects.explain import denoise as denoise
@@ -64,7 +64,7 @@ from .graphs import integrated_likelihood as integrated_likelihood
 from .graphs import integrated_log_likelihood as integrated_log_likelihood
 from .graphs import link_prediction as link_prediction
 from .graphs import link_probability as link_probability
-from .mcmc.nuts import NUTS as NUTS
+from .mcmc import NUTS as NUTS
 from .methods import fit as fit
 from .methods import methods_for as methods_for
 from .svi.guides.amortized import Amortized as Amortized

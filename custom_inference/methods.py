@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.registry import family_of
 from custom_inference.em.method import EM, VariationalEM
-from custom_inference.exact.method import Exact
+from custom_inference.exact import Exact
 from custom_inference.gibbs import CollapsedGibbs
-from custom_inference.mcmc.nuts import NUTS
+from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
 from ppl_models import MODELS, Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
-
-#: Name -> what makes a method that serves any model with the latents that it is for.
-_GENERIC: dict[str, Callable[..., Any]] = {
-    "svi": partial(SVI, guide="mean_field"),
-    "amortized": partial(SVI, guide="amortized"),
-    "svi_delta": partial(SVI, guide="delta"),
-    "svi_normal": partial(SVI, guide="normal"),
-    "nuts": NUTS,
-}
 
 
 def default_method(model: Model, data: Data | None) -> Any:
@@ -38,8 +29,7 @@ def default_method(model: Model, data: Data | None) -> Any:
     rule = family_of(model).default
     if rule is None:
         return SVI(guide="delta")
-    name = rule if isinstance(rule, str) else rule(model, data)
-    return EM() if name == "exact" else VariationalEM(guide=name)
+    return _by_engine(rule if isinstance(rule, str) else rule(model, data))()
 
 
 def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments: Any) -> Fit:
@@ -53,13 +43,9 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     require_model(model)
     chosen = default_method(model, None) if method is None else named_method(method, model=model)
     names = _settings_of(chosen)
-    settings = {name: value for name, value in arguments.items() if name in names}
-    call = {name: value for name, value in arguments.items() if name not in names}
-    wrong = [name for name in call if name not in _ARGUMENTS and name not in model.other_sites]
-    if wrong:
-        valid = (*names, *_ARGUMENTS, *model.other_sites)
-        raise MethodError(unknown_name(f"setting of {type(chosen).__name__}", wrong[0], valid))
-    return with_settings(chosen, settings).fit(model, x, seed=seed, **call)
+    settings = {name: arguments.pop(name) for name in names if name in arguments}
+    _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names)
+    return with_settings(chosen, settings).fit(model, x, seed=seed, **arguments)
 
 
 #: What every method's ``fit`` takes beside the model and the data.
@@ -74,13 +60,9 @@ class Default:
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return "default"
+    name: ClassVar[str] = "default"
 
     def has_global_posterior(self, model: Model) -> bool:
-        """Whether fits hold draws, or a posterior, of the globals rather than points."""
         return default_method(model, None).has_global_posterior(model)
 
     def _chosen(self, model: Model, data: Data | None) -> Any:
@@ -104,7 +86,12 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
     found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}
-    found |= {name: make for name, make in _GENERIC.items() if _applies(name, model)}
+    # Local guides are for binary codes, continuous latents and nodes of graphs; an encoder reads rows.
+    if model.code_bits is not None or model.has_continuous_locals or not model.rows_are_independent:
+        found["svi"] = partial(SVI, guide="mean_field")
+        if model.rows_are_independent:
+            found["amortized"] = partial(SVI, guide="amortized")
+    found |= {"svi_delta": partial(SVI, guide="delta"), "svi_normal": partial(SVI, guide="normal"), "nuts": NUTS}
     if family.sampler is not None:
         found["gibbs"] = CollapsedGibbs
     return {**found, **family.methods}
@@ -112,14 +99,6 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
 
 def _by_engine(name: str) -> Callable[..., Any]:
     return EM if name == "exact" else partial(VariationalEM, guide=name)
-
-
-def _applies(name: str, model: Model) -> bool:
-    """Local guides are for binary codes, continuous latents and nodes of graphs; an encoder reads rows."""
-    if name == "amortized" and not model.rows_are_independent:
-        return False
-    has_guide = model.code_bits is not None or model.has_continuous_locals or not model.rows_are_independent
-    return has_guide or name not in ("svi", "amortized")
 
 
 def methods_for(model: Model) -> list[str]:
@@ -140,17 +119,13 @@ def every_method() -> dict[str, Callable[..., Any]]:
 def named_method(method: Any, *, model: Model | None = None, **settings: Any) -> Any:
     """A method object from its name, or the object given, with some of its settings exchanged.
 
-    model: the model that the method is for; by default any of the suite's.
-
-    Raises
-    ------
-    MethodError: an unknown name, something that is not a method, or a setting that the method does not have;
-        the valid ones are listed.
+    model: the model that the method is for; by default any of the suite's. Raises MethodError for an unknown name,
+    something that is not a method, or a setting that the method does not have; the valid ones are listed.
     """
     if not isinstance(method, str):
         if isinstance(method, type) or not hasattr(method, "fit"):
             raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
-        return with_settings(method, settings) if settings else method
+        return with_settings(method, settings)
     known = every_method() if model is None else methods_of(model)
     if method not in known:
         kind = "method" if model is None else f"method of {type(model).__name__}"
@@ -166,8 +141,12 @@ def _settings_of(method: Any) -> list[str]:
 
 def with_settings(method: Any, settings: dict[str, Any]) -> Any:
     """The method with some of its settings exchanged. Raises MethodError for one that it does not have."""
-    valid = _settings_of(method)
-    for name in settings:
+    _refuse_unknown(method, settings, _settings_of(method))
+    return replace(method, **settings) if settings else method
+
+
+def _refuse_unknown(method: Any, given: Iterable[str], valid: Sequence[str], beside: Sequence[str] = ()) -> None:
+    """Raises MethodError for a name that is not valid; the valid ones, and those beside them, are listed."""
+    for name in given:
         if name not in valid:
-            raise MethodError(unknown_name(f"setting of {type(method).__name__}", name, valid))
-    return replace(method, **settings) if settings else method  # pyright: ignore[reportArgumentType]
+            raise MethodError(unknown_name(f"setting of {type(method).__name__}", name, (*beside, *valid)))

@@ -20,7 +20,6 @@ from custom_inference import (
     fit,
     phantoms,
 )
-from custom_inference.core.predictive import reconstruct
 from ppl_models import AspectBernoulli, LogisticPCA, MixtureOfBernoullis
 
 
@@ -156,7 +155,7 @@ def plsa(x: np.ndarray, k: int, seed: int = 0, iterations: int = 200) -> Topics:
 #: Means (N, D) of the rows that were learned from, by method.
 RECONSTRUCTIONS: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
     "mixture of Bernoullis": lambda x, k, seed: mixture_mean(mixture(x, k, seed)),
-    "logistic PCA": lambda x, k, seed: reconstruct(logistic_pca(x, k, seed)).numpy(),
+    "logistic PCA": lambda x, k, seed: logistic_pca(x, k, seed).reconstruct().numpy(),
     "NMF": lambda x, k, seed: nmf(x, k, seed)[1],
     "PLSA": lambda x, k, seed: plsa(x, k, seed).mean(x),
 }

@@ -14,7 +14,7 @@ from torch import Tensor
 from custom_inference.core.fit import Fit, completed
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import kullback_leibler
-from custom_inference.exact.method import Exact
+from custom_inference.exact import Exact
 from ppl_models import MethodError, Model
 from ppl_models.core.model import require_model
 

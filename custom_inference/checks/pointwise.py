@@ -15,11 +15,11 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
 
 from custom_inference.core.draws import PosteriorDraws
+from custom_inference.core.evaluate import score
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.core.score import score
 from custom_inference.svi.guides.globals import DirichletGlobals
 from custom_inference.svi.guides.protocol import LocalGuide
 from ppl_models import CapacityError, GraphData, MethodError

@@ -32,16 +32,14 @@ class Alignment:
 
     def apply(self, params: dict[str, Tensor], dims: dict[str, tuple[str, ...]]) -> dict[str, Tensor]:
         """The globals (or locals) with their component axes reordered; whole numbers are those of components."""
-        index = torch.tensor(self.order)
-        moved = {}
+        index, moved = torch.tensor(self.order), {}
         for site, value in params.items():
-            axes = dims.get(site, ())
             if value.dtype == torch.int64:
                 value = torch.argsort(index).to(value.device)[value]
-            for axis, name in enumerate(axes):
+            # Draws carry (chain, draw) in front: axes are counted from the right.
+            for axis, name in enumerate(reversed(dims.get(site, ())), start=1):
                 if name in ("component", "to_component"):
-                    # Draws carry (chain, draw) in front: count axes from the right.
-                    value = value.index_select(value.ndim - len(axes) + axis, index.to(value.device))
+                    value = value.index_select(-axis, index.to(value.device))
             moved[site] = value
         return moved
 
@@ -60,9 +58,7 @@ def match_components(reference: Any, found: Any) -> Alignment:
     chosen, partner = _assignment(-cosine.numpy())
     similarity = torch.zeros(len(left), dtype=torch.float64)
     similarity[chosen] = cosine[chosen, partner]
-    matched = np.asarray(partner).tolist()
-    rest = [i for i in range(len(right)) if i not in set(matched)]
-    return Alignment(order=matched + rest, similarity=similarity)
+    return Alignment([*partner.tolist(), *np.setdiff1d(np.arange(len(right)), partner).tolist()], similarity)
 
 
 def match_blocks(reference: Any, found: Any) -> Alignment:
@@ -76,15 +72,14 @@ def match_blocks(reference: Any, found: Any) -> Alignment:
     if left.ndim < 2 or left.shape != right.shape or left.shape[0] != left.shape[1]:
         raise ModelError(f"cannot match blocks of shapes {tuple(left.shape)} and {tuple(right.shape)}")
     first, second = (side.reshape(*side.shape[:2], -1).numpy() for side in (left, right))
-    size = len(first)
-    if size <= _EXHAUSTIVE:
-        orders = np.array(list(itertools.permutations(range(size))))
+    if len(first) <= _EXHAUSTIVE:
+        orders = [np.array(one) for one in itertools.permutations(range(len(first)))]
     else:
-        orders = np.array([_climbed(first, second, start) for start in _starts(first, second)])
-    order = max(orders.tolist(), key=lambda one: _agreement(first, second, np.array(one)))
+        orders = [_climbed(first, second, start) for start in _starts(first, second)]
+    order = max(orders, key=lambda one: _agreement(first, second, one))
     moved = second[np.ix_(order, order)]
     both = [torch.as_tensor(np.concatenate([m, m.swapaxes(0, 1)], 1)).flatten(1) for m in (first, moved)]
-    return Alignment(order=order, similarity=torch.cosine_similarity(*both, dim=-1))
+    return Alignment(order.tolist(), torch.cosine_similarity(*both, dim=-1))
 
 
 def _agreement(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> float:
@@ -104,12 +99,11 @@ def _starts(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
     return [_assignment(apart)[1], *(generator.permutation(len(first)) for _ in range(_RANDOM_STARTS))]
 
 
-def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> list[int]:
+def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Assignments at the gradient of the agreement while that rises, then exchanges of two."""
     best = _agreement(first, second, order)
     while True:
-        moved = second[:, order]
-        gradient = np.einsum("ijf,kjf->ik", first, moved) + np.einsum("jif,jkf->ik", first, second[order])
+        gradient = np.einsum("ijf,kjf->ik", first, second[:, order]) + np.einsum("jif,jkf->ik", first, second[order])
         following = _assignment(-gradient)[1]
         value = _agreement(first, second, following)
         if value <= best + 1e-12:
@@ -124,7 +118,7 @@ def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> list[i
             value = _agreement(first, second, swapped)
             if value > best + 1e-12:
                 best, order, improved = value, swapped, True
-    return order.tolist()
+    return order
 
 
 def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, site: str | None = None) -> Alignment:
@@ -165,8 +159,7 @@ def _component_site(*sides: Result | dict[str, Tensor]) -> str:
         if not isinstance(side, dict):
             return side.model.component_site
     known = [kind.example().model.component_site for kind in MODELS.values()]
-    first, second = sides
-    return next((name for name in known if name in first and name in second), known[0])  # pyright: ignore[reportOperatorIssue]
+    return next((name for name in known if all(name in side for side in sides)), known[0])  # pyright: ignore[reportOperatorIssue]
 
 
 def align_draws(draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str) -> dict[str, Tensor]:

@@ -139,13 +139,12 @@ class SharedWork(abc.ABC):
         """The rows, of which a process takes its part."""
 
 
-class FromData:
+class FromData(abc.ABC):
     """Decides something by looking at all rows."""
 
+    @abc.abstractmethod
     def configured(self, rows: Any, total: Callable[..., tuple[Tensor, ...]]) -> Self:
         """The engine with what it decides; ``total`` sums over processes, so that all decide alike."""
-        del rows, total
-        return self
 
 
 class SavedSettings(abc.ABC):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import psutil
 
 from ppl_models import CapacityError, GraphModel
@@ -21,11 +23,12 @@ def code_table_bytes(num_bits: int, num_features: int, block_rows: int, itemsize
 def require(what: str, needed: float, *, allowed: float, fits: str) -> None:
     """Raise :class:`CapacityError` if ``needed`` bytes are more than ``allowed``."""
     if needed > allowed:
-        raise CapacityError(
-            f"{what} needs about {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {fits}",
-            needed_bytes=needed,
-            allowed_bytes=allowed,
-        )
+        raise _refusal(what, needed, allowed, fits)
+
+
+def _refusal(what: str, needed: float, allowed: float, fits: str) -> CapacityError:
+    sizes = f"{needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed"
+    return CapacityError(f"{what} needs about {sizes}; {fits}", needed_bytes=needed, allowed_bytes=allowed)
 
 
 def largest_enumerable(num_features: int, *, allowed: float, block_rows: int = 64) -> int:
@@ -36,26 +39,25 @@ def largest_enumerable(num_features: int, *, allowed: float, block_rows: int = 6
     return bits
 
 
-def labelling_bytes(num_labelings: float, num_nodes: int, num_dyads: int) -> float:
-    """All labelings, and for every one of them four numbers a dyad: blocks of both ends, mean and log-probability."""
-    return 8.0 * num_labelings * (num_nodes + 4 * num_dyads)
+def require_labelings(
+    model: GraphModel, num_nodes: int, *, instead: str, per_dyad: int = 4, limit: float | None = None
+) -> None:
+    """Raise :class:`CapacityError` where a sum over all K^N labelings of the nodes does not fit into memory.
 
+    per_dyad: numbers of every labeling and dyad; by default the blocks of both ends, mean and log-probability.
+    """
+    blocks, allowed = model.local_shape[0], allowed_bytes(limit)
 
-def require_labelings(model: GraphModel, num_nodes: int, *, instead: str, limit: float | None = None) -> None:
-    """Raise :class:`CapacityError` where a sum over all K^N labelings of the nodes does not fit into memory."""
-    blocks, allowed = model.num_blocks, allowed_bytes(limit)
+    def labelings(size: int) -> float:
+        return math.exp(min(size * math.log(blocks), 600.0))  # e^700 is no float
 
     def needed(size: int) -> float:
-        return labelling_bytes(float(blocks) ** size, size, model.num_dyads(size))
+        return 8.0 * labelings(size) * (size + per_dyad * model.num_dyads(size))
 
     most = num_nodes
-    while most > 1 and (needed(most) > allowed or float(blocks) ** most > MAX_LABELINGS):
+    while most > 1 and (needed(most) > allowed or labelings(most) > MAX_LABELINGS * (1 + 1e-9)):
         most -= 1
     if most < num_nodes:
-        fits = f"with {blocks} blocks at most {most} nodes are enumerated; use {instead}"
         what = f"the sum over {blocks}^{num_nodes} labelings of the nodes"
-        raise CapacityError(
-            f"{what} needs about {needed(num_nodes) / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {fits}",
-            needed_bytes=needed(num_nodes),
-            allowed_bytes=allowed,
-        )
+        fits = f"with {blocks} blocks at most {most} nodes are enumerated; use {instead}"
+        raise _refusal(what, needed(num_nodes), allowed, fits)

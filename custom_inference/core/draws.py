@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,8 @@ from custom_inference.core.local_inference import is_feasible, solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
-from ppl_models import Data, MethodError, Model
-
-Params = dict[str, Tensor]
+from custom_inference.core.states import Params
+from ppl_models import MethodError, Model
 
 #: Draws are made so many entries at a time.
 _ENTRIES = 2**24
@@ -48,36 +47,27 @@ def posterior_draws(
     exact posterior given each draw of the globals, where that is feasible; else, and beside ``Fit.global_posterior``,
     from the fit's posterior of them, independent of the globals.
 
-    Raises
-    ------
-    MethodError: the fit gives points of some of the globals; which methods give more.
+    Raises MethodError where the fit gives points of some of the globals, with the methods that give more.
     """
     require_fit(fit)
     require_whole("num_draws", num_draws)
-    number, from_chains = num_draws, has_draws(fit)
-    points = [] if from_chains else [site for site in fit.model.global_sites if site not in fit.global_posterior]
-    if points:
+    points = [site for site in fit.model.global_sites if site not in fit.global_posterior]
+    if points and not has_draws(fit):
         raise MethodError(
             f"{fit.method} gives points of {', '.join(points)}, not a posterior to draw from; methods that give one, "
             f"each for some of the models: {_USE}"
         )
-    if from_chains:
-        number = min(number, _number_of_draws(fit, independent))
+    number = min(num_draws, _number_of_draws(fit, independent)) if has_draws(fit) else num_draws
     source = PosteriorDraws(fit, number, seed)
-    if not locals_:
-        return _stacked(list(source.globals_alone()))
-    pairs = list(source)
-    return {**_stacked([params for params, _ in pairs]), fit.model.local_site: torch.stack([one for _, one in pairs])}
+    site = fit.model.local_site
+    each = [{**params, site: local} for params, local in source] if locals_ else list(source.globals_alone())
+    return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 
 def has_global_posterior(method: Any, model: Model) -> bool:
     """Whether a method's fits of a model hold draws, or a posterior, of its globals: as its hook of this name says."""
     said = getattr(method, "has_global_posterior", None)
     return bool(said(model)) if said is not None else not hasattr(method, "local_posterior")
-
-
-def _stacked(each: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {site: torch.stack([one[site] for one in each]) for site in each[0]}
 
 
 def _number_of_draws(fit: Result, independent: bool) -> int:
@@ -97,7 +87,6 @@ def _number_of_draws(fit: Result, independent: bool) -> int:
 
 def require_fit(given: Any) -> None:
     """Raises MethodError for what is no fit."""
-
     if not isinstance(given, Result):
         raise MethodError(f"{given!r} is no fit; expected what a method's fit() gives")
 
@@ -126,25 +115,19 @@ class PosteriorDraws:
 
     @property
     def source(self) -> str:
-        fit = self.fit
+        fit, approximate = self.fit, bool(self.fit.global_posterior)
         if has_draws(fit):
             total = math.prod(chains_and_draws(fit))
+            given = "from their posterior given each draw" if self.infers_locals else "drawn apart from the globals"
             how = f"{min(self.num_samples, total)} of {total} draws by {fit.method}"
-            return f"globals: {how}; locals: {self._locals_source}"
-        points = isinstance(fit.posterior, PointPosterior)
-        family = "point estimates" if points else "their posterior at these globals"
-        if not fit.global_posterior:
-            return f"globals: plugged in, a point estimate by {fit.method}; locals: {family}"
-        fixed = [site for site in fit.globals if site not in fit.global_posterior]
-        beside = f" ({', '.join(fixed)}: a point estimate)" if fixed else ""
-        family = "point estimates" if points else "their approximate posterior"
-        return f"globals: the approximate posterior by {fit.method}{beside}; locals: {family}"
-
-    @property
-    def _locals_source(self) -> str:
-        if self._joint:
-            return "drawn with the globals"
-        return "from their posterior given each draw" if self.infers_locals else "drawn apart from the globals"
+            return f"globals: {how}; locals: {'drawn with the globals' if self._joint else given}"
+        family = "their approximate posterior" if approximate else "their posterior at these globals"
+        locals_ = "point estimates" if isinstance(fit.posterior, PointPosterior) else family
+        if not approximate:
+            return f"globals: plugged in, a point estimate by {fit.method}; locals: {locals_}"
+        fixed = ", ".join(site for site in fit.globals if site not in fit.global_posterior)
+        beside = f" ({fixed}: a point estimate)" if fixed else ""
+        return f"globals: the approximate posterior by {fit.method}{beside}; locals: {locals_}"
 
     @property
     def _joint(self) -> bool:
@@ -166,9 +149,20 @@ class PosteriorDraws:
         return self.num_rows if self.fit.model.rows_are_independent else None
 
     def __iter__(self) -> Iterator[tuple[Params, Tensor]]:
+        fit, site = self.fit, self.fit.model.local_site
         with torch.no_grad():
-            apart = zip(self._of_globals(), self.locals_apart(), strict=True)  # nothing is drawn before it is asked for
-            yield from self._of_draws() if has_draws(self.fit) else apart
+            if has_draws(fit) and self._joint:
+                for params in self._of_chain((*fit.model.global_sites, site)):
+                    local = params.pop(site)
+                    yield params, local[: self.num_rows]
+            elif has_draws(fit) and self.infers_locals:
+                data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
+                for number, params in enumerate(self._globals()):
+                    posterior = solve_local(fit.model, params, data, seed=fit.seed).posterior
+                    drawn = posterior.sample(1, seed=self.seed_of(site, number))[0]
+                    yield params, fit.model.local_value(drawn)[: self.num_rows]
+            else:
+                yield from zip(self._globals(), self.locals_apart(), strict=True)
 
     def __len__(self) -> int:
         return self.num_samples
@@ -176,7 +170,7 @@ class PosteriorDraws:
     def globals_alone(self) -> Iterator[Params]:
         """The same draws of the globals, without locals."""
         with torch.no_grad():
-            yield from self._of_chain() if has_draws(self.fit) else self._of_globals()
+            yield from self._globals()
 
     def of_site(self, site: str) -> Iterator[Tensor]:
         """Draws of a global from its approximate posterior; its point estimate where it has none."""
@@ -200,40 +194,21 @@ class PosteriorDraws:
         """A seed for one of the things that are drawn."""
         return seed_of(self.seed, name, number)
 
-    def _of_chain(self) -> Iterator[Params]:
-        assert self.fit.draws is not None
-        for number in range(self.num_samples):
-            chain, draw = self._place(number)
-            yield {name: self.fit.draws[name][chain, draw] for name in self.fit.model.global_sites}
-
-    def _place(self, number: int) -> tuple[int, int]:
-        """The chain and the draw: evenly over all chains, in order; again and again where there are too few."""
-        chains, length = chains_and_draws(self.fit)
-        return divmod(number * chains * length // self.num_samples, length)
-
-    def _of_globals(self) -> Iterator[Params]:
-        sites = list(self.fit.globals)
+    def _globals(self) -> Iterator[Params]:
+        sites = self.fit.model.global_sites
+        if has_draws(self.fit):
+            yield from self._of_chain(sites)
+            return
         for values in zip(*(self.of_site(site) for site in sites), strict=True):
             yield dict(zip(sites, values, strict=True))
 
-    def _of_draws(self) -> Iterator[tuple[Params, Tensor]]:
-        fit, site = self.fit, self.fit.model.local_site
-        assert fit.draws is not None
-        data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
-        apart = None if self._joint or self.infers_locals else self.locals_apart()
-        for number, params in enumerate(self._of_chain()):
-            if self._joint:
-                local = fit.draws[site][self._place(number)][: self.num_rows]
-            elif apart is None:
-                local = self._given(params, data, number)[: self.num_rows]
-            else:
-                local = next(apart)
-            yield params, local
-
-    def _given(self, params: Params, data: Data, number: int) -> Tensor:
-        """A draw of the locals from their exact posterior given the globals."""
-        posterior = solve_local(self.fit.model, params, data, seed=self.fit.seed).posterior
-        return self.fit.model.local_value(posterior.sample(1, seed=self.seed_of(self.fit.model.local_site, number))[0])
+    def _of_chain(self, sites: Sequence[str]) -> Iterator[Params]:
+        """Evenly over all chains, in order; again and again where there are too few."""
+        assert self.fit.draws is not None
+        chains, length = chains_and_draws(self.fit)
+        for number in range(self.num_samples):
+            chain, draw = divmod(number * chains * length // self.num_samples, length)
+            yield {name: self.fit.draws[name][chain, draw] for name in sites}
 
     def _chunks(self, entries: int) -> Iterator[tuple[int, int]]:
         """(first draw, number of draws) of what is drawn at once, of so many entries a draw."""

@@ -62,7 +62,9 @@ class DyadSample(Messenger):
         else:
             row, column = data.x.nonzero().T
         self.edges = _numbers(model, row, column, self.size)
-        hidden = _hidden(model, data)
+        hidden = data.hidden if isinstance(data, GraphData) else None
+        if hidden is None and data.mask is not None:
+            hidden = (~data.mask).nonzero().T
         if hidden is not None:
             hidden = _numbers(model, hidden[0], hidden[1], self.size)
             self.edges = self.edges[~torch.isin(self.edges, hidden)]
@@ -70,25 +72,23 @@ class DyadSample(Messenger):
         # The r-th number that is not among the sorted e_0 < e_1 < ... is r + #{k: e_k - k <= r}.
         self.skipped = excluded - torch.arange(len(excluded), device=excluded.device)
         self.others = model.num_dyads(self.size) - len(excluded)
-        self.edges_drawn, self.others_drawn = self._shares(batch_size)
+        self.edges_drawn = min(len(self.edges), max(batch_size // 2, batch_size - self.others))
+        self.others_drawn = min(batch_size - self.edges_drawn, self.others)
         self.batch_size = self.edges_drawn + self.others_drawn
         self.weight: Tensor | None = None
 
-    def _shares(self, batch_size: int) -> tuple[int, int]:
-        edges = min(len(self.edges), max(batch_size // 2, batch_size - self.others))
-        return edges, min(batch_size - edges, self.others)
-
     def draw(self) -> tuple[Tensor, Tensor]:
         """Numbers of dyads and their weights, (batch_size,) each."""
-        device = self.edges.device
-        edges, rank = self.edges, torch.arange(self.others, device=device) if self._takes_all else None
+        device, edges = self.edges.device, self.edges
         if self.edges_drawn < len(edges):
             edges = edges[self._integers(len(edges), self.edges_drawn)]
-        if rank is None:
-            rank = self._integers(self.others, self.others_drawn)
+        all_others = self.others_drawn == self.others
+        rank = (
+            torch.arange(self.others, device=device) if all_others else self._integers(self.others, self.others_drawn)
+        )
         others = rank + torch.searchsorted(self.skipped, rank, right=True)
-        shares = ((len(self.edges), self.edges_drawn), (self.others, self.others_drawn))
-        weight = [torch.full((drawn,), total / max(drawn, 1), device=device) for total, drawn in shares]
+        strata = ((len(self.edges), self.edges_drawn), (self.others, self.others_drawn))
+        weight = [torch.full((drawn,), total / max(drawn, 1), device=device) for total, drawn in strata]
         return torch.cat([edges, others]), torch.cat(weight)
 
     def _integers(self, high: int, number: int) -> Tensor:
@@ -97,10 +97,6 @@ class DyadSample(Messenger):
         if self.generator is None:
             return torch.randint(high, (number,), device=device)
         return torch.randint(high, (number,), generator=self.generator).to(device)
-
-    @property
-    def _takes_all(self) -> bool:
-        return self.others_drawn == self.others
 
     def _process_message(self, msg: Any) -> None:
         if msg["type"] != "sample":
@@ -116,17 +112,13 @@ class DyadSample(Messenger):
 class EveryPair(Messenger):
     """Gives the blocks of the ends of all dyads every pair of values, whatever a guide drew."""
 
-    def __init__(self, site: str, pairs: EndBlocks):
+    def __init__(self, site: str, q: Labelling):
         super().__init__()
-        self.site, self.pairs = site, pairs
+        self.site, self.pairs = site, EndBlocks.every(q.probs.shape[-1], device=q.probs.device)
 
     def _process_message(self, msg: Any) -> None:
         if msg["type"] == "sample" and msg["name"] == self.site:
             msg["value"], msg["done"] = self.pairs, True
-
-    @classmethod
-    def of(cls, site: str, q: Labelling) -> EveryPair:
-        return cls(site, EndBlocks.every(q.probs.shape[-1], device=q.probs.device))
 
 
 def expected_log_likelihood(model: GraphModel, trace: Any, probs: Tensor) -> Tensor:
@@ -141,13 +133,6 @@ def expected_log_likelihood(model: GraphModel, trace: Any, probs: Tensor) -> Ten
     if model.self_loops:  # both ends are one node: the K terms of equal blocks
         each = torch.where(i == j, (log_p.diagonal(dim1=0, dim2=1) * probs[i]).sum(-1), each)
     return each.sum()
-
-
-def _hidden(model: GraphModel, data: Data) -> Tensor | None:
-    """(2, M) places that were not observed, whether as a list or as a mask."""
-    if isinstance(data, GraphData) and data.hidden is not None:
-        return data.hidden
-    return None if data.mask is None else (~data.mask).nonzero().T
 
 
 def sampled_log_joint(
@@ -171,7 +156,7 @@ def sampled_bound(
     Of more than ``batch_size`` dyads an unbiased estimate by so many of them.
     """
     q = Labelling(probs, validate_args=False)
-    program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
+    program: Any = EveryPair(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
     trace = _run(model, data, program, batch_size)
     trace.compute_log_prob(site_filter=lambda name, _: name == model.observed_site)
     expected = expected_log_likelihood(model, trace, probs)

@@ -12,8 +12,6 @@ from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.states import Params as Params
 from ppl_models import Data
 
-__all__ = ["EXACT_UP_TO", "POINT", "EStep", "Engine", "Objective", "Warm"]
-
 #: The locals of an earlier E step on the same rows, which the next one goes on from.
 Warm = dict[str, Tensor] | None
 
@@ -77,8 +75,3 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def posterior(self, model: Any, state: Any, rows: Any, step: EStep) -> LocalPosterior:
         """The posterior that an E step arrived at."""
-
-
-def has_bound(engine: Engine) -> bool:
-    """Whether the objective bounds the evidence, or is it."""
-    return engine.objective in ("evidence", "bound")

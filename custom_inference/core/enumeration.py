@@ -12,8 +12,9 @@ from pyro import poutine
 from pyro.infer import config_enumerate
 from torch import Tensor
 
-from custom_inference.core.capacity import allowed_bytes, require
-from ppl_models import Data, MethodError, Model, ModelError
+from custom_inference.core.capacity import require_labelings
+from custom_inference.core.states import Params
+from ppl_models import Data, MethodError, ModelError
 
 ROW_PLATE = "data"
 
@@ -47,9 +48,8 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
         if site["is_observed"]:
             continue
         if not getattr(site["fn"], "has_enumerate_support", False):
-            raise MethodError(
-                f"site '{name}' ({type(site['fn']).__name__}) has no finite support: exact enumeration does not apply"
-            )
+            what = f"site '{name}' ({type(site['fn']).__name__})"
+            raise MethodError(f"{what} has no finite support: exact enumeration does not apply")
         others = [frame.name for frame in plates if frame.name != ROW_PLATE]
         if others:
             raise ModelError(
@@ -60,20 +60,7 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     return depth
 
 
-def _require_labelings(model: Any, num_nodes: int) -> None:
-    """Refuse a table of labelings by dyads that does not fit: at its peak 4 numbers an entry, 2 more a weight of it."""
-    blocks, weights = model.local_shape[0], math.prod(model.shapes[model.component_site][2:])
-    entry = 8.0 * model.num_dyads(num_nodes) * (4 + 2 * weights)
-    log_labelings = num_nodes * math.log(blocks)
-    needed, allowed = entry * math.exp(min(log_labelings, 600.0)), allowed_bytes()  # e^700 is no float
-    most = int(math.log(max(allowed / entry, 1.0), max(blocks, 2)))
-    what = f"enumerating the {blocks}^{num_nodes} labelings of the nodes"
-    require(what, needed, allowed=allowed, fits=f"with {blocks} blocks about {most} nodes would fit")
-
-
-def enumerated_log_joint(
-    model: Model | Any, params: Mapping[str, Tensor], data: Data
-) -> tuple[dict[str, Tensor], Tensor]:
+def enumerated_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) -> tuple[Params, Tensor]:
     """Values of the local sites per configuration c, and log p(x_n, c | params), (N, C).
 
     Works on any program with one row plate called "data" whose unobserved sites have finite support, by Pyro's
@@ -81,15 +68,16 @@ def enumerated_log_joint(
     graph's nodes) meet in all of its members, which are then one observation: N = 1.
     """
     depth = plate_nesting(model, params, data)
-    if getattr(model, "is_graph", False):
-        _require_labelings(model, len(data))
+    if getattr(model, "is_graph", False):  # at its peak 2 numbers more for each weight of a dyad
+        weights = math.prod(model.shapes[model.component_site][2:])
+        require_labelings(model, len(data), instead="a bound, or a sampler", per_dyad=4 + 2 * weights)
     conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
     enumerated = poutine.enum(conditioned, first_available_dim=-1 - depth)
     with pyro.get_param_store().scope():
         trace = poutine.trace(enumerated).get_trace(data.x, **data.arguments)
         trace.compute_log_prob(site_filter=lambda name, site: name not in params)
     total = torch.zeros((), dtype=data.x.dtype, device=data.x.device)
-    values: dict[str, Tensor] = {}
+    values: Params = {}
     sites = {name: site for name, site in _sample_sites(trace).items() if name not in params}
     joint = any(not site["is_observed"] and not _plates(site) for site in sites.values())
     for name, site in sites.items():
@@ -101,16 +89,15 @@ def enumerated_log_joint(
         if not site["is_observed"]:
             values[name] = site["value"]
     batch = total.shape[:-1]
-    rows = max(f.size for site in sites.values() for f in _plates(site) if f.name == ROW_PLATE) if not joint else 1
+    rows = 1 if joint else max(f.size for site in sites.values() for f in _plates(site) if f.name == ROW_PLATE)
     table = total.expand(*batch, rows).reshape(-1, rows).T
     return {name: _per_configuration(value, batch) for name, value in values.items()}, table
 
 
 def _per_configuration(value: Tensor, batch: torch.Size) -> Tensor:
     """The value of a site in every joint configuration (C, *event): drop the row axis, broadcast the others."""
-    event = value.dim() - len(batch) - 1
-    if event < 0:  # fewer enumeration dims than others have: pad on the left
-        value = value.reshape((1,) * -event + value.shape)
-        event = 0
+    missing = len(batch) + 1 - value.dim()
+    if missing > 0:  # fewer enumeration dims than others have: pad on the left
+        value = value.reshape((1,) * missing + value.shape)
     event_shape = value.shape[len(batch) + 1 :]
     return value.select(len(batch), 0).expand(*batch, *event_shape).reshape(-1, *event_shape)

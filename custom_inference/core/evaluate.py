@@ -1,4 +1,4 @@
-"""Scores of fits: held-out log-likelihood, BIC, recovery of known components."""
+"""Scores of fits: the best feasible log-likelihood, BIC, one line a component, recovery of known ones."""
 
 from __future__ import annotations
 
@@ -6,16 +6,36 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import POINT
-from custom_inference.core.local_inference import scalable_bound
-from custom_inference.core.predictive import plugin_log_likelihood
+from custom_inference.core.local_inference import bounds_of, is_feasible, log_likelihood, scalable_bound
 from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
-from ppl_models import MethodError
+from ppl_models import CapacityError, DocumentModel, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.lazy import pandas as pd
+
+
+def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor, str]:
+    """The best feasible: log p(x_n | params) of the training rows, (N,), and "exact"; or a lower bound and its name.
+
+    params: globals to score, by default the fit's own.
+    """
+    engines = engines_of(fit.model)
+    at = fit.globals if params is None else params
+    if not engines or is_feasible(fit.model):
+        try:
+            return log_likelihood(fit.model, at, fit.data, seed=fit.seed), "exact"
+        except CapacityError:
+            if not engines:
+                raise
+    own = fit.bound_name if fit.bound_name in bounds_of(fit.model) else None
+    if params is None and fit.local is not None and own is not None:
+        return fit.local.bound, own
+    bound = own if own not in (None, "exact") else scalable_bound(fit.model)
+    return log_likelihood(fit.model, at, fit.data, bound=bound, seed=fit.seed), bound
 
 
 def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: str) -> float:
@@ -25,19 +45,19 @@ def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: s
     return -log_likelihood + num_parameters * (0.5 * math.log(num_rows) if kind == "bic" else 1.0)
 
 
-def information_criterion(fit: Result, kind: str, *, bound: str | None = None) -> float:
+def information_criterion(fit: Result, kind: str) -> float:
     """AIC or BIC of a fit.
 
-    L is the exact log-likelihood (or the named bound; of models without an exact engine their first bound); for fits
-    that estimate the locals as points it is the likelihood at these, and their coordinates count as parameters, as in
-    001, eq. 27: psi = TK + (K - 1) N.
+    L is the exact log-likelihood (of models without an exact engine their first bound); for fits that estimate the
+    locals as points it is the likelihood at these, and their coordinates count as parameters, as in 001, eq. 27:
+    psi = TK + (K - 1) N.
     """
-    if fit.bound_name == POINT and bound is None:
-        total = float(plugin_log_likelihood(fit).sum())
+    if fit.bound_name == POINT:
+        each = fit.plugin_log_likelihood()
     else:
-        exact = not engines_of(fit.model) or "exact" in engines_of(fit.model)
-        total = float(fit.log_likelihood(bound=bound if bound or exact else scalable_bound(fit.model)).sum())
-    return criterion(total, num_parameters(fit), len(fit.data), kind)
+        engines = engines_of(fit.model)
+        each = fit.log_likelihood(bound=None if not engines or "exact" in engines else scalable_bound(fit.model))
+    return criterion(float(each.sum()), num_parameters(fit), len(fit.data), kind)
 
 
 def num_parameters(fit: Result) -> int:
@@ -47,25 +67,29 @@ def num_parameters(fit: Result) -> int:
 
 def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.DataFrame:
     """One line a component: what the model says of it, its strongest features, shut off or not."""
-    model, params = fit.model, fit.globals
-    shown = presentation_of(model)
-    values = shown.matrix(model, params)
-    names = shown.labels(model, fit.coords[model.feature_axis])
+    model, params, shown = fit.model, fit.globals, presentation_of(fit.model)
+    values, names = shown.matrix(model, params), shown.labels(model, fit.coords[model.feature_axis])
     off, columns = shown.is_shut_off(model, params, **thresholds), shown.report_columns(model, fit.params)
-    lines = []
-    for i in torch.argsort(shown.prominence(model, fit.params), descending=True).tolist():
-        strongest = torch.argsort(values[i].abs(), descending=True)[:top].tolist()
-        lines.append(
-            {
-                "component": i,
-                **{name: round(float(column[i]), 4) for name, column in columns.items()},
-                "strongest": ", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest),
-                "shut off": bool(off[i]),
-            }
-        )
-    return pd.DataFrame(lines).set_index("component")
+    order = torch.argsort(shown.prominence(model, fit.params), descending=True)
+    strongest = torch.argsort(values.abs(), descending=True)[:, :top]
+    table = {name: [round(float(one), 4) for one in column[order]] for name, column in columns.items()}
+    table["strongest"] = [
+        ", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest[i].tolist()) for i in order.tolist()
+    ]
+    return pd.DataFrame({**table, "shut off": off[order].tolist()}, index=pd.Index(order.tolist(), name="component"))
 
 
 def recovered(found: Any, truth: Any, *, threshold: float = 0.95) -> int:
     """How many rows of ``truth`` (K, D) are matched one-to-one by rows of ``found`` with cosine above ``threshold``."""
     return int((match_components(truth, found).similarity > threshold).sum())
+
+
+def reconstruction_error(fit: Result, x: Any = None, *, seed: int = 0) -> float:
+    """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
+    data = fit.as_data(x).dense()
+    if bool(((data.x != 0) & (data.x != 1)).any()) or isinstance(fit.model, DocumentModel):
+        name = type(fit.model).__name__
+        raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
+    copy = torch.bernoulli(fit.reconstruct(x).cpu(), generator=torch.Generator().manual_seed(seed)).to(data.x)
+    differs = (copy != data.x).to(copy)
+    return float(differs.mean() if data.mask is None else (differs * data.mask).sum() / data.mask.sum())

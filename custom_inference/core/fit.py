@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core import evaluate, predictive, store
+from custom_inference.core import evaluate, store
 from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
 from ppl_models import MethodError, Model
@@ -18,16 +18,7 @@ from ppl_models import MethodError, Model
 
 @dataclass(kw_only=True, repr=False)
 class Fit(Result):
-    """What was learned, and how it went: the fields of :class:`Result`, scores, samples, figures, files."""
-
-    # ----- scores -----------------------------------------------------------------------------------------
-
-    def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
-        """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
-
-        For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
-        """
-        return predictive.plugin_log_likelihood(self, x, mask=mask)
+    """What was learned, and how it went: all of :class:`Result`, and criteria, reports, figures, files."""
 
     def bic(self) -> float:
         """BIC = -L + psi / 2 log N, minimised over K (000, section 4.2); see :func:`evaluate.information_criterion`."""
@@ -55,25 +46,6 @@ class Fit(Result):
         if predict is None:
             raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")
         return predict(self, self.as_data(x, mask, **given))
-
-    # ----- generation -------------------------------------------------------------------------------------
-
-    def sample(self, num_rows: int = 1, *, seed: int = 0) -> dict[str, Tensor]:
-        """New rows from the fitted model: local and observed site -> (num_rows, ...)."""
-        return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed)
-
-    def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
-        """Posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
-        return predictive.posterior_predictive(self, num_samples, seed=seed)
-
-    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
-        """P(x_nj = 1 | code) at the most probable code of each row (000, section 4.4), or averaged over the posterior.
-
-        how: "mode" or "mean".
-        """
-        return predictive.reconstruct(self, x, mask=mask, how=how)
-
-    # ----- faces ------------------------------------------------------------------------------------------
 
     def to_arviz(self, **settings: Any) -> Any:
         """ArviZ InferenceData (0.23) or DataTree (1.x) with named dims and coords."""

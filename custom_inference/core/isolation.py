@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import random
-from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator
 
 import numpy as np
 import pyro
@@ -67,26 +65,3 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
-
-
-Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
-
-
-def keeps_modes(fit: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Put torch's gradient mode and default dtype back after a call, whatever ended it.
-
-    An interrupt between the last line of a ``with`` block and its exit leaves what the block had set: a handler around
-    the whole call is reached all the same.
-    """
-
-    @functools.wraps(fit)
-    def kept(*arguments: Arguments.args, **settings: Arguments.kwargs) -> Result:
-        gradients, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
-        try:
-            return fit(*arguments, **settings)
-        finally:
-            torch.set_grad_enabled(gradients)
-            torch.set_default_dtype(dtype)
-
-    return kept

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Exact, integrates_globals, local_engine, patience_of
 from custom_inference.core.dyads import sampled_bound, sampled_log_joint
-from custom_inference.core.engine import POINT, Engine, EStep, has_bound
+from custom_inference.core.engine import POINT, Engine, EStep, Params
 from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.posteriors import (
     CodePosterior,
@@ -29,9 +29,9 @@ from custom_inference.core.posteriors import (
 from custom_inference.core.registry import engine_for, engines_of
 from ppl_models import CapacityError, Data, MethodError, Model
 
-#: Draws that the ELBO of a continuous posterior is estimated by: of sparse data so many that they take at most about
-#: _ELBO_PRODUCTS products of entries and components, but no fewer than the second number.
-_ELBO_DRAWS = (200, 10)
+#: Draws that the ELBO of a continuous posterior is estimated by: of sparse data and graphs so many that they take at
+#: most about _ELBO_PRODUCTS products of entries and components, but no fewer than the first number.
+_ELBO_DRAWS = (10, 200)
 _ELBO_PRODUCTS = 2**27
 #: Terms (dyad, values of its ends) that the bound of a graph is evaluated by.
 _GRAPH_TERMS = 2**23
@@ -52,7 +52,7 @@ class Local(NamedTuple):
 
 def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -> Local:
     """What an E step arrived at; a log joint and an estimate are no bounds."""
-    bound = step.bound if has_bound(engine) else torch.full_like(step.bound, torch.nan)
+    bound = step.bound if engine.objective in ("evidence", "bound") else torch.full_like(step.bound, torch.nan)
     return Local(engine.posterior(model, state, rows, step), bound)
 
 
@@ -64,7 +64,7 @@ class LocalSolver:
     max_iterations: int = 200
     tolerance: float = 1e-8
 
-    def solve(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+    def solve(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         engine = local_engine(self.engine)
         rows = engine.rows(model, data)
         # Engines that go node by node read the data on the CPU; the answer is where the question was.
@@ -115,13 +115,7 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
 
 
 def solve_local(
-    model: Model,
-    params: dict[str, Tensor],
-    data: Data,
-    *,
-    bound: str | None = None,
-    fallback: LocalSolver | None = None,
-    seed: int = 0,
+    model: Model, params: Params, data: Data, *, bound: str | None = None, fallback: LocalSolver | None = None, seed=0
 ) -> Local:
     """The local posterior under the named family; by default exact where feasible, else the fallback's family.
 
@@ -135,35 +129,32 @@ def solve_local(
     if bound is None and fallback is not None and (points or not is_feasible(model)):
         return fallback.solve(model, params, data, seed=seed)
     name = bound or ("exact" if is_feasible(model) else scalable_bound(model))
-    return LocalSolver(engine=engine_for(model, name)).solve(model, params, data, seed=seed)
+    engine = _exact_engine(model) if name == "exact" else engine_for(model, name)
+    return LocalSolver(engine=engine).solve(model, params, data, seed=seed)
 
 
-def log_likelihood(
-    model: Model, params: dict[str, Tensor], data: Data, *, bound: str | None = None, seed: int = 0
-) -> Tensor:
-    """log p(x_n | params), (N,): exact (``bound`` None or "exact"), or the named lower bound."""
-    if bound == POINT:
-        raise MethodError(
-            f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}. The likelihood at point "
-            "estimates of the locals is plugin_log_likelihood"
-        )
-    if bound not in (None, "exact"):
-        return solve_local(model, params, data, bound=bound, seed=seed).bound
-    if not engines_of(model):
-        return solve_local(model, params, data, seed=seed).bound
+def _exact_engine(model: Model) -> Any:
+    """The engine whose bound is the evidence. Raises MethodError where there is none: what gives bounds."""
     if "exact" not in engines_of(model):
         known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
         raise MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {known}")
-    exact: Any = engine_for(model, "exact")
+    return engine_for(model, "exact")
+
+
+def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | None = None, seed: int = 0) -> Tensor:
+    """log p(x_n | params), (N,): exact (``bound`` None or "exact"), or the named lower bound."""
+    if bound == POINT:
+        what = f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}"
+        raise MethodError(f"{what}. The likelihood at point estimates of the locals is plugin_log_likelihood")
+    if bound not in (None, "exact") or not engines_of(model):
+        return solve_local(model, params, data, bound=bound, seed=seed).bound
+    exact = _exact_engine(model)
     try:
         return exact.log_evidence(model, params, exact.rows(model, data))
     except CapacityError as error:
         others = [repr(name) for name in bounds_of(model) if name != "exact"]
-        raise CapacityError(
-            f"{error}. Lower bounds available: bound={' or bound='.join(others)}",
-            needed_bytes=error.needed_bytes,
-            allowed_bytes=error.allowed_bytes,
-        ) from None
+        known = " or ".join(f"bound={name}" for name in others)
+        raise CapacityError(f"{error}. Lower bounds available: {known}", **vars(error)) from None
 
 
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
@@ -180,7 +171,7 @@ def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local:
     return torch.stack(parts).sum(0)
 
 
-def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
+def bound_of(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:
     """The ELBO of a given posterior over the locals, per row (N,): a lower bound on the evidence.
 
     Of a continuous posterior an unbiased estimate by at most 200 draws; NaN for a point, which has no ELBO.
@@ -191,7 +182,8 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
         if model.is_graph:
             return _graph_bound(model, params, data, posterior)
         if isinstance(posterior, ContinuousPosterior):
-            draws = posterior.sample(_elbo_draws(data, posterior))
+            products = data.x.values().numel() * posterior.mean.shape[-1] if data.is_sparse else 0
+            draws = posterior.sample(_num_draws(products))
             gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
             return torch.stack(gains).mean(0)
         if "mean_field" in engines_of(model):
@@ -202,20 +194,17 @@ def bound_of(model: Model, params: dict[str, Tensor], data: Data, posterior: Loc
         return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
 
 
-def _graph_bound(model: Any, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> Tensor:
+def _graph_bound(model: Any, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:
     """(1,). Of large graphs an estimate too: by ``_GRAPH_TERMS`` terms of dyads, edges and others drawn apart."""
     blocks = model.num_blocks
     if not isinstance(posterior, ContinuousPosterior):
         return sampled_bound(model, params, data, posterior.mean, batch_size=max(1, _GRAPH_TERMS // blocks**2))
     dyads = min(_DRAWN_TERMS // blocks, model.num_dyads(len(data)))
-    draws = posterior.sample(min(_ELBO_DRAWS[0], max(_ELBO_DRAWS[1], _ELBO_PRODUCTS // (4 * dyads * blocks))))
+    draws = posterior.sample(_num_draws(4 * dyads * blocks))
     joint = [sampled_log_joint(model, params, data, one, batch_size=dyads) for one in draws]
     return torch.stack([p - posterior.log_prob(one).sum() for p, one in zip(joint, draws, strict=True)]).mean()[None]
 
 
-def _elbo_draws(data: Data, posterior: LocalPosterior) -> int:
-    most, fewest = _ELBO_DRAWS
-    if not data.is_sparse:
-        return most
-    products = data.x.values().numel() * posterior.mean.shape[-1]
+def _num_draws(products: int) -> int:
+    fewest, most = _ELBO_DRAWS
     return min(most, max(fewest, _ELBO_PRODUCTS // max(products, 1)))

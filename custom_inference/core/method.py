@@ -6,13 +6,12 @@ import abc
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.fit import Fit, check_init
-from custom_inference.core.isolation import keeps_modes
 from custom_inference.core.local_inference import Local
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.model import require_model
@@ -41,17 +40,19 @@ class Method(abc.ABC):
     globals.
     """
 
+    #: Whether fits of every model hold draws of the globals.
+    draws_globals: ClassVar[bool] = False
+
     @property
-    @abc.abstractmethod
     def name(self) -> str:
         """What fits and tables call the method."""
+        return type(self).__name__
 
     def has_global_posterior(self, model: Model) -> bool:
         """Whether fits hold draws, or a posterior, of the globals rather than points."""
         del model
-        return False
+        return self.draws_globals
 
-    @keeps_modes
     def fit(
         self,
         model: Model,
@@ -70,19 +71,24 @@ class Method(abc.ABC):
         mask: True = observed. init: values of the globals to start from, a fit or a mapping. others: what the model
         observes or conditions on beside x, by the names of its sites. Ctrl-C ends the fit with the best state so far.
 
-        Raises
-        ------
-        ModelError, DataError: no model, data that do not suit it. MethodError: a model that the method does not take.
+        Raises ModelError or DataError for what is no model, or data that do not suit it; MethodError for a model that
+        the method does not take.
         """
         require_model(model)
         call, begin = Call(seed, init, progress, dtype, device), time.perf_counter()
         self.check(model)
-        if isinstance(data, RowBlocks):
-            fit = self._fit_blocks(model, data, mask, call)
-        else:
-            checked = model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
-            model.check_for_fitting(checked)
-            fit = self._fit(model, checked, call)
+        # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.
+        gradients, default_dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+        try:
+            if isinstance(data, RowBlocks):
+                fit = self._fit_blocks(model, data, mask, call)
+            else:
+                checked = model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
+                model.check_for_fitting(checked)
+                fit = self._fit(model, checked, call)
+        finally:
+            torch.set_grad_enabled(gradients)
+            torch.set_default_dtype(default_dtype)
         fit.details["seconds"] = round(time.perf_counter() - begin, 3)
         return fit
 

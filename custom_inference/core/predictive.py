@@ -1,4 +1,4 @@
-"""New rows, posterior predictive copies, and reconstructions."""
+"""Models run forward at given values: new rows, and what the observed site is at given locals."""
 
 from __future__ import annotations
 
@@ -10,118 +10,75 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.isolation import default_dtype, isolated, seed_of
-from custom_inference.core.result import Result
-from ppl_models import Data, DocumentModel, MethodError, Model
-from ppl_models.core.errors import unknown_name
+from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.states import Params
+from ppl_models import Data, MethodError, Model
+
+Values = Mapping[str, Tensor]
 
 #: Rows a block: sparse data are made dense no further.
 _BLOCK_ROWS = 4096
 
 
-def sample_rows(
-    model: Model, params: Mapping[str, Tensor], num_rows: int, *, seed: int = 0, like: Data | None = None
-) -> dict[str, Tensor]:
+def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, like: Data | None = None) -> Params:
     """Run the model forward at ``params``: main latent and observed sites -> (num_rows, ...).
 
     like: data of as many rows, whose lengths and the like the program is given.
     """
     if num_rows < 1:
         raise MethodError(f"num_rows = {num_rows}, expected at least 1")
-    with isolated(seed), default_dtype(next(iter(params.values())).dtype):
-        program = pyro.condition(model, data=dict(params))
-        trace = poutine.trace(program).get_trace(num_rows=num_rows, **({} if like is None else model.given(like)))
-    nodes: Any = trace.nodes
+    nodes = _forward(model, params, num_rows, seed, like)
     found = {site: nodes[site]["value"] for site in (model.local_site, *model.sites_of("observed"))}
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
 
-def observed_site(
-    model: Model, params: Mapping[str, Tensor], local: Tensor, *, seed: int = 0, like: Data | None = None
-) -> Any:
+def observed_site(model: Model, params: Values, local: Tensor, *, seed: int = 0, like: Data | None = None) -> Any:
     """The program's observed site at given locals (N, ...): its distribution ``fn``, and a ``value`` drawn from it.
 
     like: the data that the locals belong to, whose lengths and the like the program is given.
     """
-    with isolated(seed), default_dtype(local.dtype):
-        program = pyro.condition(model, data={**params, model.local_site: model.local_value(local)})
-        trace = poutine.trace(program).get_trace(num_rows=len(local), **({} if like is None else model.given(like)))
-    return trace.nodes[model.observed_site]
+    values = {**params, model.local_site: model.local_value(local)}
+    return _forward(model, values, len(local), seed, like)[model.observed_site]
 
 
-def feature_mean(model: Model, params: Mapping[str, Tensor], local: Tensor, *, like: Data | None = None) -> Tensor:
+def _forward(model: Model, values: Values, num_rows: int, seed: int, like: Data | None) -> Any:
+    """The sites of a run of the program, held at the values of some."""
+    given = {} if like is None else model.given(like)
+    with isolated(seed), default_dtype(next(iter(values.values())).dtype):
+        return poutine.trace(pyro.condition(model, data=dict(values))).get_trace(num_rows=num_rows, **given).nodes
+
+
+def feature_mean(model: Model, params: Values, local: Tensor, *, like: Data | None = None) -> Tensor:
     """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
     return model.as_data(observed_site(model, params, local, like=like)["fn"].mean)
 
 
-def conditional_log_likelihood(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
+def conditional_log_likelihood(model: Model, params: Values, data: Data, local: Tensor) -> Tensor:
     """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; of a graph (1,)."""
     if not model.rows_are_independent:
         return observed_log_prob(model, {**params, model.local_site: model.local_value(local)}, data).sum().unsqueeze(0)
-    blocks = [slice(start, start + _BLOCK_ROWS) for start in range(0, len(data), _BLOCK_ROWS)]
-    return torch.cat(
-        [observed_log_prob(model, {**params, model.local_site: local[block]}, data.rows(block)) for block in blocks]
-    )
+    found = []
+    for start in range(0, len(data), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        found.append(observed_log_prob(model, {**params, model.local_site: local[block]}, data.rows(block)))
+    return torch.cat(found)
 
 
-def plugin_log_likelihood(fit: Result, x: Any = None, *, mask: Any = None) -> Tensor:
-    """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself; see ``Fit``."""
-    data = fit.data if x is None else fit.as_data(x, mask)
-    local = fit.posterior.mode if x is None else fit.local_posterior(data).posterior.mode
-    return conditional_log_likelihood(fit.model, fit.globals, data, local)
-
-
-def observed_log_prob(model: Model, values: Mapping[str, Tensor], data: Data) -> Tensor:
+def observed_log_prob(model: Model, values: Values, data: Data) -> Tensor:
     """log p(x | values of every latent site), of each row (N,), or of each dyad of a graph (E,)."""
-    like = next(value for value in values.values() if value.is_floating_point())
-    with isolated(0), default_dtype(like.dtype):
-        site = _observing(model, values, model.as_read(data))
+    with isolated(0), default_dtype(next(value.dtype for value in values.values() if value.is_floating_point())):
+        site = _observing(model, values, data)
     return site["fn"].log_prob(site["value"])
 
 
-def observed_law(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
+def observed_law(model: Model, values: Values, data: Data) -> Any:
     """p(x | values of every latent site) as the program's distribution, of as many entries as the data have.
 
     Within the caller's :func:`isolated`: this is called again and again.
     """
-    return _observing(model, values, model.as_read(data))["fn"]
+    return _observing(model, values, data)["fn"]
 
 
-def _observing(model: Model, values: Mapping[str, Tensor], data: Data) -> Any:
-    program = pyro.condition(model, data=dict(values))
+def _observing(model: Model, values: Values, data: Data) -> Any:
+    data, program = model.as_read(data), pyro.condition(model, data=dict(values))
     return poutine.trace(program).get_trace(data.x, **data.arguments).nodes[model.observed_site]
-
-
-def posterior_predictive(fit: Result, num_samples: int = 100, *, seed: int = 0) -> Tensor:
-    """x copies drawn from p(x | s, params) with s from the fit's local posterior, (num_samples, N, D)."""
-    model, given = fit.model, {"like": fit.data}
-    source = fit.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
-    copies = [
-        observed_site(model, fit.globals, one, seed=seed_of(seed, model.observed_site, i), **given)["value"]
-        for i, one in enumerate(source)
-    ]
-    return fit.model.as_data(torch.stack(copies))
-
-
-def reconstruct(fit: Result, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
-    """E[x_nj] at the most probable locals ("mode"), or averaged over their posterior ("mean")."""
-    if how not in ("mode", "mean"):
-        raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
-    data = fit.data if x is None else fit.as_data(x, mask)
-    posterior = fit.local_posterior(data).posterior
-    if how == "mode":
-        return feature_mean(fit.model, fit.globals, posterior.mode, like=data)
-    # Averaging over draws covers every family of posteriors with one rule.
-    draws = posterior.sample(200, seed=fit.seed)
-    return torch.stack([feature_mean(fit.model, fit.globals, one, like=data) for one in draws]).mean(0)
-
-
-def reconstruction_error(fit: Result, x: Any = None, *, seed: int = 0) -> float:
-    """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
-    data = (fit.data if x is None else fit.as_data(x, None)).dense()
-    if bool(((data.x != 0) & (data.x != 1)).any()) or isinstance(fit.model, DocumentModel):
-        name = type(fit.model).__name__
-        raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
-    copy = torch.bernoulli(reconstruct(fit, x).cpu(), generator=torch.Generator().manual_seed(seed)).to(data.x)
-    differs = (copy != data.x).to(copy)
-    return float(differs.mean() if data.mask is None else (differs * data.mask).sum() / data.mask.sum())

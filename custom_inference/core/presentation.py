@@ -14,10 +14,6 @@ from ppl_models import Model
 Params = Mapping[str, Tensor]
 
 
-def _strength(model: Model, params: Params) -> Tensor:
-    return params[model.component_site].abs().flatten(1).sum(-1)
-
-
 def _side_by_side(model: Model, params: Params) -> Tensor:
     return params[model.component_site].flatten(1)
 
@@ -25,9 +21,7 @@ def _side_by_side(model: Model, params: Params) -> Tensor:
 def _features(model: Model, features: Sequence[Any]) -> list[Any]:
     """The features, or of tables "feature = category"."""
     tables = model.shapes[model.component_site][2:]
-    if not tables:
-        return list(features)
-    return [f"{name} = {category}" for name in features for category in range(tables[0])]
+    return [f"{name} = {i}" for name in features for i in range(tables[0])] if tables else list(features)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +40,7 @@ class Presentation:
     value: str = "value"
     local: str = "posterior mean"
     baseline: str | None = None
-    prominence: Callable[[Any, Params], Tensor] = _strength
+    prominence: Callable[[Any, Params], Tensor] = lambda model, params: _side_by_side(model, params).abs().sum(-1)
     columns: Callable[[Any, Params], dict[str, Tensor]] | None = None
     matrix: Callable[[Any, Params], Tensor] = _side_by_side
     labels: Callable[[Any, Sequence[Any]], list[Any]] = _features
@@ -58,9 +52,9 @@ class Presentation:
 
     def is_shut_off(self, model: Model, params: Params, **thresholds: float) -> Tensor:
         """Components that explain nothing, (K,) bool."""
-        if self.shut_off is None:
-            return torch.zeros(model.shapes[model.component_site][0], dtype=torch.bool)
-        return self.shut_off(params, **thresholds)
+        if self.shut_off is not None:
+            return self.shut_off(params, **thresholds)
+        return torch.zeros(model.shapes[model.component_site][0], dtype=torch.bool)
 
 
 def mean_share(site: str) -> Callable[[Any, Params], Tensor]:

@@ -26,10 +26,6 @@ from ppl_models import MethodError
 
 #: How a worker ends that finds itself running the script that starts workers.
 UNGUARDED = 70
-_GUARD = (
-    "processes were started by a script at its top level, which every one of them runs again; put the call under\n"
-    '    if __name__ == "__main__":'
-)
 
 
 def context() -> Any:
@@ -39,11 +35,6 @@ def context() -> Any:
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(["custom_inference.faces.distributed"])
     return found
-
-
-def _threads_of(processes: int) -> int:
-    """Threads of each process: the machine's cores divided, or what the environment says."""
-    return int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // processes)
 
 
 def check_startable() -> None:
@@ -61,7 +52,10 @@ def check_startable() -> None:
 
 def unguarded() -> MethodError:
     """What the parent says of it."""
-    return MethodError(_GUARD)
+    return MethodError(
+        "processes were started by a script at its top level, which every one of them runs again; put the call under\n"
+        '    if __name__ == "__main__":'
+    )
 
 
 class Surroundings(NamedTuple):
@@ -73,8 +67,9 @@ class Surroundings(NamedTuple):
 
     @classmethod
     def of(cls, processes: int) -> Surroundings:
-        """This process's, as each of so many workers gets them."""
-        return cls(dict(os.environ), _threads_of(processes), torch.get_default_dtype())
+        """This process's, as each of so many workers gets them: the cores divided, or what the environment says."""
+        threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // processes)
+        return cls(dict(os.environ), threads, torch.get_default_dtype())
 
 
 def begun(around: Surroundings, **environment: str) -> None:

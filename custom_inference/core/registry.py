@@ -17,7 +17,6 @@ from custom_inference.core.presentation import Presentation
 from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
 from ppl_models import Data, MethodError, Model
-from ppl_models.core.errors import unknown_name
 
 #: Exact EM is the default of models of binary codes up to so many bits.
 EXACT_EM_UP_TO = 10
@@ -63,23 +62,18 @@ def register(family: Family) -> None:
 
 def family_of(model: Model) -> Family:
     """The record of a model: an empty one where there is none."""
-    return _family(type(model.summed_out))
-
-
-def _family(kind: type[Model]) -> Family:
+    kind = type(model.summed_out)
     for place, ancestor in enumerate(kind.__mro__):
         found = _record(ancestor)
         if found is not None:
-            below = kind.__mro__[:place]
-            return found if not any(_overrides(one, ancestor) for one in below) else Family(model=kind)
+            inherits = not any(_overrides(one, ancestor) for one in kind.__mro__[:place])
+            return found if inherits else Family(model=kind)
     return Family(model=kind)
 
 
 def _record(kind: type) -> Family | None:
-    if kind in _REGISTERED:
-        return _REGISTERED[kind]
-    if kind.__module__.partition(".")[0] != "ppl_models" or kind.__name__ not in ROOMS:
-        return None
+    if kind in _REGISTERED or kind.__module__.partition(".")[0] != "ppl_models" or kind.__name__ not in ROOMS:
+        return _REGISTERED.get(kind)
     return _room(ROOMS[kind.__name__]).get(kind)
 
 
@@ -106,12 +100,14 @@ def engines_of(model: Model) -> Mapping[str, Callable[..., Engine]]:
 
 
 def engine_for(model: Model, name: str, **settings: Any) -> Engine:
-    """The engine of a model, by its name."""
-    engines = engines_of(model)
+    """The engine of a model, by its name. Raises MethodError where there is none, with the names that there are."""
+    engines, kind = engines_of(model), type(model).__name__
     if not engines:
-        raise MethodError(f"{type(model).__name__} has no closed-form engine; use Exact, SVI or NUTS")
+        raise MethodError(f"{kind} has no closed-form engine; use Exact, SVI or NUTS")
     if name not in engines:
-        raise MethodError(unknown_name(f"engine of {type(model).__name__}", name, engines))
+        one = repr(next(iter(engines)))
+        how = f"VariationalEM(guide={one}) fits with it, bound={one} scores with it"
+        raise MethodError(f"{kind} has no engine {name!r}; valid: {', '.join(engines)}; {how}")
     return engines[name](**settings)
 
 

@@ -9,9 +9,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from custom_inference.core import predictive
+from custom_inference.core.isolation import seed_of
 from custom_inference.core.local_inference import Local, LocalSolver, bounds_of, log_likelihood, solve_local
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
-from ppl_models import Data, Model
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
 
 
 @dataclass(kw_only=True)
@@ -58,8 +61,12 @@ class Result:
         )
 
     def __post_init__(self) -> None:
-        self.model = self.model.summed_out
-        self._gather()
+        """A fit is where its data are: what samplers and node sweeps computed on the CPU moves there."""
+        self.model, device = self.model.summed_out, self.data.x.device
+        self.params = {site: value.to(device) for site, value in self.params.items()}
+        self.global_posterior = {site: posterior.to(device) for site, posterior in self.global_posterior.items()}
+        self.draws = None if self.draws is None else {site: value.to(device) for site, value in self.draws.items()}
+        self.local = None if self.local is None else self.local.to(device)
         site = self.model.local_site
         if not self.model.rows_are_independent and site not in self.params:
             self.params[site] = self.model.local_value(self.posterior.mean)
@@ -68,18 +75,6 @@ class Result:
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the fit before it was done: it is the best state until then."""
         return "interrupted" in self.status
-
-    def _gather(self) -> None:
-        """A fit is where its data are: what samplers and node sweeps computed on the CPU moves there."""
-        device = self.data.x.device
-        self.params = {site: value.to(device) for site, value in self.params.items()}
-        self.global_posterior = {site: posterior.to(device) for site, posterior in self.global_posterior.items()}
-        if self.draws is not None:
-            self.draws = {site: value.to(device) for site, value in self.draws.items()}
-        if self.local is not None:
-            self.local = self.local.to(device)
-
-    # ----- local latents ----------------------------------------------------------------------------------
 
     @property
     def posterior(self) -> LocalPosterior:
@@ -96,19 +91,22 @@ class Result:
     @property
     def coords(self) -> dict[str, list[Any]]:
         """Labels of the axes: those of the data, and numbers for the components."""
-        names = {axis: size for site, axes in self.model.dims.items() for axis, size in self._axis_sizes(site, axes)}
-        labels = {self.model.row_axis: "row", self.model.feature_axis: "feature"}
-        return {axis: self.data.coords.get(labels.get(axis, axis), list(range(size))) for axis, size in names.items()}
+        model, data = self.model, self.data
+        labels = {model.row_axis: "row", model.feature_axis: "feature"}
+        of_data = {model.row_axis: len(data), model.feature_axis: data.num_features}
+        sizes: dict[str, int] = {}
+        for site, axes in model.dims.items():
+            known = dict(zip(axes, model.shapes[site], strict=True)) if site in model.shapes else of_data
+            sizes |= {axis: known[axis] for axis in axes if axis in known}
+        return {axis: data.coords.get(labels.get(axis, axis), list(range(size))) for axis, size in sizes.items()}
 
-    def _axis_sizes(self, site: str, axes: tuple[str, ...]) -> list[tuple[str, int]]:
-        shape = self.model.shapes.get(site)
-        if shape is None:
-            sizes = {self.model.row_axis: len(self.data), self.model.feature_axis: self.data.num_features}
-            return [(axis, sizes[axis]) for axis in axes if axis in sizes]
-        return list(zip(axes, shape, strict=True))
+    def as_data(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
+        """Further data for the fitted model, validated; others: what is observed or given beside x, by name.
 
-    def as_data(self, x: Any, mask: Any = None, **others: Any) -> Data:
-        """Further data for the fitted model, validated; others: what is observed or given beside x, by name."""
+        Without x the data that it was fitted to.
+        """
+        if x is None:
+            return self.data
         like = next(iter(self.globals.values()))
         return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device, **others)
 
@@ -121,14 +119,11 @@ class Result:
         bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own,
             and the fit's own too where that estimates the locals as points ("map").
         """
-        data = self.data if x is None else self.as_data(x, mask, **others)
-        return self._solve(data, bound)
+        return self._solve(self.as_data(x, mask, **others), bound)
 
     def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Tensor:
         """Posterior means of the local latents, (N, K); see :meth:`local_posterior`."""
         return self.local_posterior(x, mask=mask, bound=bound, **others).posterior.mean
-
-    # ----- scores -----------------------------------------------------------------------------------------
 
     def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
         """log p(x_n | params), (N,): exact by default, or the named lower bound.
@@ -136,7 +131,7 @@ class Result:
         Raises :class:`ppl_models.CapacityError` where the exact sum is not feasible, with an estimate of the
         memory and the list of bounds; ``MethodError`` for an unknown bound.
         """
-        data = self.data if x is None else self.as_data(x, mask, **others)
+        data = self.as_data(x, mask, **others)
         return log_likelihood(self.model, self.globals, data, bound=bound, seed=self.seed)
 
     @cached_property
@@ -148,6 +143,43 @@ class Result:
     def bounds(self) -> list[str]:
         """The names that ``bound=`` takes."""
         return bounds_of(self.model)
+
+    def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
+        """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
+
+        For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
+        """
+        data = self.as_data(x, mask)
+        posterior = self.posterior if x is None else self.local_posterior(data).posterior
+        return predictive.conditional_log_likelihood(self.model, self.globals, data, posterior.mode)
+
+    def sample(self, num_rows: int = 1, *, seed: int = 0) -> dict[str, Tensor]:
+        """New rows from the fitted model: local and observed site -> (num_rows, ...)."""
+        return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed)
+
+    def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
+        """Posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
+        model, site = self.model, self.model.observed_site
+        source = self.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
+        runs = (
+            predictive.observed_site(model, self.globals, one, seed=seed_of(seed, site, i), like=self.data)
+            for i, one in enumerate(source)
+        )
+        return model.as_data(torch.stack([run["value"] for run in runs]))
+
+    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
+        """E[x_nj] at the most probable code of each row (of 0/1 data P(x_nj = 1 | code): 000, section 4.4), (N, D).
+
+        how: "mode", or "mean": averaged over the posterior.
+        """
+        if how not in ("mode", "mean"):
+            raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
+        data = self.as_data(x, mask)
+        posterior = self.local_posterior(data).posterior
+        # Averaging over draws covers every family of posteriors with one rule.
+        draws = posterior.mode[None] if how == "mode" else posterior.sample(200, seed=self.seed)
+        each = [predictive.feature_mean(self.model, self.globals, one, like=data) for one in draws]
+        return torch.stack(each).mean(0)
 
     def to(self, device: torch.device | str) -> Self:
         """The same fit on another device, for what is computed from it; itself where it is there already.

@@ -42,12 +42,11 @@ class State(abc.ABC):
     def tensors(self) -> dict[str, Tensor]:
         """All tensors, by name; those of a dictionary as "field/name"."""
         found: dict[str, Tensor] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
+        for name, value in ((one.name, getattr(self, one.name)) for one in fields(self)):
             if isinstance(value, dict):
-                found |= {f"{one.name}/{name}": part for name, part in value.items()}
+                found |= {f"{name}/{part}": tensor for part, tensor in value.items()}
             elif value is not None:
-                found[one.name] = value
+                found[name] = value
         return found
 
     @classmethod

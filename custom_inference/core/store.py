@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from custom_inference.core.capabilities import SavedSettings
-from custom_inference.core.posteriors import CodePosterior, DirichletMixture, JointDirichletMixture, LabellingPosterior
+from custom_inference.core.posteriors import (
+    CodePosterior,
+    DirichletMixture,
+    JointDirichletMixture,
+    LabellingPosterior,
+    LocalPosterior,
+)
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import rebuilt
 from custom_inference.core.store_priors import prior_to_json
 from custom_inference.core.tensor_files import digest, write_tensors
-from ppl_models import MODELS, Data, FileFormatError, GraphData, ModelError
+from ppl_models import MODELS, FileFormatError, GraphData, ModelError
 from ppl_models.data import sparse as _sparse
 
 FORMAT = "ppl-models fit 1"
@@ -25,35 +30,27 @@ FORMAT = "ppl-models fit 1"
 _LABELS = 2**24
 
 
-# ----- writing --------------------------------------------------------------------------------------------
-
-
 def save(fit: Result, path: Path) -> Path:
     """Write to a temporary file beside ``path`` and rename: a crash leaves the old file as it was."""
     name = next((n for n, kind in MODELS.items() if type(fit.model) is kind), None)
     if name is None:
         raise ModelError(f"{type(fit.model).__name__} is not one of the suite's models: {', '.join(MODELS)}")
+    graph, engine = fit.data if isinstance(fit.data, GraphData) else None, fit.solver.engine if fit.solver else None
     meta = {
         "model": name,
         "settings": fit.model.settings(),
         "priors": {site: prior_to_json(prior) for site, prior in fit.model.priors.items()},
         "coords": {axis: [_label(one) for one in labels] for axis, labels in fit.data.coords.items()},
-        "graph": _graph_settings(fit.data),
+        "graph": {"directed": graph.directed, "self_loops": graph.self_loops} if graph else None,
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
-        "solver": fit.solver.engine.name if fit.solver else None,
-        "solver_settings": _saved_settings(fit),
+        "solver": engine.name if engine else None,
+        "solver_settings": engine.saved_settings if isinstance(engine, SavedSettings) else {},
         **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
     }
     tensors, text = _tensors(fit), json.dumps(meta)
-    header = {"format": FORMAT, "fit": text, "digest": digest(text, tensors)}
-    write_tensors(path, tensors, header)
+    write_tensors(path, tensors, {"format": FORMAT, "fit": text, "digest": digest(text, tensors)})
     return path
-
-
-def _saved_settings(fit: Result) -> dict[str, Any]:
-    engine = None if fit.solver is None else fit.solver.engine
-    return engine.saved_settings if isinstance(engine, SavedSettings) else {}
 
 
 def _label(value: Any) -> Any:
@@ -64,60 +61,41 @@ def _label(value: Any) -> Any:
 
 
 def _tensors(fit: Result) -> dict[str, Tensor]:
-    tensors = {f"params/{k}": v for k, v in fit.params.items()}
-    tensors |= {f"draws/{k}": v for k, v in (fit.draws or {}).items()}
-    tensors |= {f"stats/{k}": v for k, v in fit.sample_stats.items()}
-    for site, posterior in fit.global_posterior.items():
-        tensors |= {f"global/{site}/{name}": part for name, part in _parts(posterior).items()}
-    tensors |= {"elbo": fit.elbo} | _data_tensors(fit.data.x)
-    tensors |= {f"data/others/{name}": value for name, value in fit.data.others.items()}
-    if fit.data.mask is not None and not isinstance(fit.data, GraphData):
-        tensors["data/mask"] = fit.data.mask
-    if isinstance(fit.data, GraphData) and fit.data.hidden is not None:
-        tensors["data/hidden"] = fit.data.hidden
-    if _stores_local(fit):
-        assert fit.local is not None
-        posterior = fit.local.posterior
-        tensors |= {f"local/{name}": part for name, part in _parts(posterior).items()}
-        tensors["local/bound"] = fit.local.bound
-    return tensors
+    data, groups = fit.data, {"params": fit.params, "draws": fit.draws or {}, "stats": fit.sample_stats}
+    groups |= {f"global/{site}": _parts(posterior) for site, posterior in fit.global_posterior.items()}
+    groups |= {"data": _data_tensors(data.x), "data/others": data.others}
+    if isinstance(data, GraphData):
+        groups["data"] |= {} if data.hidden is None else {"hidden": data.hidden}
+    elif data.mask is not None:
+        groups["data"] |= {"mask": data.mask}
+    if fit.local is not None and _stores_local(fit):
+        groups["local"] = {**_parts(fit.local.posterior), "bound": fit.local.bound}
+    named = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
+    return {"elbo": fit.elbo, **named}
 
 
-def _parts(posterior: Any) -> dict[str, Tensor]:
+def _parts(posterior: LocalPosterior) -> dict[str, Tensor]:
     """The tensors that a posterior consists of."""
-    return {f.name: getattr(posterior, f.name) for f in fields(posterior)}
+    return {name: getattr(posterior, name) for name in posterior.layout()}
 
 
 def _data_tensors(x: Tensor) -> dict[str, Tensor]:
     """Sparse rows by their parts: the format has no sparse tensors."""
     if not _sparse.is_sparse(x):
-        return {"data/x": x}
-    size = torch.tensor(x.shape)
-    return {"data/crow": x.crow_indices(), "data/column": x.col_indices(), "data/values": x.values(), "data/size": size}
-
-
-def _graph_settings(data: Data) -> dict[str, Any] | None:
-    if not isinstance(data, GraphData):
-        return None
-    return {"directed": data.directed, "self_loops": data.self_loops}
+        return {"x": x}
+    return {"crow": x.crow_indices(), "column": x.col_indices(), "values": x.values(), "size": torch.tensor(x.shape)}
 
 
 def _stores_local(fit: Result) -> bool:
     """An exact posterior over all codes is large and cheap to compute again; any other posterior is kept."""
     if fit.local is None:
         return False
-    posterior = fit.local.posterior
+    posterior, kept = fit.local.posterior, fit.bound_name != "exact"
     if isinstance(posterior, CodePosterior) and posterior.shared:
-        classes = len(posterior.codes) <= posterior.codes.shape[1]  # a table of no more entries than the means
-        return classes and fit.bound_name != "exact"
+        return kept and len(posterior.codes) <= posterior.codes.shape[1]  # a table of no more entries than the means
     if isinstance(posterior, LabellingPosterior):
-        return posterior.labels.numel() <= _LABELS and fit.bound_name != "exact"
-    if isinstance(posterior, JointDirichletMixture):
-        return fit.bound_name != "exact"
-    return not isinstance(posterior, DirichletMixture)
-
-
-# ----- reading --------------------------------------------------------------------------------------------
+        return kept and posterior.labels.numel() <= _LABELS
+    return kept if isinstance(posterior, JointDirichletMixture) else not isinstance(posterior, DirichletMixture)
 
 
 def load(path: Path) -> dict[str, Any]:

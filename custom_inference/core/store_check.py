@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.core.local_inference import Local, LocalSolver
-from custom_inference.core.posteriors import POSTERIORS, LocalPosterior
+from custom_inference.core.posteriors import POSTERIORS
 from custom_inference.core.registry import engine_for
-from custom_inference.core.store_priors import prior_from_json
+from custom_inference.core.store_priors import prior_from_json, shown
 from ppl_models import MODELS, Data, FileFormatError, GraphData, Model
 from ppl_models.data import sparse as _sparse
 
@@ -31,9 +31,9 @@ def rebuilt(meta: Any, tensors: _Tensors) -> dict[str, Any]:
     ValueError or RuntimeError for what the model and its data refuse.
     """
     _refuse(not isinstance(meta, dict), f"a header that is a {type(meta).__name__}")
+    meta = {**_LATER, **meta}
     for key, kind in _KINDS.items():
-        found = meta[key] if key not in _LATER else meta.get(key, _LATER[key])
-        _refuse(not isinstance(found, kind) or isinstance(found, bool), f"{key} = {_shown(found)}")
+        _refuse(not isinstance(meta[key], kind) or isinstance(meta[key], bool), f"{key} = {shown(meta[key])}")
     params = _group(tensors, "params/")
     model = _model(meta, params, tensors)
     data = _data(model, meta, tensors)
@@ -50,7 +50,7 @@ def rebuilt(meta: Any, tensors: _Tensors) -> dict[str, Any]:
         "solver": _solver(model, meta),
         "global_posterior": {
             site: _posterior(kind, _group(tensors, f"global/{site}/"), _shape(model, site))
-            for site, kind in meta.get("global", {}).items()
+            for site, kind in meta["global"].items()
         },
         "draws": _group(tensors, "draws/") or None,
         "sample_stats": _group(tensors, "stats/"),
@@ -72,40 +72,27 @@ def _refuse(wrong: bool, problem: str) -> None:
         raise FileFormatError(problem)
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
 def _group(tensors: _Tensors, prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-# ----- model ----------------------------------------------------------------------------------------------
-
-
 def _model(meta: dict[str, Any], params: _Tensors, tensors: _Tensors) -> Model:
     name, settings = meta["model"], meta["settings"]
-    if name not in MODELS:
-        raise FileFormatError(f"model {name!r} is not known here; known: {', '.join(MODELS)}")
+    _refuse(name not in MODELS, f"model {name!r} is not known here; known: {', '.join(MODELS)}")
     kind = MODELS[name]
-    known = [f.name for f in fields(kind) if f.name != "priors"]
-    wrong = [one for one in settings if one not in known]
-    _refuse(bool(wrong), f"{name} has no setting {_shown(wrong[0]) if wrong else ''}; it has {', '.join(known)}")
-    for f in fields(kind):
-        plain = {"bool": bool, "int": int, "str": str}.get(str(f.type))
-        found = settings.get(f.name, f.default)
-        _refuse(plain is not None and f.name in settings and type(found) is not plain, f"{f.name} = {_shown(found)}")
+    types = {f.name: str(f.type) for f in fields(kind) if f.name != "priors"}
     sizes = {size for value in tensors.values() for size in value.shape}
     sizes |= {len(tensors["data/crow"]) - 1} if "data/crow" in tensors else set()
     for one, value in settings.items():
+        _refuse(one not in types, f"{name} has no setting {shown(one)}; it has {', '.join(types)}")
+        plain = {"bool": bool, "int": int, "str": str}.get(types[one])
+        _refuse(plain is not None and type(value) is not plain, f"{one} = {shown(value)}")
         # Before the model is made: its default priors take as much memory as its sizes ask for.
         is_size = one.startswith("num_") or one.endswith("_size")
-        _refuse(is_size and (type(value) is not int or value not in sizes), f"{one} = {_shown(value)} of no tensor")
+        _refuse(is_size and (type(value) is not int or value not in sizes), f"{one} = {shown(value)} of no tensor")
     dtypes = {value.dtype for value in params.values() if value.is_floating_point()}
     _refuse(len(dtypes) != 1, "parameters of no type of number, or of several")
-    most = max(1, sum(value.numel() for value in tensors.values()))
-    dtype = dtypes.pop()
+    most, dtype = max(1, sum(value.numel() for value in tensors.values())), dtypes.pop()
     priors = {site: prior_from_json(entry, dtype, most=most) for site, entry in meta["priors"].items()}
     try:
         return kind(**settings, priors=priors)
@@ -114,15 +101,14 @@ def _model(meta: dict[str, Any], params: _Tensors, tensors: _Tensors) -> Model:
 
 
 def _shape(model: Model, site: str) -> tuple[int, ...]:
-    if site not in model.shapes:
-        raise FileFormatError(f"a posterior of the site {_shown(site)}; the model has {', '.join(model.shapes)}")
+    _refuse(site not in model.shapes, f"a posterior of the site {shown(site)}; the model has {', '.join(model.shapes)}")
     return model.shapes[site]
 
 
 def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
     """Names, shapes, kinds of numbers, and that they lie where the priors have their mass."""
     unknown = [site for site in params if site not in model.dims or site == model.observed_site]
-    _refuse(bool(unknown), f"parameters of the site {_shown(unknown[:1])}; the model has {', '.join(model.dims)}")
+    _refuse(bool(unknown), f"parameters of the site {shown(unknown[:1])}; the model has {', '.join(model.dims)}")
     model.check_params(params)
     for site, value in params.items():
         if site in model.shapes:
@@ -155,22 +141,16 @@ def _check_draws(model: Model, tensors: _Tensors, rows: int) -> None:
     local = {model.local_site: [(rows, *model.local_shape), (rows,)]}
     for site, value in _group(tensors, "draws/").items():
         shapes = [model.shapes[site]] if site in model.shapes else local.get(site)
-        _refuse(shapes is None and site != "indicator", f"draws of the unknown site {_shown(site)}")
-        _refuse(shapes is not None and value.shape[2:] not in shapes, f"draws of '{site}' of shape {_shape_of(value)}")
+        _refuse(shapes is None and site != "indicator", f"draws of the unknown site {shown(site)}")
+        shape = tuple(value.shape)
+        _refuse(shapes is not None and shape[2:] not in shapes, f"draws of '{site}' of shape {shape}")
         _refuse(value.ndim < 2 or bool(torch.isnan(value).any()), f"draws of '{site}' that are not numbers")
-
-
-def _shape_of(value: Tensor) -> tuple[int, ...]:
-    return tuple(value.shape)
-
-
-# ----- data -----------------------------------------------------------------------------------------------
 
 
 def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     """The data, as the model's own door lets them in."""
-    x, graph = _x(tensors), meta.get("graph")
-    _refuse(x.ndim != 2 or not x.is_floating_point(), f"data of shape {_shape_of(x)} and {x.dtype}")
+    x, graph = _x(tensors), meta["graph"]
+    _refuse(x.ndim != 2 or not x.is_floating_point(), f"data of shape {tuple(x.shape)} and {x.dtype}")
     sizes = {"row": x.shape[0], "feature": x.shape[1]}
     coords = {axis: [_tuple(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
     for axis, labels in coords.items():
@@ -180,10 +160,10 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
         mask = tensors.get("data/mask")
         _refuse(mask is not None and mask.dtype != torch.bool, "a mask that is not of yes and no")
         others = _group(tensors, "data/others/")
-        _refuse(not set(others) <= set(model.other_sites), f"data of the sites {_shown(list(others))}")
+        _refuse(not set(others) <= set(model.other_sites), f"data of the sites {shown(list(others))}")
         return model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
     flags = {name: graph.get(name) for name in ("directed", "self_loops")}
-    _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {_shown(graph)}")
+    _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {shown(graph)}")
     _refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")
     hidden = tensors.get("data/hidden")
     if hidden is not None:
@@ -195,7 +175,7 @@ def _x(tensors: _Tensors) -> Tensor:
     if "data/x" in tensors:
         return tensors["data/x"]
     crow, column, values, size = (tensors[f"data/{part}"] for part in ("crow", "column", "values", "size"))
-    _refuse(size.shape != (2,) or size.is_floating_point(), f"a size of shape {_shape_of(size)}")
+    _refuse(size.shape != (2,) or size.is_floating_point(), f"a size of shape {tuple(size.shape)}")
     return _sparse.tensor(crow, column, values, size=(int(size[0]), int(size[1])), check=True)
 
 
@@ -217,41 +197,39 @@ def _tuple(value: Any) -> Any:
     return tuple(_tuple(one) for one in value) if isinstance(value, list) else value
 
 
-# ----- posteriors -----------------------------------------------------------------------------------------
-
-
 def _local(model: Model, kind: str | None, tensors: _Tensors, rows: int) -> Local | None:
     if kind is None:
         return None
     parts = _group(tensors, "local/")
     bound = parts.pop("bound")
-    _refuse(bound.shape not in ((rows,), (1,)) or not bound.is_floating_point(), f"bounds of shape {_shape_of(bound)}")
+    shape = tuple(bound.shape)
+    _refuse(shape not in ((rows,), (1,)) or not bound.is_floating_point(), f"bounds of shape {shape}")
     return Local(_posterior(kind, parts, (rows, *model.local_shape)), bound)
 
 
 def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> Any:
     """A posterior of this kind, whose mean has this shape."""
     if not isinstance(kind, str) or kind not in POSTERIORS:
-        raise FileFormatError(f"a posterior of the unknown kind {_shown(kind)}; known: {', '.join(POSTERIORS)}")
-    layout = POSTERIORS[kind].layout
+        raise FileFormatError(f"a posterior of the unknown kind {shown(kind)}; known: {', '.join(POSTERIORS)}")
+    layout = POSTERIORS[kind].layout()
     _refuse(set(parts) != set(layout), f"a {kind} of {sorted(parts)}, expected {sorted(layout)}")
-    shapes = {name: _shape_of(value) for name, value in parts.items()}
+    shapes = {name: tuple(value.shape) for name, value in parts.items()}
     choices = itertools.product(*(layout[name].split("|") for name in parts))
     fits = any(_fits(dict(zip(parts, choice, strict=True)), shapes, shape) for choice in choices)
     _refuse(not fits, f"a {kind} of the shapes {shapes} for means of shape {shape}")
     if "num_blocks" in parts:  # it says how much memory the means take
         _refuse(int(parts["num_blocks"]) != shape[-1], f"{int(parts['num_blocks'])} blocks, expected {shape[-1]}")
-    made: LocalPosterior = POSTERIORS[kind](**parts)
+    made = POSTERIORS[kind](**parts)
     _refuse(not bool(torch.isfinite(made.mean).all()), f"a {kind} whose means are not finite")
     return made
 
 
 def _fits(layout: dict[str, str], shapes: dict[str, tuple[int, ...]], mean: tuple[int, ...]) -> bool:
-    """Whether the shapes are those of a layout (see ``LocalPosterior.layout``)."""
+    """Whether the shapes are those of a layout (see :class:`LocalPosterior`)."""
     sizes = {"n": mean[0], "k": mean[-1]} if mean else {}
     for name, letters in layout.items():
         before, star, after = letters.partition("*")
-        expected = [*before, *mean, *after] if star else list(before)
+        expected = [*before, *(mean if star else ()), *after]
         if len(expected) != len(shapes[name]):
             return False
         for axis, size in zip(expected, shapes[name], strict=True):
@@ -263,8 +241,8 @@ def _fits(layout: dict[str, str], shapes: dict[str, tuple[int, ...]], mean: tupl
 def _solver(model: Model, meta: dict[str, Any]) -> LocalSolver | None:
     if meta["solver"] is None:
         return None
-    settings = {key: _tuple(value) for key, value in meta.get("solver_settings", {}).items()}
+    settings = {key: _tuple(value) for key, value in meta["solver_settings"].items()}
     try:
         return LocalSolver(engine=engine_for(model, meta["solver"], **settings))
     except TypeError as error:
-        raise FileFormatError(f"settings of the bound {_shown(meta['solver'])}: {error}") from None
+        raise FileFormatError(f"settings of the bound {shown(meta['solver'])}: {error}") from None

@@ -32,21 +32,27 @@ def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
     Raises FileFormatError for what is no distribution, and for parameters that it does not take.
     """
     if not isinstance(entry, dict):
-        raise FileFormatError(f"prior {_shown(entry)}, expected a distribution with its arguments")
+        raise FileFormatError(f"prior {shown(entry)}, expected a distribution with its arguments")
     if "flat" in entry:
         return Flat(prior_from_json(entry["flat"], dtype, most=most))
     name, given = entry.get("distribution"), entry.get("arguments")
     kind = getattr(dist, name, getattr(distributions, name, None)) if isinstance(name, str) else None
     if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
-        raise FileFormatError(f"prior of unknown distribution {_shown(name)}")
+        raise FileFormatError(f"prior of unknown distribution {shown(name)}")
     known = _parameters(kind)
     if not known or not isinstance(given, dict) or not set(given) <= set(known):
-        raise FileFormatError(f"prior {name} with arguments {_shown(given)}, expected some of {known}")
+        raise FileFormatError(f"prior {name} with arguments {shown(given)}, expected some of {known}")
     arguments: dict[str, Any] = {one: _numbers_from_json(value, dtype, most) for one, value in given.items()}
     try:
         return kind(**arguments, validate_args=True)  # refuses NaN and what lies outside of the parameter's support
     except (TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"prior {name} of unusable arguments: {str(error).splitlines()[0]}") from None
+
+
+def shown(value: Any) -> str:
+    """What was found instead, in at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _parameters(kind: type) -> list[str]:
@@ -69,16 +75,11 @@ def _numbers_from_json(entry: Any, dtype: torch.dtype, most: int) -> Tensor:
         try:
             return torch.tensor(entry, dtype=dtype)
         except (TypeError, ValueError, RuntimeError):
-            raise FileFormatError(f"{_shown(entry)}, expected numbers") from None
+            raise FileFormatError(f"{shown(entry)}, expected numbers") from None
     number, shape = entry.get("all"), entry.get("shape")
     sized = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not isinstance(shape, list) or not sized or not isinstance(number, int | float):
-        raise FileFormatError(f"{_shown(entry)}, expected a number and a shape")
+        raise FileFormatError(f"{shown(entry)}, expected a number and a shape")
     if math.prod(shape) > most:
-        raise FileFormatError(f"a parameter of shape {_shown(shape)} in a fit of {most} numbers")
+        raise FileFormatError(f"a parameter of shape {shown(shape)} in a fit of {most} numbers")
     return torch.full(shape, number, dtype=dtype)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"

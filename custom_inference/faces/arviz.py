@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.core.draws import PosteriorDraws, chains_and_draws
+from custom_inference.core.evaluate import score
 from custom_inference.core.predictive import observed_log_prob
 from custom_inference.core.result import Result
-from custom_inference.core.score import score
 from ppl_models import GraphData, MethodError
 
 Array = NDArray[Any]

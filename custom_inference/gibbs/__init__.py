@@ -4,6 +4,6 @@ May import ``core``; samplers of models live in the rooms of ``families``.
 """
 
 from custom_inference.gibbs.method import CollapsedGibbs
-from custom_inference.gibbs.protocol import Chain, Sampler, has_sampler, sampler_of
+from custom_inference.gibbs.protocol import Chain, Sampler, sampler_of
 
-__all__ = ["Chain", "CollapsedGibbs", "Sampler", "has_sampler", "sampler_of"]
+__all__ = ["Chain", "CollapsedGibbs", "Sampler", "sampler_of"]

@@ -27,6 +27,8 @@ class Plan:
     learn_every: sweeps between steps of the concentrations during the warm-up; 0 leaves them as they are.
     """
 
+    model: Model
+    sampler: Sampler
     warmup: int
     num_samples: int
     thin: int
@@ -36,10 +38,14 @@ class Plan:
     indicators: bool
     align: bool
 
+    @property
+    def sweeps(self) -> int:
+        return self.warmup + self.num_samples * self.thin
+
 
 @dataclass
 class Record:
-    """What is known of one chain.
+    """One chain, and what is known of it.
 
     trace: log p(x, q) every ``thin`` sweeps of the warm-up, then of every draw: lp. count: draws so far.
     mean: the running mean of the conditional means. profile: that of what components are matched by.
@@ -47,6 +53,7 @@ class Record:
     """
 
     chain: Chain
+    plan: Plan
     sweeps: int = 0
     count: int = 0
     trace: list[float] = field(default_factory=list)
@@ -57,50 +64,53 @@ class Record:
     locals: list[Tensor] = field(default_factory=list)
     indicators: list[Tensor] = field(default_factory=list)
 
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Warm up, then collect draws, until the plan is done or ``stop`` says so."""
+        while self.sweeps < self.plan.sweeps and not stop():
+            self.chain.sweep()
+            self.sweeps += 1
+            if self.sweeps <= self.plan.warmup:
+                self._warm_up()
+            elif (self.sweeps - self.plan.warmup) % self.plan.thin == 0:
+                self.collect()
 
-def run_chain(record: Record, model: Model, sampler: Sampler, plan: Plan, stop: Callable[[], bool]) -> None:
-    """Warm up, then collect draws, until the plan is done or ``stop`` says so."""
-    chain = record.chain
-    for done in range(1, plan.warmup + 1):
-        if stop():
-            return
-        chain.sweep()
-        record.sweeps += 1
+    def _warm_up(self) -> None:
+        plan = self.plan
         # Before the chain has found its topics, what its counts say of the concentrations is worth nothing.
-        if plan.learn_every and done > plan.warmup // 4 and done % plan.learn_every == 0:
-            chain.learn()
-        if done % plan.thin == 0:
-            record.trace.append(chain.log_joint())
-    for _ in range(plan.num_samples):
-        for _ in range(plan.thin):
-            if stop():
-                return
-            chain.sweep()
-            record.sweeps += 1
-        collect(record, model, sampler, plan)
+        if plan.learn_every and self.sweeps > plan.warmup // 4 and self.sweeps % plan.learn_every == 0:
+            self.chain.learn()
+        if self.sweeps % plan.thin == 0:
+            self.trace.append(self.chain.log_joint())
 
+    def collect(self) -> None:
+        """Add the chain's present state, in the labels of the mean so far."""
+        chain, plan, dims, means = self.chain, self.plan, self.plan.model.dims, self.chain.means()
+        own = chain.profile()
+        profile = means[plan.model.component_site] if own is None else own
+        same = Alignment(list(range(len(profile))), torch.ones(len(profile)))
+        alignment = match_components(self.profile, profile) if plan.align and self.count else same
+        order = torch.tensor(alignment.order)
+        self.lp.append(chain.log_joint())
+        self.profile = profile if not self.count else _running(self.profile, profile[order], self.count)
+        for name, value in alignment.apply(means, dims).items():
+            self.mean[name] = _running(self.mean.get(name, torch.zeros_like(value)), value, self.count)
+        drawn = {name: value for name, value in chain.draw().items() if name in plan.keep} if plan.keep else {}
+        for name, value in alignment.apply(drawn, dims).items():
+            self.draws.setdefault(name, []).append(value)
+        if self.count % plan.local_every == 0:
+            self.locals.append(plan.sampler.relabelled(chain.locals(), order))
+        if plan.indicators:
+            self.indicators.append(_renamed(chain.indicators(), order))
+        self.count += 1
 
-def collect(record: Record, model: Model, sampler: Sampler, plan: Plan) -> None:
-    """Add the chain's present state to its record, in the labels of the mean so far."""
-    chain, means = record.chain, record.chain.means()
-    own = chain.profile()
-    profile = means[model.component_site] if own is None else own
-    same = Alignment(list(range(len(profile))), torch.ones(len(profile)))
-    alignment = match_components(record.profile, profile) if plan.align and record.count else same
-    means, order = alignment.apply(means, model.dims), torch.tensor(alignment.order)
-    record.lp.append(chain.log_joint())
-    record.profile = profile if not record.count else _running(record.profile, profile[order], record.count)
-    for name, value in means.items():
-        record.mean[name] = _running(record.mean.get(name, torch.zeros_like(value)), value, record.count)
-    if plan.keep:
-        drawn = {name: value for name, value in chain.draw().items() if name in plan.keep}
-        for name, value in alignment.apply(drawn, model.dims).items():
-            record.draws.setdefault(name, []).append(value)
-    if record.count % plan.local_every == 0:
-        record.locals.append(sampler.relabelled(chain.locals(), order))
-    if plan.indicators:
-        record.indicators.append(_renamed(chain.indicators(), order))
-    record.count += 1
+    def relabel(self, alignment: Alignment) -> None:
+        """Reorder the components of everything that was collected."""
+        order, dims = torch.tensor(alignment.order), self.plan.model.dims
+        self.mean, self.profile = alignment.apply(self.mean, dims), self.profile[order]
+        stacked = {name: torch.stack(values) for name, values in self.draws.items()}
+        self.draws = {name: list(value) for name, value in alignment.apply(stacked, dims).items()}
+        self.locals = [self.plan.sampler.relabelled(one, order) for one in self.locals]
+        self.indicators = [_renamed(one, order) for one in self.indicators]
 
 
 def _running(before: Tensor, value: Tensor, count: int) -> Tensor:
@@ -113,30 +123,19 @@ def _renamed(indicators: Tensor, order: Tensor) -> Tensor:
     return torch.where(indicators < 0, indicators, torch.argsort(order)[indicators])
 
 
-def relabel(record: Record, model: Model, sampler: Sampler, alignment: Alignment) -> None:
-    """Reorder the components of everything that was collected."""
-    order = torch.tensor(alignment.order)
-    record.mean, record.profile = alignment.apply(record.mean, model.dims), record.profile[order]
-    stacked = {name: torch.stack(values) for name, values in record.draws.items()}
-    record.draws = {name: list(value) for name, value in alignment.apply(stacked, model.dims).items()}
-    record.locals = [sampler.relabelled(one, order) for one in record.locals]
-    record.indicators = [_renamed(one, order) for one in record.indicators]
-
-
 def run_chains(
-    chains: list[Chain], model: Model, sampler: Sampler, plan: Plan, *, threads: int, label: str, progress: bool
+    chains: list[Chain], plan: Plan, *, threads: int, label: str, progress: bool
 ) -> tuple[list[Record], bool]:
     """The records of all chains, and whether Ctrl-C cut them short: they then hold what there was."""
-    records = [Record(chain) for chain in chains]
+    records = [Record(chain, plan) for chain in chains]
     ended = threading.Event()
-    total = len(chains) * (plan.warmup + plan.num_samples * plan.thin)
     interrupted = False
     running: list[Future[None]] = []
-    with ThreadPoolExecutor(threads) as pool, Progress(total, label, enabled=progress) as bar:
+    with ThreadPoolExecutor(threads) as pool, Progress(len(chains) * plan.sweeps, label, enabled=progress) as bar:
         try:
             # Inside: a chain that was submitted must hear of an interrupt that comes before the next one is.
             for record in records:
-                running.append(pool.submit(run_chain, record, model, sampler, plan, ended.is_set))
+                running.append(pool.submit(record.run, ended.is_set))
             _follow(running, records, bar)
         except KeyboardInterrupt:
             interrupted = True

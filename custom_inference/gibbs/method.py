@@ -15,7 +15,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.settings import require_whole
-from custom_inference.gibbs.chains import Plan, Record, collect, relabel, run_chains
+from custom_inference.gibbs.chains import Plan, Record, run_chains
 from custom_inference.gibbs.protocol import Params, Sampler, sampler_of
 from ppl_models import Data, MethodError, Model
 
@@ -62,20 +62,11 @@ class CollapsedGibbs(Method):
     indicators: bool = False
     threads: int | None = None
 
+    draws_globals = True
+
     def __post_init__(self) -> None:
-        lowest = {"num_samples": 1, "warmup": 0, "thin": 1, "chains": 1, "threads": 1}
-        for name, least in lowest.items():
-            value = getattr(self, name)
-            if value is not None:
-                require_whole(name, value, least)
-
-    @property
-    def name(self) -> str:
-        return "CollapsedGibbs"
-
-    def has_global_posterior(self, model: Model) -> bool:
-        del model
-        return True
+        for name in ("num_samples", "warmup", "thin", "chains", *(["threads"] if self.threads is not None else [])):
+            require_whole(name, getattr(self, name), 0 if name == "warmup" else 1)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """Ctrl-C returns what the chains have until then. ``init`` gives the globals that the first discrete latents
@@ -88,16 +79,15 @@ class CollapsedGibbs(Method):
         if self.learn and not sampler.learns:
             raise MethodError(f"the sampler of {type(model).__name__} learns no concentrations; use learn=False")
         seeds = np.random.SeedSequence([seed % 2**64]).generate_state(self.chains, np.uint64).tolist()
-        start = None if start is None else {site: value.cpu() for site, value in start.items()}
-        chains = [sampler.chain(model, here, one, self._start(sampler, model, here, one, start)) for one in seeds]
-        plan = self._plan(model, len(checked))
+        if start is not None or not self.search:
+            starts = [None if start is None else {site: value.cpu() for site, value in start.items()}] * self.chains
+        else:
+            starts = [sampler.propose(model, here, one) for one in seeds]
+        chains = [sampler.chain(model, here, *each) for each in zip(seeds, starts, strict=True)]
+        plan = self._plan(model, sampler, len(checked))
         threads = min(self.threads or torch.get_num_threads(), self.chains)
-        records, interrupted = run_chains(
-            chains, model, sampler, plan, threads=threads, label=self.name, progress=call.progress
-        )
-        fit = self._result(model, here, sampler, plan, records, interrupted).to(checked.x.device)
-        fit.seed = seed
-        return fit
+        records, interrupted = run_chains(chains, plan, threads=threads, label=self.name, progress=call.progress)
+        return self._result(plan, here, seed, records, interrupted).to(checked.x.device)
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """The locals at given globals, without a bound: of LDA by Gibbs sampling of the tokens' topics."""
@@ -105,10 +95,7 @@ class CollapsedGibbs(Method):
         local = sampler_of(model).local_posterior(model, params, data.to(device="cpu"), seed=seed)
         return local.to(data.x.device)
 
-    def _start(self, sampler: Sampler, model: Model, data: Data, seed: int, given: Params | None) -> Params | None:
-        return sampler.propose(model, data, seed) if given is None and self.search else given
-
-    def _plan(self, model: Model, rows: int) -> Plan:
+    def _plan(self, model: Model, sampler: Sampler, rows: int) -> Plan:
         total = self.chains * self.num_samples
         sizes = {site: int(np.prod(shape)) for site, shape in model.shapes.items()}
         sizes[model.local_site] = rows * int(np.prod(model.local_shape))
@@ -116,61 +103,53 @@ class CollapsedGibbs(Method):
         if not set(model.global_sites) <= set(keep):
             keep = ()
         return Plan(
-            warmup=self.warmup,
-            num_samples=self.num_samples,
-            thin=self.thin,
+            model=model,
+            sampler=sampler,
             learn_every=5 if self.learn else 0,
             keep=keep,
             local_every=max(1, -(-sizes[model.local_site] * total // _ENTRIES)),
-            indicators=self.indicators,
-            align=self.align,
+            **{name: getattr(self, name) for name in ("warmup", "num_samples", "thin", "indicators", "align")},
         )
 
-    def _result(
-        self, model: Model, data: Data, sampler: Sampler, plan: Plan, records: list[Record], interrupted: bool
-    ) -> Fit:
+    def _result(self, plan: Plan, data: Data, seed: int, records: list[Record], interrupted: bool) -> Fit:
+        model = plan.model
         begun = [record for record in records if record.sweeps]
         if not begun:
             raise KeyboardInterrupt
         if not any(record.count for record in begun):
             for record in begun:  # cut short in the warm-up: the present states stand for draws
-                collect(record, model, sampler, plan)
+                record.collect()
         usable = [record for record in begun if record.count]
         usable.sort(key=lambda record: -float(np.mean(record.lp)))  # stable: equal chains stay in order
-        best = usable[0]
-        if plan.align:
+        best, agreeing = usable[0], usable
+        if plan.align:  # otherwise nothing is matched: all chains are draws from one posterior
             for record in usable[1:]:
-                relabel(record, model, sampler, match_components(best.profile, record.profile))
-        agreeing = [record for record in usable if self._agrees(best, record)]
-        diagnostics = _diagnostics(model, agreeing)
-        params = _averaged(agreeing)
-        local = sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals]))
-        like = data.x
+                record.relabel(match_components(best.profile, record.profile))
+            similar = [torch.cosine_similarity(best.profile, one.profile, dim=-1) for one in usable]
+            agreeing = [one for one, each in zip(usable, similar, strict=True) if bool((each > _SAME).all())]
+        total, zero = sum(one.count for one in agreeing), torch.zeros(())
+        params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
+        diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
         return Fit(
             model=best.chain.fitted_model(model) if self.learn else model,
-            params={site: params[site].to(like) for site in model.global_sites},
+            params={site: value.to(data.x) for site, value in params.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
             bound_name="log p(x, q), all else integrated out",
             status=self._status(records, usable, agreeing, interrupted, diagnostics),
             method=self.name,
             data=data,
-            seed=0,
-            local=local,
-            draws=_stacked(agreeing, like),
-            sample_stats={"lp": torch.tensor([r.lp[: _shortest(agreeing)] for r in agreeing], dtype=torch.float64)},
-            details=diagnostics
-            | {
+            seed=seed,
+            local=plan.sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),
+            draws=_stacked(agreeing, data.x.dtype),
+            sample_stats={"lp": torch.tensor([record.lp[:length] for record in agreeing], dtype=torch.float64)},
+            details={
+                **diagnostics,
                 "chains": len(records),
                 "agreeing": len(agreeing),
                 "draws": [record.count for record in records],
                 "mean_lp": [round(float(np.mean(r.lp)), 3) if r.lp else None for r in records],
             },
         )
-
-    def _agrees(self, best: Record, other: Record) -> bool:
-        if not self.align:
-            return True  # nothing was matched: all chains are draws from one posterior
-        return bool((torch.cosine_similarity(best.profile, other.profile, dim=-1) > _SAME).all())
 
     def _status(
         self, records: list[Record], usable: list[Record], agreeing: list[Record], interrupted: bool, found: dict
@@ -192,20 +171,13 @@ def _shortest(records: list[Record]) -> int:
     return min(record.count for record in records)
 
 
-def _averaged(records: list[Record]) -> Params:
-    """The means of all draws."""
-    total = sum(record.count for record in records)
-    sites = records[0].mean
-    return {site: sum((r.mean[site] * (r.count / total) for r in records), torch.zeros(())) for site in sites}
-
-
-def _stacked(records: list[Record], like: Tensor) -> dict[str, Tensor] | None:
+def _stacked(records: list[Record], dtype: torch.dtype) -> dict[str, Tensor] | None:
     """site -> (chain, draw, ...), cut to the shortest chain; None where nothing was kept."""
-    length = _shortest(records)
-    stacked = {site: torch.stack([torch.stack(r.draws[site][:length]) for r in records]) for site in records[0].draws}
+    length, first = _shortest(records), records[0]
+    draws = {site: torch.stack([torch.stack(r.draws[site][:length]) for r in records]) for site in first.draws}
     # Blocks of nodes are whole numbers, and stay so.
-    draws = {site: v.to(like) if v.is_floating_point() else v.to(like.device) for site, v in stacked.items()}
-    if records[0].indicators:
+    draws = {site: value.to(dtype) if value.is_floating_point() else value for site, value in draws.items()}
+    if first.indicators:
         draws["indicator"] = torch.stack([torch.stack(r.indicators[:length]) for r in records])
     return draws or None
 
@@ -220,13 +192,11 @@ def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
     site = model.component_site
     if site not in records[0].draws:
         return found
-    size = min(_WATCHED, records[0].mean[site].shape[-1])
-    strongest = records[0].mean[site].topk(size, dim=-1).indices
+    mean = records[0].mean[site]
+    strongest = mean.topk(min(_WATCHED, mean.shape[-1]), dim=-1).indices
     watched = np.array([[one.gather(-1, strongest).numpy() for one in r.draws[site][:length]] for r in records])
-    return found | {
-        f"{site}_r_hat": _number(np.max(r_hat(watched))),
-        f"{site}_ess": _number(np.min(effective_size(watched))),
-    }
+    worst = np.max(r_hat(watched)), np.min(effective_size(watched))
+    return found | {f"{site}_r_hat": _number(worst[0]), f"{site}_ess": _number(worst[1])}
 
 
 def _number(value: Any) -> float | None:

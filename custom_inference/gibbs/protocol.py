@@ -10,9 +10,8 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.registry import family_of
+from custom_inference.core.states import Params as Params
 from ppl_models import Data, MethodError, Model
-
-Params = dict[str, Tensor]
 
 
 class Chain(abc.ABC):
@@ -90,11 +89,6 @@ class Sampler(abc.ABC):
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """The posterior of the locals at given globals; by default the model's own."""
         return solve_local(model, params, data, seed=seed)
-
-
-def has_sampler(model: Model) -> bool:
-    """Whether the registry has a collapsed Gibbs sampler for the model."""
-    return family_of(model).sampler is not None
 
 
 def sampler_of(model: Model) -> Sampler:

@@ -203,7 +203,7 @@ def _set(meta: dict[str, Any], where: str, value: Any) -> None:
         ("priors/leak", {"flat": {"flat": {"distribution": "Normal", "arguments": {"loc": "0", "scale": 1}}}},
          "expected numbers"),
         ("solver_settings", {"steps": "print"}, "settings of the bound"),
-        ("solver", "os.system", "unknown engine"),
+        ("solver", "os.system", "has no engine"),
         ("coords/row", ["a"], "1 labels of the axis 'row' of 20"),
         ("seed", "0", "seed = '0'"),
     ],

@@ -18,7 +18,7 @@ from custom_inference.core.posteriors import DirichletDraws, DirichletPosterior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain
 from custom_inference.families.topics.merge import gibbs_counts
-from custom_inference.gibbs import has_sampler, sampler_of
+from custom_inference.gibbs import sampler_of
 from ppl_models import CVQ, LDA, PLSA, Data, DataWarning, LDAIndicator, MethodError, ModelError, MultinomialPCA
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import Flat
@@ -188,8 +188,9 @@ def test_refusals():
     flat = model.with_priors(topic=Flat(dist.Dirichlet(torch.ones(18))))
     with pytest.raises(MethodError, match="Dirichlet prior for 'topic'"):
         SHORT.fit(flat, x, progress=False)
-    assert has_sampler(LDAIndicator(num_topics=2, vocabulary_size=4))
-    assert not has_sampler(PLSA(num_topics=2, vocabulary_size=4))
+    assert sampler_of(LDAIndicator(num_topics=2, vocabulary_size=4))
+    with pytest.raises(MethodError, match="PLSA has no collapsed Gibbs sampler"):
+        sampler_of(PLSA(num_topics=2, vocabulary_size=4))
     assert sampler_of(model).learns
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.mcmc.nuts import log_joint_potential
+from custom_inference.mcmc import log_joint_potential
 from ppl_models import MMSB, SBM, CapacityError, CovariateSBM, DegreeCorrectedSBM, GraphData
 from ppl_models.data import sparse as _sparse
 from tests.references import sbm as reference

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.continuous import ContinuousPosterior
-from custom_inference.core.posteriors.protocol import Layout, draw_slots
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 from ppl_models.core.likelihood import log_two_cosh_half
 
 #: Cells an axis of the grid that draws come from, by the number of components, and how far it goes, in standard
@@ -92,19 +91,14 @@ class LogisticPosterior(ContinuousPosterior):
     together by as much as this widens them (West 1993): moments and log-likelihoods are right to about 1e-3.
     """
 
-    layout: ClassVar[Layout] = {
-        "location": "*", "covariance": "*k", "log_evidence": "n", "half": "nd", "weight": "kd", "bias": "d",
-        "prior_mean": "k", "prior_precision": "k",
-    }  # fmt: skip
-
-    location: Tensor
-    covariance: Tensor
-    log_evidence: Tensor
-    half: Tensor
-    weight: Tensor
-    bias: Tensor
-    prior_mean: Tensor
-    prior_precision: Tensor
+    location: Annotated[Tensor, "*"]
+    covariance: Annotated[Tensor, "*k"]
+    log_evidence: Annotated[Tensor, "n"]
+    half: Annotated[Tensor, "nd"]
+    weight: Annotated[Tensor, "kd"]
+    bias: Annotated[Tensor, "d"]
+    prior_mean: Annotated[Tensor, "k"]
+    prior_precision: Annotated[Tensor, "k"]
 
     @property
     def joint_density(self) -> LogisticJoint:
@@ -132,10 +126,10 @@ class LogisticPosterior(ContinuousPosterior):
         axis = (torch.arange(cells, dtype=torch.float64) + 0.5) * width - reach
         grid = torch.cartesian_prod(*[axis] * size).reshape(-1, size)
         per_block = max(1, _BLOCK_ENTRIES // (len(grid) * len(self.bias)))
-        parts = [
-            self.rows(slice(start, start + per_block))._drawn(num_samples, grid.to(self.location), width, generator)
-            for start in range(0, rows, per_block)
-        ]
+        parts = []
+        for start in range(0, rows, per_block):
+            some = replace(self, **self._of_rows(slice(start, start + per_block)))
+            parts.append(some._drawn(num_samples, grid.to(self.location), width, generator))
         return torch.cat(parts, 1)
 
     def _drawn(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
@@ -146,7 +140,3 @@ class LogisticPosterior(ContinuousPosterior):
         within = torch.rand(chosen.shape, generator=generator, dtype=torch.float64).to(chosen) - 0.5
         apart = (chosen + width * within) / math.sqrt(1 + width**2 / 12)
         return (self.location[:, None] + apart @ root.mT).transpose(0, 1)
-
-    def rows(self, index: Tensor | slice) -> LogisticPosterior:
-        own = ("location", "covariance", "log_evidence", "half")
-        return replace(self, **{name: getattr(self, name)[index] for name in own})

@@ -7,25 +7,34 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 import torch
 from torch import Tensor
 
-#: Field -> the axes of its tensor: "*" for those of the mean, "n" and "k" for the first and the last of these, other
-#: letters for sizes of their own, the same in all fields; "|" between alternatives.
-Layout = dict[str, str]
+from ppl_models import MethodError
 
 
 class LocalPosterior(abc.ABC):
-    """q(s_n) for every row n; rows are independent, unless ``joint``."""
+    """q(s_n) for every row n; rows are independent, unless ``joint``.
+
+    A frozen dataclass of tensors, each annotated with its axes: "*" for those of the mean, "n" and "k" for the first
+    and the last of these, other letters for sizes of their own, the same in all fields; "|" between alternatives.
+    """
 
     #: Whether the rows (the nodes of a graph) depend on each other: ``log_prob`` is then that of all of them, (1,).
     joint: ClassVar[bool] = False
-    #: The tensors that it consists of: what a file must hold to be read as one.
-    layout: ClassVar[Layout] = {}
+
+    @classmethod
+    @functools.cache
+    def layout(cls) -> dict[str, str]:
+        """Field -> its axes: what a file must hold to be read as one."""
+        made: Any = cls
+        hints = get_type_hints(cls, include_extras=True)
+        return {one.name: hints[one.name].__metadata__[0] for one in fields(made)}
 
     @property
     @abc.abstractmethod
@@ -41,21 +50,9 @@ class LocalPosterior(abc.ABC):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Values drawn independently per row, (num_samples, N, K)."""
 
-    def to(self, device: torch.device | str) -> Self:
-        """The same posterior on another device; itself where it is there already."""
-        made: Any = self  # a dataclass
-        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(made)}
-        if all(part.device == torch.device(device) for part in parts.values()):
-            return self
-        return replace(made, **{name: part.to(device) for name, part in parts.items()})
-
     @abc.abstractmethod
     def log_prob(self, source: Tensor) -> Tensor:
         """log q(s_n = source_n), (N,)."""
-
-    @abc.abstractmethod
-    def rows(self, index: Tensor | slice) -> LocalPosterior:
-        """The posterior of some of the rows."""
 
     @abc.abstractmethod
     def table(self) -> tuple[Tensor, Tensor]:
@@ -63,6 +60,37 @@ class LocalPosterior(abc.ABC):
 
         Raises MethodError for continuous latents, CapacityError for codes of many bits.
         """
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same posterior on another device; itself where it is there already."""
+        made: Any = self
+        parts = {name: getattr(self, name) for name in self.layout()}
+        if all(part.device == torch.device(device) for part in parts.values()):
+            return self
+        return replace(made, **{name: part.to(device) for name, part in parts.items()})
+
+    def rows(self, index: Tensor | slice) -> LocalPosterior:
+        """The posterior of some of the rows; where these depend on each other, their joint one."""
+        made: Any = self
+        return replace(made, **self._of_rows(index))
+
+    def _of_rows(self, index: Tensor | slice) -> dict[str, Tensor]:
+        """Those of its tensors that have an axis of rows, at some of these."""
+        found: dict[str, Tensor] = {}
+        for name, letters in self.layout().items():
+            value: Tensor = getattr(self, name)
+            options = letters.replace("*", "n").split("|")
+            place = next((one for one in options if len(one) == value.ndim), options[0]).find("n")
+            if place >= 0:
+                found[name] = value[(slice(None),) * place + (index,)]
+        return found
+
+
+class ContinuousPosterior(LocalPosterior):
+    """q(s_n) of every row n with a density; there is no table of values."""
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        raise MethodError("a continuous latent has no table of values; use sample and log_prob")
 
 
 def draw_slots(log_weight: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:

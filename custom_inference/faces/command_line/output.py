@@ -13,8 +13,8 @@ import torch
 
 from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
+from custom_inference.core.evaluate import score
 from custom_inference.core.registry import presentation_of
-from custom_inference.core.score import score
 from ppl_models import Data, FileFormatError, ModelError, RowBlocks
 from ppl_models.data.atomic import write_text, written
 from ppl_models.data.containers import labels_of

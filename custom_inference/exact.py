@@ -12,7 +12,7 @@ from custom_inference.core.local_inference import Local, enumerate_local, solve_
 from custom_inference.core.method import Call, Method
 from custom_inference.core.registry import engines_of
 from custom_inference.em.method import EM
-from custom_inference.mcmc.nuts import NUTS
+from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -37,12 +37,7 @@ class Exact(Method):
         if self.globals_ not in ("map", "normal", "nuts"):
             raise MethodError(unknown_name("treatment of the globals", self.globals_, ("map", "normal", "nuts")))
 
-    @property
-    def name(self) -> str:
-        return "Exact"
-
     def has_global_posterior(self, model: Model) -> bool:
-        """Whether fits hold draws, or a posterior, of the globals rather than points."""
         del model
         return self.globals_ != "map"
 

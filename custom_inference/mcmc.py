@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pyro.infer import MCMC
@@ -21,8 +21,19 @@ from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.core.states import Params
 from custom_inference.em.method import EM, VariationalEM
+from custom_inference.svi.initialisation import off_the_edges
+from custom_inference.svi.method import SVI
 from ppl_models import Data, MethodError, Model
+
+
+class _Draw(NamedTuple):
+    """Unconstrained values, their log joint, and the divergences of the chain so far."""
+
+    values: Params
+    log_joint: Tensor
+    divergences: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +54,7 @@ class NUTS(Method):
     max_tree_depth: int = 8
     jitter: float = 0.1
 
-    @property
-    def name(self) -> str:
-        return "NUTS"
-
-    def has_global_posterior(self, model: Model) -> bool:
-        del model
-        return True
+    draws_globals = True
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """Ctrl-C returns the draws of the chains that are done; of the first chain those until then."""
@@ -57,114 +62,79 @@ class NUTS(Method):
         if start is None or model.has_continuous_locals:
             start = _mode(model, data, call.seed) | (start or {})
         with isolated(call.seed), default_dtype(call.dtype):
-            chains, stats, outcome = self._sample(model, data, start, call.progress)
-        draws = {site: torch.stack([c[site] for c in chains]) for site in chains[0]}
+            draws, lp, outcome = self._sample(model, data, start, call.progress)
         draws = align_draws(draws, model.dims, site=model.component_site)
-        params = {site: value.mean((0, 1)) for site, value in draws.items()}
         return Fit(
             model=model,
-            params=params,
-            elbo=stats["lp"].flatten().double(),
+            params={site: value.mean((0, 1)) for site, value in draws.items()},
+            elbo=lp.flatten().double(),
             bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
             status=outcome,
             method=self.name,
             data=data,
             seed=call.seed,
             draws=draws,
-            sample_stats=stats,
+            sample_stats={"lp": lp},
         )
 
-    def _sample(
-        self, model: Model, data: Data, start: dict[str, Tensor], progress: bool
-    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor], str]:
-        from custom_inference.svi.method import off_the_edges
-
+    def _sample(self, model: Model, data: Data, start: Params, progress: bool) -> tuple[Params, Tensor, str]:
+        """The draws (chain, draw, ...), their log joints (chain, draw), and how it went."""
         potential, transforms = log_joint_potential(model, data)
         inside = off_the_edges(model, start, 1e-3)
         unconstrained = {site: transforms[site](value.to(data.x)) for site, value in inside.items()}
-        potential, complete = _without_constants(potential, unconstrained)
-        chains, energies, diverging = [], [], 0
-        outcome, drawn = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps", []
+        # A simplex of one entry, as the proportions of a mixture of one component, has no unconstrained coordinate:
+        # there is nothing to sample, and Pyro's MCMC takes no empty tensors.
+        empty = {site: value for site, value in unconstrained.items() if not value.numel()}
 
-        def keep(draws: dict[str, Tensor]) -> None:
-            energy = [-potential(one).detach() for one in _unstacked(draws)]
-            chain = {site: transforms[site].inv(value) for site, value in complete(draws, (len(energy),)).items()}
-            energies.append(torch.stack(energy))
-            chains.append(chain)
+        def complete(varying: Params) -> Params:
+            return {site: empty[site] if site in empty else varying[site] for site in unconstrained}
 
+        done: list[list[_Draw]] = []
+        drawn: list[_Draw] = []
+        outcome = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps"
         try:
             for chain in range(self.chains):
                 noisy = {s: v + self.jitter * torch.randn_like(v) for s, v in unconstrained.items() if v.numel()}
                 label, drawn = f"{self.name} chain {chain + 1} of {self.chains}", []
-                draws, bad = self._chain(potential, noisy, label, drawn, progress)
-                keep(draws)
-                diverging += bad
+                self._chain(lambda varying: potential(complete(varying)), noisy, drawn, label, progress)
+                done.append(drawn)
         except KeyboardInterrupt:
-            if not chains and not drawn:
+            if not done and not drawn:
                 raise
-            outcome = f"interrupted after {len(chains)} of {self.chains} chains"
-            if not chains:
-                keep({site: torch.stack([one[site] for one in drawn]) for site in drawn[0]})
+            outcome = f"interrupted after {len(done)} of {self.chains} chains"
+            if not done:
                 outcome = f"interrupted after {len(drawn)} of {self.num_samples} draws of the first chain"
-        done = chains[: len(energies)]
-        return done, {"lp": torch.stack(energies[: len(done)])}, f"{outcome}; {diverging} divergences"
+                done = [drawn]
+        values = [[complete(one.values) for one in chain] for chain in done]
+        draws = {
+            site: transforms[site].inv(torch.stack([torch.stack([one[site] for one in chain]) for chain in values]))
+            for site in unconstrained
+        }
+        lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in done])
+        return draws, lp, f"{outcome}; {sum(chain[-1].divergences for chain in done)} divergences"
 
-    def _chain(
-        self, potential: Any, start: dict[str, Tensor], label: str, drawn: list[dict[str, Tensor]], progress: bool
-    ) -> tuple[dict[str, Tensor], int]:
-        """The draws and the number of divergences; ``drawn`` collects the draws as they come."""
+    def _chain(self, potential: Any, start: Params, drawn: list[_Draw], label: str, progress: bool) -> None:
+        """Runs a chain; ``drawn`` collects the draws as they come."""
 
-        def heard(kernel: Any, params: dict[str, Tensor], stage: str, *__: Any) -> None:
+        def heard(kernel: Any, params: Params, stage: str, *__: Any) -> None:
             if stage.startswith("Sample"):
-                drawn.append({site: value.detach().clone() for site, value in params.items()})
-                divergent[:] = kernel.diagnostics()["divergences"]
+                values = {site: value.detach().clone() for site, value in params.items()}
+                divergences = len(kernel.diagnostics()["divergences"])
+                drawn.append(_Draw(values, -potential(values).detach(), divergences))
             bar.advance()
-
-        divergent: list[int] = []
 
         kernel = PyroNUTS(
             potential_fn=potential, target_accept_prob=self.target_accept, max_tree_depth=self.max_tree_depth
         )
+        settings: dict[str, Any] = {"num_samples": self.num_samples, "warmup_steps": self.warmup, "hook_fn": heard}
         with Progress(self.warmup + self.num_samples, label, enabled=progress) as bar, warnings.catch_warnings():
             # torch deprecates what Pyro's MCMC still calls; nothing here depends on it.
             warnings.simplefilter("ignore")
-            mcmc = MCMC(
-                kernel,
-                num_samples=self.num_samples,
-                warmup_steps=self.warmup,
-                initial_params=start,
-                disable_progbar=True,
-                hook_fn=heard,
-            )
-            mcmc.run()
-        return mcmc.get_samples(), len(divergent)
+            MCMC(kernel, initial_params=start, disable_progbar=True, **settings).run()
 
-    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Given the globals the codes are summed out: the exact posterior."""
         return solve_local(model, params, data, bound="exact", seed=seed)
-
-
-def _unstacked(draws: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-    """One mapping a draw."""
-    count = len(next(iter(draws.values())))
-    return [{site: value[i] for site, value in draws.items()} for i in range(count)]
-
-
-def _without_constants(potential: Any, unconstrained: dict[str, Tensor]) -> tuple[Any, Any]:
-    """The potential of the sites that vary, and what puts the others beside values of these.
-
-    A simplex of one entry, as the proportions of a mixture of one component, has no unconstrained coordinate: there
-    is nothing to sample, and Pyro's MCMC takes no empty tensors.
-    """
-    empty = {site: value for site, value in unconstrained.items() if not value.numel()}
-
-    def complete(free: dict[str, Tensor], batch: tuple[int, ...] = ()) -> dict[str, Tensor]:
-        return {
-            site: empty[site].expand(*batch, *empty[site].shape) if site in empty else free[site]
-            for site in unconstrained
-        }
-
-    return lambda free: potential(complete(free)), complete
 
 
 def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
@@ -183,7 +153,7 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     engine: Any = engine_for(model, "exact")
     rows = engine.rows(model, data)
 
-    def potential(unconstrained: dict[str, Tensor]) -> Tensor:
+    def potential(unconstrained: Params) -> Tensor:
         params = {site: transforms[site].inv(value) for site, value in unconstrained.items()}
         volume = torch.stack(
             [transforms[s].inv.log_abs_det_jacobian(v, params[s]).sum() for s, v in unconstrained.items()]
@@ -194,7 +164,7 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     return potential, transforms
 
 
-def _mode(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
+def _mode(model: Model, data: Data, seed: int) -> Params:
     """Maximum a posteriori: by exact EM where codes are summed out, of continuous locals too by "map" steps.
 
     By AutoDelta where the model or its priors have no closed-form steps.
@@ -203,8 +173,6 @@ def _mode(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     try:
         found = completed(method.fit(model, data, seed=seed, progress=False)).params
     except MethodError:
-        from custom_inference.svi.method import SVI
-
         found = completed(SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False)).params
     sites = (*model.global_sites, *([model.local_site] if model.has_continuous_locals else []))
     return {site: found[site] for site in sites}

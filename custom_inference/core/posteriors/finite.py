@@ -1,14 +1,14 @@
-"""Posteriors over finite local latents: binary codes, and choices as one-hot vectors."""
+"""Posteriors over finite local latents: binary codes, choices as one-hot vectors, and the blocks of a graph's nodes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.protocol import Layout, LocalPosterior, draw_slots
+from custom_inference.core.posteriors.protocol import LocalPosterior, draw_slots
 from ppl_models import CapacityError
 from ppl_models.distributions import BernoulliVector, all_codes
 
@@ -21,10 +21,8 @@ class CodePosterior(LocalPosterior):
     log_weight: (N, C) or (N, S), normalised; -inf marks an unused slot.
     """
 
-    layout: ClassVar[Layout] = {"codes": "ck|nsk", "log_weight": "nc|ns"}
-
-    codes: Tensor
-    log_weight: Tensor
+    codes: Annotated[Tensor, "ck|nsk"]
+    log_weight: Annotated[Tensor, "nc|ns"]
 
     @property
     def shared(self) -> bool:
@@ -53,9 +51,6 @@ class CodePosterior(LocalPosterior):
         same = (self.codes.to(source) == source.unsqueeze(-2)).all(-1)
         return torch.where(same, self.log_weight, torch.full_like(self.log_weight, -torch.inf)).logsumexp(-1)
 
-    def rows(self, index: Tensor | slice) -> CodePosterior:
-        return CodePosterior(self.codes if self.shared else self.codes[index], self.log_weight[index])
-
     def table(self) -> tuple[Tensor, Tensor]:
         if self.shared:
             return self.codes, self.log_weight
@@ -72,9 +67,7 @@ class CodePosterior(LocalPosterior):
 class BernoulliPosterior(LocalPosterior):
     """Independent bits: probs (N, K)."""
 
-    layout: ClassVar[Layout] = {"probs": "*"}
-
-    probs: Tensor
+    probs: Annotated[Tensor, "*"]
 
     @property
     def mean(self) -> Tensor:
@@ -91,9 +84,6 @@ class BernoulliPosterior(LocalPosterior):
     def log_prob(self, source: Tensor) -> Tensor:
         return BernoulliVector(self.probs, validate_args=False).log_prob(source)
 
-    def rows(self, index: Tensor | slice) -> BernoulliPosterior:
-        return BernoulliPosterior(self.probs[index])
-
     def table(self) -> tuple[Tensor, Tensor]:
         num_bits = self.probs.shape[1]
         if num_bits > 16:
@@ -106,3 +96,68 @@ class BernoulliPosterior(LocalPosterior):
         # Finite in place of log 0, which times a 0 of the code would be NaN; its exponential is 0 all the same.
         on, off = (torch.log(p).clamp_min(-800.0) for p in (self.probs, 1 - self.probs))
         return every, on @ every.T + off @ (1 - every).T
+
+
+@dataclass(frozen=True)
+class LabellingPosterior(LocalPosterior):
+    """p(q) over a set of labelings of a graph's nodes, which depend on each other: all K^N (exact), or draws.
+
+    labels: (C, N) whole numbers. log_weight: (C,), normalised. Labelings may occur more than once (draws); their
+        weights add up. num_blocks: K, a tensor ().
+    """
+
+    labels: Annotated[Tensor, "cn"]
+    log_weight: Annotated[Tensor, "c"]
+    num_blocks: Annotated[Tensor, ""]
+
+    joint = True
+
+    @classmethod
+    def of_draws(cls, labels: Tensor, num_blocks: int) -> LabellingPosterior:
+        """An equal mixture of draws (S, N)."""
+        weight = torch.full((len(labels),), 1.0 / len(labels), dtype=torch.float64, device=labels.device)
+        return cls(labels, weight.log(), torch.tensor(num_blocks, device=labels.device))
+
+    def _one_hot(self, labels: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(labels.long(), int(self.num_blocks)).to(self.log_weight)
+
+    @property
+    def mean(self) -> Tensor:
+        """P(q_i = k), (N, K)."""
+        weight = self.log_weight.exp()
+        size, blocks = self.labels.shape[1], int(self.num_blocks)
+        place = self.labels.long() + blocks * torch.arange(size, device=self.labels.device)
+        mean = weight.new_zeros(size * blocks).index_add(0, place.flatten(), weight.repeat_interleave(size))
+        return mean.reshape(size, blocks).clamp(max=1.0)  # the weights sum to 1 but for rounding
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable labeling, one-hot (N, K)."""
+        labels, log_weight = self.distinct()
+        return self._one_hot(labels[log_weight.argmax()])
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        """Labelings, one-hot (num_samples, N, K)."""
+        slot = draw_slots(self.log_weight, num_samples, torch.Generator().manual_seed(seed))
+        return self._one_hot(self.labels[slot])
+
+    def log_prob(self, source: Tensor) -> Tensor:
+        """log p of one labeling, one-hot (N, K) or whole numbers (N,): (1,), that of all nodes together."""
+        labels = source.argmax(-1) if source.ndim == 2 else source
+        same = (self.labels == labels.to(self.labels)).all(-1)
+        return torch.where(same, self.log_weight, torch.full_like(self.log_weight, -torch.inf)).logsumexp(-1)[None]
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        """The labelings (C, N) and their log-probabilities (1, C)."""
+        return self.labels, self.log_weight[None]
+
+    def together(self) -> Tensor:
+        """P(q_i = q_j), (N, N): what does not depend on the names of the blocks."""
+        one_hot = self._one_hot(self.labels)
+        return torch.einsum("c,cik,cjk->ij", self.log_weight.exp(), one_hot, one_hot).clamp(max=1.0)
+
+    def distinct(self) -> tuple[Tensor, Tensor]:
+        """Every labeling once, and its log-probability."""
+        labels, place = torch.unique(self.labels.long(), dim=0, return_inverse=True)
+        weight = self.log_weight.new_zeros(len(labels)).index_add(0, place, self.log_weight.exp())
+        return labels, weight.log()

@@ -1,0 +1,169 @@
+"""Posteriors over memberships on the simplex: Dirichlets and mixtures of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots, seeded
+
+#: The mode of a joint mixture is sought among those of so many of its heaviest components.
+_CANDIDATES = 50
+
+
+@dataclass(frozen=True)
+class DirichletPosterior(ContinuousPosterior):
+    """q(s_n) = Dirichlet(concentration_n), (N, K)."""
+
+    concentration: Annotated[Tensor, "*"]
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def mode(self) -> Tensor:
+        """(alpha - 1) / sum(alpha - 1) with what is below 1 at the edge; the mean where every alpha is at most 1."""
+        above = (self.concentration - 1).clamp_min(0)
+        total = above.sum(-1, keepdim=True)
+        return torch.where(total > 0, above / total.clamp_min(torch.finfo(above.dtype).tiny), self.mean)
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        return _sampled(self.concentration.expand(num_samples, *self.concentration.shape), seed)
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        return dist.Dirichlet(self.concentration, validate_args=False).log_prob(inside(local))
+
+
+@dataclass(frozen=True)
+class DirichletMixture(ContinuousPosterior):
+    """q(s_n) = sum_m w_nm Dirichlet(concentration_m): log_weight (N, M) normalised, concentration (M, K) shared.
+
+    The exact posterior of a membership under an aspect model has this form.
+    """
+
+    log_weight: Annotated[Tensor, "nm"]
+    concentration: Annotated[Tensor, "mk"]
+
+    @property
+    def mean(self) -> Tensor:
+        return self.log_weight.exp() @ DirichletPosterior(self.concentration).mean
+
+    @property
+    def mode(self) -> Tensor:
+        """The mode of the heaviest component: a good point of high density, not the exact maximum."""
+        return DirichletPosterior(self.concentration).mode[self.log_weight.argmax(-1)]
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        slot = draw_slots(self.log_weight, num_samples, generator)
+        return _sampled(self.concentration[slot.T], _another(generator))
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        each = DirichletPosterior(self.concentration).log_prob(local[..., None, :])
+        return (self.log_weight + each).logsumexp(-1)
+
+
+@dataclass(frozen=True)
+class DirichletDraws(ContinuousPosterior):
+    """q(s_n) = 1/S sum_s Dirichlet(concentration_sn): concentration (S, N, K), the conditional posterior of each draw.
+
+    Averaging the conditionals, rather than draws from them, has the smaller Monte Carlo error (Rao-Blackwell).
+    """
+
+    concentration: Annotated[Tensor, "s*"]
+
+    @property
+    def mean(self) -> Tensor:
+        return DirichletPosterior(self.concentration).mean.mean(0)
+
+    @property
+    def mode(self) -> Tensor:
+        """The mode of the draw whose own mode is the most probable: a point of high density, not the exact maximum."""
+        modes = torch.stack([DirichletPosterior(one).mode for one in self.concentration])
+        density = torch.stack([self.log_prob(one) for one in modes])
+        best = density.nan_to_num(nan=-torch.inf).argmax(0)
+        return modes[best, torch.arange(modes.shape[1], device=modes.device)]
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        size, rows, _ = self.concentration.shape
+        generator = torch.Generator().manual_seed(seed)
+        slot = torch.randint(size, (num_samples, rows), generator=generator)
+        return _sampled(self.concentration[slot, torch.arange(rows)], _another(generator))
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        each = DirichletPosterior(self.concentration).log_prob(local.expand(self.concentration.shape))
+        return each.logsumexp(0) - math.log(len(self.concentration))
+
+
+@dataclass(frozen=True)
+class JointDirichletMixture(ContinuousPosterior):
+    """q(s_1 .. s_N) = sum_m w_m prod_n Dirichlet(s_n; concentration_mn): within a component nodes are independent.
+
+    log_weight: (M,), normalised. concentration: (M, N, K). The exact posterior of the memberships of a mixed-membership
+    block model has this form, m being the counts of the blocks that nodes take; with equal weights it is the average
+    of what draws of those say.
+    """
+
+    log_weight: Annotated[Tensor, "m"]
+    concentration: Annotated[Tensor, "m*"]
+
+    joint = True
+
+    @classmethod
+    def of_draws(cls, concentration: Tensor) -> JointDirichletMixture:
+        """An equal mixture of draws (S, N, K)."""
+        return cls(concentration.new_full((len(concentration),), -math.log(len(concentration))), concentration)
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.einsum("m,mnk->nk", self.log_weight.exp(), DirichletPosterior(self.concentration).mean)
+
+    @property
+    def mode(self) -> Tensor:
+        """The best of the modes of heavy components: a point of high density, not the exact maximum."""
+        heavy = self.log_weight.topk(min(_CANDIDATES, len(self.log_weight))).indices
+        modes = DirichletPosterior(self.concentration[heavy]).mode
+        return modes[torch.cat([self.log_prob(one) for one in modes]).argmax()]
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        slot = draw_slots(self.log_weight, num_samples, generator)
+        return _sampled(self.concentration[slot], _another(generator))
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        """log q of all nodes' memberships (N, K) together, (1,)."""
+        powers, constants = self._density
+        return (constants + powers @ inside(local).log().flatten()).logsumexp(0, keepdim=True)
+
+    @cached_property
+    def _density(self) -> tuple[Tensor, Tensor]:
+        """Of every component: the powers of the entries of s (M, N K), and the log weight with the normaliser (M,)."""
+        normaliser = torch.lgamma(self.concentration.sum(-1)) - torch.lgamma(self.concentration).sum(-1)
+        return (self.concentration - 1).flatten(1), self.log_weight + normaliser.sum(-1)
+
+    def marginal(self, node: int) -> DirichletMixture:
+        """The posterior of one node's membership."""
+        return DirichletMixture(self.log_weight.unsqueeze(0), self.concentration[:, node])
+
+
+def inside(local: Tensor) -> Tensor:
+    """Off the faces of the simplex, where a density may be 0 or infinite and its logarithm is not a number."""
+    return local.clamp_min(torch.finfo(local.dtype).tiny)
+
+
+def _sampled(concentration: Tensor, seed: int) -> Tensor:
+    """One draw for every row of concentrations (..., K), from its own random state."""
+    with seeded(seed):
+        return dist.Dirichlet(concentration.cpu(), validate_args=False).sample().to(concentration)
+
+
+def _another(generator: torch.Generator) -> int:
+    """A seed for what follows the draws of a generator: by the same seed it would depend on them."""
+    return int(torch.randint(2**62, (), generator=generator))
