@@ -77,7 +77,7 @@ def test_a_crashed_fit_goes_on_and_ends_where_it_would_have_ended(name, share, t
 def test_the_search_is_not_made_again(tmp_path, monkeypatch):
     example, path = MODELS["noca"].example(), tmp_path / "state"
     first = EM(checkpoint=path).fit(example.model, example.data, progress=False)
-    monkeypatch.setattr("custom_inference.em.fitting.search", None)
+    monkeypatch.setattr("custom_inference.em.method.search", None)
     again = EM(checkpoint=path).fit(example.model, example.data, progress=False)
     same(again, first)
     assert again.details["start_scores"] == first.details["start_scores"]
