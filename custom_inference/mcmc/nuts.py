@@ -77,10 +77,10 @@ class NUTS(Method):
     def _sample(
         self, model: Model, data: Data, start: dict[str, Tensor], progress: bool
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor], str]:
-        from custom_inference.svi.method import off_the_edges
+        from custom_inference.svi.initialisation import clamp_to_interior
 
         potential, transforms = log_joint_potential(model, data)
-        inside = off_the_edges(model, start, 1e-3)
+        inside = clamp_to_interior(model, start, 1e-3)
         unconstrained = {site: transforms[site](value.to(data.x)) for site, value in inside.items()}
         potential, complete = _without_constants(potential, unconstrained)
         chains, energies, diverging = [], [], 0

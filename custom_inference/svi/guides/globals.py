@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +20,11 @@ from custom_inference.svi.guides.dirichlet import GuideDirichlet
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.priors import support_of
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 
 #: Names of treatments of the globals beside a guide of the locals.
 GLOBAL_GUIDES = ("auto", "delta", "normal", "dirichlet")
-#: How many pseudo-counts a start of a Dirichlet's concentrations has, as a share of what the data can say.
+#: How many pseudo-counts a start of a Dirichlet's concentrations has, as a fraction of what the data can say.
 _START_WEIGHT = 0.03
 
 
@@ -54,33 +53,39 @@ class LogBasis(dist.Gamma):
         return super().log_prob(value) + value.log()
 
 
-#: Kind of prior -> its concentrations, by name, and its density in a basis where it has a mode.
-_BASES: dict[type, tuple[tuple[str, ...], type]] = {
-    torch.distributions.Dirichlet: (("concentration",), SoftmaxBasis),
-    torch.distributions.Beta: (("concentration1", "concentration0"), LogitBasis),
-    torch.distributions.Gamma: (("concentration",), LogBasis),
+#: Kind of prior -> its density in a basis where it has a mode.
+_BASES: dict[type[Any], type[Any]] = {
+    torch.distributions.Dirichlet: SoftmaxBasis,
+    torch.distributions.Beta: LogitBasis,
+    torch.distributions.Gamma: LogBasis,
 }
 
 
-def _basis_of(prior: Any) -> tuple[tuple[str, ...], type]:
-    return next((found for kind, found in _BASES.items() if isinstance(prior, kind)), ((), type(prior)))
+def _kind_of(prior: Any) -> type[Any] | None:
+    return next((kind for kind in _BASES if isinstance(prior, kind)), None)
 
 
 def is_unbounded(prior: Any) -> bool:
     """Whether a Dirichlet, Beta or Gamma has a concentration below 1: its density is infinite at an edge."""
-    return any(bool((getattr(prior, name) < 1).any()) for name in _basis_of(prior)[0])
+    kind = _kind_of(prior)
+    names = [] if kind is None else [name for name in kind.arg_constraints if name.startswith("concentration")]
+    return any(bool((getattr(prior, name) < 1).any()) for name in names)
 
 
 def with_modes(model: Model, sites: Sequence[str]) -> Model:
     """The model with every unbounded prior of ``sites`` in a basis where it has a mode."""
     changed = {}
     for site in sites:
-        prior: Any = model.priors.get(site)
-        if prior is not None and is_unbounded(prior):
-            kind = _basis_of(prior)[1]
-            names = [name for name in prior.arg_constraints if name in inspect.signature(kind.__init__).parameters]
-            changed[site] = kind(**{name: getattr(prior, name) for name in names})
+        prior = model.priors.get(site)
+        kind = _kind_of(prior)
+        if kind is not None and is_unbounded(prior):
+            changed[site] = _BASES[kind](**{name: getattr(prior, name) for name in kind.arg_constraints})
     return model.with_priors(**changed) if changed else model
+
+
+def simplices_of(model: Model) -> list[str]:
+    """The global sites that lie on the simplex."""
+    return [site for site in model.global_sites if support_of(model.priors[site]) is constraints.simplex]
 
 
 def global_kind(model: Model, kind: str) -> str:
@@ -89,8 +94,7 @@ def global_kind(model: Model, kind: str) -> str:
         raise MethodError(unknown_name("guide for the globals", kind, GLOBAL_GUIDES))
     if kind != "auto":
         return kind
-    simplices = [s for s in model.global_sites if support_of(model.priors[s]) is constraints.simplex]
-    return "dirichlet" if any(is_unbounded(model.priors[site]) for site in simplices) else "delta"
+    return "dirichlet" if any(is_unbounded(model.priors[site]) for site in simplices_of(model)) else "delta"
 
 
 def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, data: Data, *, locals_: bool = False) -> Any:
@@ -101,21 +105,15 @@ def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, data: 
     return _automatic(model, kind, exposed, init)
 
 
-def _globals_of(model: Model) -> Any:
-    """A program of the global sites alone, with the model's arguments."""
-
-    def program(x: Tensor | None = None, **_: Any) -> dict[str, Tensor]:
-        return model.sample_globals(like=x if x is None or not _sparse.is_sparse(x) else x.values())
-
-    return program
-
-
 def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor] | None) -> Any:
+    def globals_alone(x: Tensor | None = None, **_: Any) -> dict[str, Tensor]:
+        return model.sample_globals(like=x if x is None or not sparse.is_sparse(x) else x.values())
+
     # Of graphs the statements of the globals alone: the whole program would number every dyad to set the guide up.
-    program = _globals_of(model) if not model.rows_are_independent and set(sites) <= set(model.global_sites) else model
-    only = poutine.block(program, expose=sites)
+    only_globals = not model.rows_are_independent and set(sites) <= set(model.global_sites)
+    exposed = poutine.block(globals_alone if only_globals else model, expose=sites)
     settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
-    return {"delta": AutoDelta, "normal": AutoNormal}[kind](only, **settings)
+    return {"delta": AutoDelta, "normal": AutoNormal}[kind](exposed, **settings)
 
 
 class DirichletGlobals(PyroModule):
@@ -128,7 +126,7 @@ class DirichletGlobals(PyroModule):
     def __init__(self, model: Model, init: dict[str, Tensor] | None, data: Data):
         super().__init__()
         self.names, self.event_axes = model.global_sites, {s: len(v) - 1 for s, v in model.shapes.items()}
-        self.simplices = [s for s in self.names if support_of(model.priors[s]) is constraints.simplex]
+        self.simplices = simplices_of(model)
         if not self.simplices:
             found = ", ".join(self.names)
             raise MethodError(f'globals_="dirichlet" is for sites on the simplex; the globals of the model are {found}')
@@ -169,5 +167,5 @@ def _start(model: Model, site: str, value: Tensor, data: Data) -> Tensor:
     prior: Any = model.priors[site]
     concentration = getattr(prior, "concentration", torch.ones(()))
     rows = value.numel() // value.shape[-1]
-    total = _sparse.column_sums(data.x).sum() if site == model.component_site else data.x.new_tensor(float(len(data)))
+    total = sparse.column_sums(data.x).sum() if site == model.component_site else data.x.new_tensor(float(len(data)))
     return concentration.to(value) + _START_WEIGHT * total / rows * value

@@ -17,81 +17,15 @@ from torch.distributions import kl_divergence
 
 from custom_inference.core.dyads import EveryPair, expected_log_likelihood
 from custom_inference.core.guide import Globals
-from custom_inference.core.posteriors import CodePosterior, DirichletPosterior, LocalPosterior
-from custom_inference.svi.graph_starts import local_of_labels, matched_partition, soft_labels
-from custom_inference.svi.guides.dirichlet import GuideDirichlet
-from custom_inference.svi.guides.families import LOG_CONCENTRATION
-from custom_inference.svi.guides.protocol import LocalGuide
+from custom_inference.core.posteriors import CodePosterior, LocalPosterior
+from custom_inference.svi.guides.continuous import log_dirichlet
+from custom_inference.svi.guides.protocol import LocalGuide, posterior_of
+from custom_inference.svi.initialisation import local_of_labels, matched_partition, soft_labels
 from ppl_models import Data, GraphModel, MethodError
 from ppl_models.distributions import Labelling
 
 #: How concentrated memberships begin: as after so many dyads for every block.
 _START_WEIGHT = 2.0
-
-
-class GraphGuide(LocalGuide):
-    """What guides of graphs share: where they start, and that nodes are not subsampled."""
-
-    def __init__(self, model: GraphModel, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
-        known = init if isinstance(globals_, str) else globals_
-        fixed = globals_ if isinstance(globals_, str) else {site: globals_[site] for site in model.global_sites}
-        super().__init__(model, data, fixed, init)
-        local = None if known is None else known.get(model.local_site)
-        if local is None:
-            seed = int(torch.randint(2**31, ()))
-            given = {site: known[site] for site in model.global_sites} if known is not None else {}
-            local = local_of_labels(model, matched_partition(model, data, given, seed), data)
-        self.start(local, data)
-
-    def start(self, local: Tensor, data: Data) -> None:
-        """Parameters that begin near values of the local site."""
-        raise NotImplementedError
-
-    def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
-        params = self.draw_globals(x, mask, batch_size)
-        self.draw_locals()
-        return params
-
-    def draw_locals(self) -> None:
-        raise NotImplementedError
-
-
-class LabellingGuide(GraphGuide):
-    """q(block) = prod_i Cat(phi_i): the logits of phi (N, K) as a Pyro parameter. For :class:`LabellingBound`."""
-
-    def start(self, local: Tensor, data: Data) -> None:
-        like = self.model_spec.prior("block_proportion", like=data.x).mean
-        self.block_logit: Any = PyroParam(soft_labels(local, self.model_spec.local_shape[0]).to(like).log())
-
-    def draw_locals(self) -> None:
-        pyro.sample(self.model_spec.local_site, Labelling(torch.softmax(self.block_logit, -1), validate_args=False))
-
-    def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
-        log_weight = torch.log_softmax(self.block_logit.detach(), -1)
-        return CodePosterior(torch.eye(log_weight.shape[-1]).to(log_weight), log_weight)
-
-
-class MembershipGuide(GraphGuide):
-    """q(membership_i) = Dirichlet(gamma_i): the logarithms of gamma (N, K) as a Pyro parameter."""
-
-    def start(self, local: Tensor, data: Data) -> None:
-        prior: Any = self.model_spec.prior(self.model_spec.local_site, like=local)
-        alpha = getattr(prior, "concentration", torch.ones_like(local[0]))
-        weight = _START_WEIGHT * local.shape[-1]
-        self.analytic, self.log_concentration = True, PyroParam((alpha + weight * local).log())
-
-    @property
-    def concentration(self) -> Tensor:
-        value: Any = self.log_concentration
-        return value.clamp(*LOG_CONCENTRATION).exp()
-
-    def draw_locals(self) -> None:
-        with pyro.plate("nodes", self.num_rows, dim=-1):
-            posterior: Any = GuideDirichlet(self.concentration, validate_args=False)
-            pyro.sample(self.model_spec.local_site, posterior)
-
-    def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
-        return DirichletPosterior(self.concentration.detach().clone())
 
 
 class LabellingBound(ELBO):
@@ -136,3 +70,65 @@ class LabellingBound(ELBO):
         loss = self.differentiable_loss(model, guide, *args, **kwargs)
         loss.backward()
         return float(loss.detach())
+
+
+class GraphGuide(LocalGuide):
+    """What guides of graphs share: where they start, and that nodes are not subsampled."""
+
+    def __init__(self, model: GraphModel, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
+        known = init if isinstance(globals_, str) else globals_
+        fixed = globals_ if isinstance(globals_, str) else {site: globals_[site] for site in model.global_sites}
+        super().__init__(model, data, fixed, init)
+        local = None if known is None else known.get(model.local_site)
+        if local is None:
+            seed = int(torch.randint(2**31, ()))
+            given = {site: known[site] for site in model.global_sites} if known is not None else {}
+            local = local_of_labels(model, matched_partition(model, data, given, seed), data)
+        self.start(local, data)
+
+    def start(self, local: Tensor, data: Data) -> None:
+        """Parameters that begin near values of the local site."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
+        params = self.draw_globals(x, mask, batch_size)
+        self.draw_locals()
+        return params
+
+    def draw_locals(self) -> None:
+        raise NotImplementedError
+
+
+class LabellingGuide(GraphGuide):
+    """q(block) = prod_i Cat(phi_i): the logits of phi (N, K) as a Pyro parameter."""
+
+    own_loss = LabellingBound
+
+    def start(self, local: Tensor, data: Data) -> None:
+        like = self.model_spec.prior("block_proportion", like=data.x).mean
+        self.block_logit: Any = PyroParam(soft_labels(local, self.model_spec.local_shape[0]).to(like).log())
+
+    def draw_locals(self) -> None:
+        pyro.sample(self.model_spec.local_site, Labelling(torch.softmax(self.block_logit, -1), validate_args=False))
+
+    def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
+        log_weight = torch.log_softmax(self.block_logit.detach(), -1)
+        return CodePosterior(torch.eye(log_weight.shape[-1]).to(log_weight), log_weight)
+
+
+class MembershipGuide(GraphGuide):
+    """q(membership_i) = Dirichlet(gamma_i): the logarithms of gamma (N, K) as a Pyro parameter."""
+
+    def start(self, local: Tensor, data: Data) -> None:
+        prior: Any = self.model_spec.prior(self.model_spec.local_site, like=local)
+        alpha = getattr(prior, "concentration", torch.ones_like(local[0]))
+        weight = _START_WEIGHT * local.shape[-1]
+        self.analytic = True
+        self.log_concentration: Any = PyroParam((alpha + weight * local).log())
+
+    def draw_locals(self) -> None:
+        with pyro.plate("nodes", self.num_rows, dim=-1):
+            pyro.sample(self.model_spec.local_site, log_dirichlet(self.log_concentration))
+
+    def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
+        return posterior_of(log_dirichlet(self.log_concentration))

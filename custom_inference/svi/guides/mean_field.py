@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.core.guide import Globals, Guide
-from custom_inference.svi.guides.families import ContinuousFamily, continuous_family
+from custom_inference.svi.guides.continuous import continuous_family
 from custom_inference.svi.guides.graphs import LabellingGuide, MembershipGuide
 from custom_inference.svi.guides.protocol import LocalGuide
 from ppl_models import Data, Model
@@ -38,9 +38,8 @@ class MeanField(Guide):
             kind = MembershipGuide if model.has_continuous_locals else LabellingGuide
             graph: Any = model
             return kind(graph, data, globals_, init)
-        if model.has_continuous_locals:
-            return ContinuousMeanFieldGuide(model, data, globals_, init, continuous_family(model, data))
-        return MeanFieldGuide(model, data, globals_, init)
+        kind = ContinuousMeanFieldGuide if model.has_continuous_locals else MeanFieldGuide
+        return kind(model, data, globals_, init)
 
 
 class MeanFieldGuide(LocalGuide):
@@ -61,16 +60,13 @@ class ContinuousMeanFieldGuide(LocalGuide):
     With ``sparse_gradient`` the gradient of a minibatch is a sparse tensor of its rows.
     """
 
-    def __init__(
-        self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None, family: ContinuousFamily
-    ):
+    def __init__(self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
         super().__init__(model, data, globals_, init)
-        self.family, self.analytic = family, self.analytic or family.analytic
-        noise = 0.1 * torch.randn(len(data), family.num_outputs(model.local_shape[0]))
-        start = family.start(data)
-        self.local_parameters: Any = PyroParam(start + noise.to(start))
+        size, self.distribution, start, analytic = continuous_family(model, data)
+        self.analytic = self.analytic or analytic
+        self.local_parameters: Any = PyroParam(start + 0.1 * torch.randn(len(data), size).to(start))
 
     def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
         if self.sparse_gradient:
-            return self.family.distribution(torch.nn.functional.embedding(index, self.local_parameters, sparse=True))
-        return self.family.distribution(self.local_parameters[index])
+            return self.distribution(torch.nn.functional.embedding(index, self.local_parameters, sparse=True))
+        return self.distribution(self.local_parameters[index])
