@@ -86,10 +86,10 @@ class Accelerator(abc.ABC):
 
     def _products(self, left: Tensor, right: Tensor) -> Tensor:
         """left' right of flat states: every process has all of the parameters, and its own rows' locals."""
+        left, common = left.movedim(0, -1), self._common
         if self.processes.size == 1:
-            return _product(left, right)
-        own = _product(left[self._common :], right[self._common :])
-        return _product(left[: self._common], right[: self._common]) + self.processes.total(own)[0]
+            return left @ right
+        return left[..., :common] @ right[:common] + self.processes.total(left[..., common:] @ right[common:])[0]
 
     def _norm(self, flat: Tensor) -> float:
         return float(flat.norm() if self.processes.size == 1 else self._products(flat, flat).sqrt())
@@ -105,10 +105,6 @@ class Accelerator(abc.ABC):
         for (part, name), value in zip(parts, values, strict=True):
             part[name] = value.view_as(part[name])
         return with_tensors(like[0], state), locals_
-
-
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    return left @ right if left.ndim == 1 else left.T @ right
 
 
 @dataclass

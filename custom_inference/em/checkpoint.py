@@ -78,8 +78,6 @@ class Keeper:
         # The number of processes first: the places of rows, by which data are told, are those in a process's part.
         self.problem = {**self.problem, "processes": self.pool.size, "data": [int(part) for part in total]}
 
-    # ----- writing ------------------------------------------------------------------------------------------------
-
     def watch(self, at: Position) -> None:
         """Keeps every ``settings.every``-th position; what ``run_em`` calls."""
         if len(at.trace) % self.settings.every == 0:
@@ -113,8 +111,6 @@ class Keeper:
     def _own(self, iteration: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{iteration}.{self.pool.rank}-of-{self.pool.size}")
 
-    # ----- reading ------------------------------------------------------------------------------------------------
-
     def resumed(self, engine: Engine, like: Tensor) -> Position | None:
         """The position that the file holds, and the generator set to where it was; None where there is no file.
 
@@ -127,18 +123,16 @@ class Keeper:
             return None
         tensors, about = found
         for name, value in self.problem.items():
-            if about["problem"].get(name) != value:
-                raise MethodError(
-                    f"{self.path} is a checkpoint of another problem: {name} was {about['problem'].get(name)!r}, now "
-                    f"{value!r}; give another path, or remove the file"
-                )
+            was = about["problem"].get(name)
+            if was != value:
+                problem = f"{self.path} is a checkpoint of another problem: {name} was {was!r}, now {value!r}"
+                raise MethodError(f"{problem}; give another path, or remove the file")
         if self.pool.size > 1:
             own = self._own(len(about["trace"]))
             if self.pool.count(float(not own.exists())):
-                raise FileFormatError(
-                    f"{self.path}: the part of some process is not there ({own.name}, or that of another one); it is "
-                    "written beside the file, in a folder that every machine has to see"
-                )
+                problem = f"{self.path}: the part of some process is not there ({own.name}, or that of another one)"
+                where = "it is written beside the file, in a folder that every machine has to see"
+                raise FileFormatError(f"{problem}; {where}")
             tensors, _ = _read(own)
         self.generator.set_state(tensors.pop("generator"))
         self.details.update(about["details"])
@@ -186,8 +180,7 @@ def checksum(data: Data, first: int = 0) -> Tensor:
     """
     x = data.x
     if sparse.is_sparse(x):
-        values, column = x.values(), x.col_indices()
-        row = torch.repeat_interleave(torch.arange(len(x), device=x.device), x.crow_indices().diff())
+        row, column, values = sparse.triplets(x)
     else:
         if data.mask is not None:
             x = torch.where(data.mask, x, x.new_tensor(-1.0 / 3))

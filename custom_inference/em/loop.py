@@ -12,16 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import (
-    AllRows,
-    OneProcess,
-    OwnState,
-    ReadsRows,
-    SharedWork,
-    local_engine,
-    objective_at,
-    patience_of,
-)
+from custom_inference.core import capabilities
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
@@ -29,22 +20,23 @@ from custom_inference.em.accelerate import Accelerator, accelerator
 from custom_inference.em.streaming import StreamedRows
 from ppl_models import Model
 
+#: The likelihood's exponent in an iteration.
 Schedule = Callable[[int], float]
-
 #: How the outcome of a run that did not converge begins.
 AT_LIMIT = "stopped at the limit"
 
 
 def divides_rows(engine: Engine) -> bool:
     """Whether each of several processes has rows of its own."""
-    return not isinstance(engine, OneProcess | SharedWork)
+    return not isinstance(engine, capabilities.OneProcess | capabilities.SharedWork)
 
 
 @dataclass(frozen=True)
-class Driver:
+class Driver(capabilities.AllRows):
     """An engine at work on the rows of one fit.
 
     rows: this process's. What the methods return is the same in all processes, but for locals and bounds of rows.
+    M steps that read the rows take them from here.
     """
 
     engine: Engine
@@ -74,29 +66,23 @@ class Driver:
         return EStep(dict(zip(step.statistics, sums, strict=True)), step.locals, bound)
 
     def m_step(self, state: Any, step: EStep) -> Any:
-        rows = _DriversRows(self) if isinstance(self.engine, ReadsRows) else self.rows
+        rows = self if isinstance(self.engine, capabilities.ReadsRows) else self.rows
         return self.engine.m_step(self.model, state, step, rows)
+
+    def pieces(self, warm: Params) -> Iterable[tuple[Any, Params]]:
+        streamed = isinstance(self.rows, StreamedRows)
+        return self.rows.pieces(self.engine, warm) if streamed else super().pieces(warm)
+
+    def total(self, *values: Tensor) -> tuple[Tensor, ...]:
+        return self.processes.total(*values)
 
     def from_point(self, params: Params) -> Any:
         """The state from values of the globals: by an E step of all rows there, where the engine's is another."""
         params = {site: value.to(self.rows.like) for site, value in params.items()}
-        if not isinstance(self.engine, OwnState):
+        if not isinstance(self.engine, capabilities.OwnState):
             return params
-        local = Driver(local_engine(self.engine), self.model, self.rows, self.processes)
+        local = Driver(capabilities.local_engine(self.engine), self.model, self.rows, self.processes)
         return self.engine.from_point(self.model, params, self.rows, lambda: local.gathered(local.e_step(params)))
-
-
-class _DriversRows(AllRows):
-    def __init__(self, driver: Driver):
-        super().__init__(driver.rows)
-        self.driver = driver
-
-    def pieces(self, warm: Params) -> Iterable[tuple[Any, Params]]:
-        streamed = isinstance(self.rows, StreamedRows)
-        return self.rows.pieces(self.driver.engine, warm) if streamed else super().pieces(warm)
-
-    def total(self, *values: Tensor) -> tuple[Tensor, ...]:
-        return self.driver.processes.total(*values)
 
 
 @dataclass
@@ -124,11 +110,6 @@ class Run:
         self.outcome = f"interrupted after {len(self.trace)} iterations; this is the best state so far"
         self.interrupted = True
         return self
-
-
-def linear_schedule(start: float, iterations: int) -> Schedule:
-    """The likelihood's exponent: from ``start`` to 1 over ``iterations``, 1 from then on."""
-    return lambda iteration: 1.0 if iteration >= iterations else start + (1 - start) * iteration / iterations
 
 
 #: Where an iteration starts: the engine's state, and the locals that warm-start its E step.
@@ -191,7 +172,8 @@ class _Climb:
         step = self.driver.e_step(*start, temperature)
         whole = self.driver.gathered(step)
         at.evaluations += 1
-        return _Taken(start, step, whole, objective_at(self.driver.engine, self.driver.model, start[0], whole.bound))
+        value = capabilities.objective_at(self.driver.engine, self.driver.model, start[0], whole.bound)
+        return _Taken(start, step, whole, value)
 
     def following(self, taken: _Taken, temperature: float) -> tuple[Start, Start | None]:
         """Where the next iteration starts, and its fallback where that is extrapolated; none while annealing."""
@@ -231,7 +213,7 @@ def run_em(
         raise ValueError("max_iterations must be at least 1")
     driver = Driver(engine, model, rows, processes, generator)
     climb, size = _Climb(driver, accelerator(accelerate, engine, model, processes)), driver.num_rows
-    at, patience = Position.at(start), patience_of(engine)
+    at, patience = Position.at(start), capabilities.patience_of(engine)
     if climb.accelerator is not None and at.acceleration:
         climb.accelerator.restore(at.acceleration)
     cycle = 1 if climb.accelerator is None else 3  # an iteration between two extrapolations may gain next to nothing

@@ -10,14 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import (
-    Canonical,
-    PointLocals,
-    acceleration_of,
-    check,
-    extrapolated_of,
-    integrates_globals,
-)
+from custom_inference.core import capabilities
 from custom_inference.core.engine import Engine, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide, engine_of
@@ -90,13 +83,13 @@ class VariationalEM(Method):
 
     def has_global_posterior(self, model: Model) -> bool:
         """Whether fits hold draws, or a posterior, of the globals rather than points."""
-        return integrates_globals(self.engine(model))
+        return capabilities.integrates_globals(self.engine(model))
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """With ``init`` the search is skipped and EM starts there."""
         engine = self.engine(model)
         rows = engine.rows(model, data)
-        check(engine, model, rows)
+        capabilities.check(engine, model, rows)
         if self.batch_size is not None:
             require_additive(engine)  # before the search, not after it
         return self._fitted(model, data, engine, rows, call)
@@ -112,7 +105,7 @@ class VariationalEM(Method):
         (require_blocks if self.batch_size is None else require_additive)(engine)
         reader = BlockReader(engine, model, source, dtype=call.dtype, device=call.device)
         with torch.no_grad(), StreamedRows(reader, self._folder()) as rows:
-            check(engine, model, rows.first_rows)
+            capabilities.check(engine, model, rows.first_rows)
             return self._fitted(model, rows.first, engine, rows, call)
 
     def _fitted(self, model: Model, data: Data, engine: Engine, rows: Any, call: Call) -> Fit:
@@ -131,7 +124,7 @@ class VariationalEM(Method):
                 raise
             with torch.no_grad():
                 run = fitting.finished(fitting.ended.cut())
-            return self._result(model, data, engine, held, run, call.seed)
+        return self._result(model, data, engine, held, run, call.seed)
 
     def _folder(self) -> Path | None:
         """Where what E steps keep of blocks stays beside a checkpoint."""
@@ -159,12 +152,12 @@ class VariationalEM(Method):
 
     def _result(self, model: Model, data: Data, engine: Engine, rows: Any, run: Run, seed: int) -> Fit:
         state, step = run.state, run.step
-        if isinstance(engine, Canonical):
+        if isinstance(engine, capabilities.Canonical):
             state, locals_ = engine.canonical(model, state, step.locals)
             step = step._replace(locals=locals_)
         own = isinstance(state, State)
         fitted = state.fitted_model(model) if own else model
-        points = engine.point_locals(step) if isinstance(engine, PointLocals) else {}
+        points = engine.point_locals(step) if isinstance(engine, capabilities.PointLocals) else {}
         return Fit(
             model=fitted,
             params=values_of(model, state) | points,
@@ -266,7 +259,6 @@ class Fitting:
         if found.scores:
             self.details |= {"agreement": f"; {found.agreement}"}
             if self._stepwise:
-                # The averages go on from the start's own statistics: a single minibatch would forget most of it.
                 at = Position((found.state, self._statistics(engine, found.state)))
         try:
             if self.keeper is not None:
@@ -286,9 +278,10 @@ class Fitting:
         return run
 
     def _statistics(self, engine: Engine, state: Any) -> dict[str, Tensor]:
-        if isinstance(self.rows, StreamedRows):
-            return self.rows.scaled_statistics(engine, state, self.generator)
-        return engine.e_step(self.model, state, self.rows, generator=self.generator).statistics
+        """What averages go on from, of as many rows as there are in all: a single minibatch would forget most of it."""
+        rows = self.rows.search_rows if isinstance(self.rows, StreamedRows) else self.rows
+        found = engine.e_step(self.model, state, rows, generator=self.generator).statistics
+        return {name: value * (len(self.rows) / len(rows)) for name, value in found.items()}
 
     @property
     def _stepwise(self) -> bool:
@@ -305,8 +298,8 @@ class Fitting:
         if self._stepwise:
             settings |= {"batch_size": method.batch_size, "rates": method.rates, "shuffle": method.shuffle}
             return run_stepwise(engine, self.model, self.rows, at, **settings)
-        accelerate = acceleration_of(engine) if method.accelerate == "default" else method.accelerate
-        if isinstance(self.rows, StreamedRows) and extrapolated_of(engine):
+        accelerate = capabilities.acceleration_of(engine) if method.accelerate == "default" else method.accelerate
+        if isinstance(self.rows, StreamedRows) and capabilities.extrapolated_of(engine):
             accelerate = None  # locals on disk are not extrapolated
         settings |= {"accelerate": accelerate, "processes": self.processes}
         return run_em(engine, self.model, self.rows, at, **settings)

@@ -23,24 +23,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core import processes
 from custom_inference.core.capabilities import acceleration_of, extrapolated_of, objective_at
 from custom_inference.core.engine import Engine
-from custom_inference.core.processes import (
-    UNGUARDED,
-    Surroundings,
-    begun,
-    check_startable,
-    context,
-    packed,
-    stop,
-    unguarded,
-    unpacked,
-)
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.settings import require_whole
 from custom_inference.core.states import moved
-from custom_inference.em.loop import Position, Run, linear_schedule, run_em
+from custom_inference.em.loop import Position, Run, run_em
 from ppl_models import MethodError, Model, ProcessError
 
 #: Iterations on all rows in single precision, at most.
@@ -80,6 +70,11 @@ class Search:
                 require_whole(name, getattr(self, name))
         if not 0 < self.temperature <= 1:
             raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
+
+    def annealing(self, iteration: int) -> float:
+        """The likelihood's exponent."""
+        hot, start = self.settle // 2, self.temperature
+        return 1.0 if iteration >= hot else start + (1 - start) * iteration / hot
 
 
 @dataclass
@@ -147,7 +142,7 @@ class _Task:
             state = self.proposals.propose(model, part, generator, attempt)
         else:
             state = engine.initial(model, part, generator)
-        annealing = linear_schedule(settings.temperature, settings.settle // 2) if settings.temperature < 1 else None
+        annealing = settings.annealing if settings.temperature < 1 else None
         most, tolerance = (settings.settle + _CLIMB, 1e-4) if self.alone else (settings.settle, 1e-5)
         run = run_em(
             engine, model, part, state, max_iterations=most, tolerance=tolerance, schedule=annealing,
@@ -211,11 +206,11 @@ def _climbed(task: _Task, best: Run, generator: torch.Generator, bar: Progress) 
 
 def _starts(task: _Task, generator: torch.Generator, bar: Progress) -> _Starts:
     """The starts in order; closing it, or Ctrl-C after the last that has ended, leaves no process behind."""
-    generators = [generator] * task.restarts
-    if task.settings.processes is not None:
+    generators, number = [generator] * task.restarts, task.settings.processes
+    if number is not None:
         seeds = torch.randint(2**62, (task.restarts,), generator=generator).tolist()
-        if min(task.settings.processes, task.restarts) > 1:
-            yield from _from_workers(task, seeds, min(task.settings.processes, task.restarts), bar)
+        if min(number, task.restarts) > 1:
+            yield from _from_workers(task, seeds, min(number, task.restarts), bar)
             return
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     for attempt, own in enumerate(generators):
@@ -223,24 +218,24 @@ def _starts(task: _Task, generator: torch.Generator, bar: Progress) -> _Starts:
         yield task.start(attempt, own, bar)
 
 
-def _from_workers(task: _Task, seeds: list[int], processes: int, bar: Progress) -> _Starts:
-    check_startable()
+def _from_workers(task: _Task, seeds: list[int], number: int, bar: Progress) -> _Starts:
+    processes.check_startable()
     before = {child.pid for child in multiprocessing.active_children()}
     workers: list[Any] = []
     with tempfile.TemporaryDirectory(prefix="ppl-search-") as folder:
         path = Path(folder) / "task"
-        path.write_bytes(packed(task))  # once, however many starts there are
-        around = Surroundings.of(processes)
-        pool = ProcessPoolExecutor(processes, mp_context=context(), initializer=begun, initargs=(around,))
+        path.write_bytes(processes.packed(task))  # once, however many starts there are
+        settings: Any = {"initializer": processes.begun, "initargs": (processes.Surroundings.of(number),)}
+        pool = ProcessPoolExecutor(number, mp_context=processes.context(), **settings)
         try:
             running = [pool.submit(_start_of_worker, path, attempt, seed) for attempt, seed in enumerate(seeds)]
             workers = [child for child in multiprocessing.active_children() if child.pid not in before]
-            bar.label(f"{len(seeds)} starts in {processes} processes")
+            bar.label(f"{len(seeds)} starts in {number} processes")
             yield from _in_order(running, workers, bar)
         finally:
             # By the pool: it takes a future that was cancelled behind its back, then loses its processes, for a fault.
             pool.shutdown(wait=False, cancel_futures=True)
-            stop(workers)
+            processes.stop(workers)
             pool.shutdown(wait=True)
 
 
@@ -259,17 +254,17 @@ def _in_order(running: list[Future[_Start]], workers: list[Any], bar: Progress) 
         run, score = max((one.result() for one in done), key=lambda start: start.score)  # what has ended counts
         yield _Start(replace(run, interrupted=True), score)
     except BrokenProcessPool:
-        stop(workers)
+        processes.stop(workers)
         codes = [worker.exitcode for worker in workers]
-        if UNGUARDED in codes:
-            raise unguarded() from None
+        if processes.UNGUARDED in codes:
+            raise processes.unguarded() from None
         raise ProcessError(f"a process of the search died after {taken} of {len(running)} starts ({codes})") from None
 
 
 @functools.cache
 def _task_of_worker(path: Path) -> _Task:
     """Read once in a worker; not by what initialises it, whose errors would not be told."""
-    return unpacked(path.read_bytes())
+    return processes.unpacked(path.read_bytes())
 
 
 def _start_of_worker(path: Path, attempt: int, seed: int) -> _Start:

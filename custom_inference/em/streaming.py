@@ -136,7 +136,10 @@ class StreamedRows:
         if self.settle_masks(pool):
             step = self._pass(engine, state, before, settings)
         self._before = before
-        self._forget({self._generations, self._pinned, None if before is None else int(before["generation"])})
+        needed = {self._generations, self._pinned, None if before is None else int(before["generation"])}
+        for path in self._files():
+            if _generation(path) not in needed:
+                path.unlink()
         return step
 
     def settle_masks(self, pool: Pool) -> bool:
@@ -174,11 +177,6 @@ class StreamedRows:
         if len(self) > len(self.first_rows):
             self.search_rows = self.reader.rows_of(next(self.reader.data(generator)))
 
-    def scaled_statistics(self, engine: Engine, state: Any, generator: torch.Generator) -> dict[str, Tensor]:
-        """Those of the rows that starts are searched for on, as many rows as there are in all."""
-        found = engine.e_step(self.reader.model, state, self.search_rows, generator=generator).statistics
-        return {name: value * (len(self) / len(self.search_rows)) for name, value in found.items()}
-
     def _files(self) -> list[Path]:
         """What E steps wrote; others' files in the folder are left alone."""
         return [path for path in self._folder.glob("*-*.safetensors") if _generation(path) >= 0]
@@ -201,11 +199,6 @@ class StreamedRows:
             raise FileFormatError(f"{problem}; without it, remove the checkpoint and start over") from None
         except (SafetensorError, OSError) as error:
             raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
-
-    def _forget(self, needed: set[int | None]) -> None:
-        for path in self._files():
-            if _generation(path) not in needed:
-                path.unlink()
 
     def first_step(self, engine: Engine, state: Any, generator: torch.Generator) -> EStep:
         """The last E step once more, on the first block: with its locals and bounds, as those of a fit."""

@@ -104,12 +104,8 @@ def _globals_at(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tens
         known["weight"] = np.zeros(model.shapes["weight"])
         known["weight"][..., 0] = np.log(chance / (1 - chance))
     like = _like(data)
-    return {
-        site: torch.as_tensor(np.asarray(known[site])).to(like)
-        if site in known
-        else model.prior(site, like=like).sample()
-        for site in model.global_sites
-    }
+    drawn = {site: model.prior(site, like=like).sample() for site in model.global_sites if site not in known}
+    return {s: drawn[s] if s in drawn else torch.as_tensor(np.asarray(known[s])).to(like) for s in model.global_sites}
 
 
 def _like(data: Data) -> Tensor:
@@ -119,12 +115,6 @@ def _like(data: Data) -> Tensor:
 def local_of_labels(model: GraphModel, labels: Tensor, data: Data) -> Tensor:
     """The local site at a partition: the blocks themselves, or memberships that are mostly in them."""
     return soft_labels(labels, model.num_blocks).to(_like(data)) if model.has_continuous_locals else labels
-
-
-def random_locals(model: GraphModel, data: Data, number: int) -> list[Tensor]:
-    """Values of the local site at random partitions."""
-    labels = torch.randint(model.num_blocks, (number, len(data)), device=data.x.device)
-    return [local_of_labels(model, one, data) for one in labels]
 
 
 def soft_labels(labels: Tensor, num_blocks: int) -> Tensor:

@@ -37,7 +37,7 @@ from custom_inference.svi.guides.globals import (
 from custom_inference.svi.guides.mean_field import MeanField
 from custom_inference.svi.guides.protocol import LocalGuide
 from custom_inference.svi.initialisation import clamp_to_interior
-from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam, SviData
+from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 
@@ -48,7 +48,7 @@ _LOCAL_GUIDES: dict[str, Callable[[], Guide]] = {"mean_field": MeanField, "amort
 #: Learning rates of logarithms of concentrations, which move over many orders of magnitude, relative to the others':
 #: those of the globals, and those of documents, each of which few minibatches see.
 _RATES = {"_concentration": 4.0, "local_parameters": 8.0}
-#: Steps by which several starts of the locals at given globals are judged.
+#: Steps by which several starts of the locals at given globals are compared.
 _BRIEF_STEPS = 50
 
 
@@ -143,8 +143,8 @@ class SVI(Method):
 
     # ----- fitting ----------------------------------------------------------------------------------------
 
-    def _data(self, model: Model) -> SviData:
-        """What the steps see of data of the model."""
+    def _data(self, model: Model) -> OfRows:
+        """What the steps see of the data."""
         summed_by = str(self.guide) if self.sums_codes else None
         enumerates = self.sums_codes or not isinstance(self.guide, str | Guide) or self._local_guide(model).enumerates
         return (OfGraph if model.is_graph else OfRows)(model, self.batch_size, summed_by, enumerates)
@@ -154,16 +154,12 @@ class SVI(Method):
         seen = self._data(model)
         data = seen.as_read(data)
         with isolated(call.seed), default_dtype(call.dtype):
-            start = seen.start(data, call.init, call.seed)
-            program = self._program(model)
-            guide = self._guide(program, data, self._kind(model), start)
+            start, kind = seen.start(data, call.init, call.seed), self._kind(model)
+            points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
+            program = with_modes(model, points) if kind == "delta" else model
+            guide = self._guide(program, data, kind, start)
             trace, outcome = self._optimise(model, program, guide, data, call.progress)
             return self._result(model, data, guide, trace, outcome, call.seed)
-
-    def _program(self, model: Model) -> Model:
-        """The model with priors that points have a maximum under."""
-        points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
-        return with_modes(model, points) if self._kind(model) == "delta" else model
 
     def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
@@ -224,15 +220,10 @@ class SVI(Method):
 
     def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
         params, draws = self._globals(model, guide, data)
-        posteriors, local = {}, None
+        posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
+        inner = None
         if isinstance(guide, LocalGuide):
-            posterior: Any = guide.posterior(data, params)
-            local = Local(posterior, bound_of(model, params, data, posterior))
-            if isinstance(guide.globals_guide, DirichletGlobals):
-                posteriors = guide.globals_guide.posterior()
-        elif model.local_site in params:
-            point = PointPosterior(params[model.local_site])
-            local = Local(point, bound_of(model, params, data, point))
+            posterior, inner = guide.posterior(data, params), guide.globals_guide
         return Fit(
             model=model,
             params=params,
@@ -242,8 +233,8 @@ class SVI(Method):
             method=self.name,
             data=data,
             seed=seed,
-            local=local,
-            global_posterior=dict(posteriors),
+            local=None if posterior is None else Local(posterior, bound_of(model, params, data, posterior)),
+            global_posterior=dict(inner.posterior()) if isinstance(inner, DirichletGlobals) else {},
             draws=draws,
             guide=guide,
         )
@@ -274,16 +265,24 @@ class SVI(Method):
         params = clamp_to_interior(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
             program = pyro.condition(model, data=params)
-            brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
-            guide = self._data(model).guide_at(
-                params,
-                data,
-                make=lambda given: self._guide(model, data, given, None),
-                brief_run=lambda one: brief._optimise(model, program, one, data, False)[0],
-            )
+            guide = self._guide_at(model, program, params, data)
             self._optimise(model, program, guide, data, False)
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
+
+    def _guide_at(self, model: Model, program: Any, params: dict[str, Tensor], data: Data) -> Any:
+        """A guide of the locals at given globals: the best of several starts after a while, as most of those of graphs
+        end in local optima."""
+        brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
+        starts, found = self._data(model).local_starts(data), []
+        for start in starts:
+            guide = self._guide(model, data, {**params, **start}, None)
+            if len(starts) == 1:
+                return guide
+            with pyro.get_param_store().scope():  # parameters of all guides have the same names
+                trace, _ = brief._optimise(model, program, guide, data, False)
+            found.append((sum(trace[-10:]), len(found), guide))
+        return max(found)[2]
 
     def _point_locals(self, model: Model, params: dict[str, Tensor], data: Data, seed: int) -> Local:
         """The locals that maximise log p(locals, x | params), by AutoDelta, for models without closed-form steps."""

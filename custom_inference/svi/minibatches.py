@@ -3,7 +3,6 @@ parameters of which a step sees a few rows."""
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from custom_inference.core.capacity import require_labelings
 from custom_inference.core.dyads import DyadSample
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.svi.guides.protocol import ENUMERATE_UP_TO
-from custom_inference.svi.initialisation import clamp_to_interior, graph_start, initial_values, random_locals
+from custom_inference.svi.initialisation import clamp_to_interior, graph_start, initial_values, local_of_labels
 from ppl_models import Data, MethodError, Model
 
 #: A step sees at most about so many (dyad, block of one end, block of the other) terms of a graph by default; of
@@ -30,10 +29,6 @@ _DRAW_COST = 16
 #: Products of a minibatch's cells with the topics are held in at most this many numbers.
 _MOST_PRODUCTS = 2**24
 
-#: A guide from starting values of globals and locals (None: its own), and the trace that it has after a brief run.
-MakeGuide = Callable[[dict[str, Tensor]], Any]
-BriefRun = Callable[[Any], list[float]]
-
 
 class Batches(NamedTuple):
     """The program that is run, how many rows or dyads it is asked for a step (None: all), and the mask that it gets."""
@@ -44,8 +39,8 @@ class Batches(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SviData(abc.ABC):
-    """model: as given. batch_size: as the method has it.
+class OfRows:
+    """Rows. model: as given. batch_size: as the method has it.
 
     summed_by: the name of the guide of the globals beside which the codes are summed out by enumeration, else None.
     enumerates: whether a step sums over the codes of its rows, or samples them.
@@ -60,38 +55,28 @@ class SviData(abc.ABC):
         """What the program reads."""
         return self.model.as_read(data)
 
-    @abc.abstractmethod
-    def batch(self, data: Data) -> int | None:
-        """Rows (dyads) a step; None for all."""
-
-    @abc.abstractmethod
-    def random_start(self, data: Data, seed: int) -> dict[str, Tensor]:
-        """Random starting values: at the priors' medians the components are equal, a saddle point."""
-
     def batches(self, program: Any, data: Data) -> Batches:
         """How a program's steps see the data."""
         return Batches(program, self.batch(data), data.mask)
 
     def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
-        """Starting values: random ones, or those given."""
+        """Starting values: those given, or random ones; at the priors' medians the components are equal, a saddle
+        point."""
         given = check_init(self.model, init)
         if given is None:
             return self.random_start(data, seed)
         return clamp_to_interior(self.model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
 
-    def guide_at(self, params: dict[str, Tensor], data: Data, make: MakeGuide, brief_run: BriefRun) -> Any:
-        """A guide of the locals at given globals."""
-        del data, brief_run
-        return make(params)
-
-
-class OfRows(SviData):
-    """Rows."""
-
     def random_start(self, data: Data, seed: int) -> dict[str, Tensor]:
         return initial_values(self.model, data, seed)
 
+    def local_starts(self, data: Data) -> list[dict[str, Tensor]]:
+        """Where guides of the locals at given globals start: {} is their own start."""
+        del data
+        return [{}]
+
     def batch(self, data: Data) -> int | None:
+        """Rows (dyads) a step; None for all."""
         model, size = self.model, self.batch_size
         if self.summed_by is not None and model.has_continuous_locals:
             # Pyro's automatic guides hold the locals of the rows that they first saw, and no others.
@@ -118,12 +103,8 @@ def documents_a_step(model: Model, data: Data) -> int | None:
     return None if size >= len(data) else max(size, 16)
 
 
-class OfGraph(SviData):
+class OfGraph(OfRows):
     """A graph, of which steps may see some dyads."""
-
-    @property
-    def sums_blocks(self) -> bool:
-        return self.summed_by is not None and not self.model.has_continuous_locals
 
     def as_read(self, data: Data) -> Data:
         """In minibatches of dyads it stays sparse, hidden dyads being never drawn."""
@@ -152,14 +133,18 @@ class OfGraph(SviData):
             size = total if asked is None else int(asked)
         if size >= total:
             return None
-        if model.summed_out is not model or self.sums_blocks:
+        if model.summed_out is not model or self._sums_blocks:
             if asked == "auto":
                 return None
             raise MethodError("where blocks are enumerated there are no minibatches of dyads; use batch_size=None")
         return size
 
+    @property
+    def _sums_blocks(self) -> bool:
+        return self.summed_by is not None and not self.model.has_continuous_locals
+
     def batches(self, program: Any, data: Data) -> Batches:
-        if self.sums_blocks:
+        if self._sums_blocks:
             require_labelings(self.model, len(data), instead='guide="mean_field"')
         size = self.batch(data)
         if size is None:
@@ -167,15 +152,10 @@ class OfGraph(SviData):
         sample = DyadSample(self.model, data, size)
         return Batches(sample(program), sample.batch_size, None)
 
-    def guide_at(self, params: dict[str, Tensor], data: Data, make: MakeGuide, brief_run: BriefRun) -> Any:
-        """Of a matched partition and of random starts the best after a while: most end in local optima."""
-        found = []
-        for local in (None, *random_locals(self.model, data, _RANDOM_STARTS)):
-            guide = make(params if local is None else {**params, self.model.local_site: local})
-            with pyro.get_param_store().scope():  # parameters of all guides have the same names
-                trace = brief_run(guide)
-            found.append((sum(trace[-10:]), len(found), guide))
-        return max(found)[2]
+    def local_starts(self, data: Data) -> list[dict[str, Tensor]]:
+        """A matched partition, and random ones."""
+        labels = torch.randint(self.model.num_blocks, (_RANDOM_STARTS, len(data)), device=data.x.device)
+        return [{}, *({self.model.local_site: local_of_labels(self.model, one, data)} for one in labels)]
 
 
 class RowAdam(PyroOptim):

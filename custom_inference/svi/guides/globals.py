@@ -151,8 +151,7 @@ class DirichletGlobals(PyroModule):
 
     def posterior(self) -> dict[str, DirichletPosterior]:
         """The Dirichlets, by site."""
-        concentration = {s: getattr(self, f"{s}_concentration") for s in self.simplices}
-        return {s: DirichletPosterior(value.detach().clone()) for s, value in concentration.items()}
+        return {s: DirichletPosterior(getattr(self, f"{s}_concentration").detach().clone()) for s in self.simplices}
 
     def median(self) -> dict[str, Tensor]:
         """Means of the Dirichlets, points, and medians of the normals."""
