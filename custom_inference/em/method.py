@@ -82,7 +82,6 @@ class VariationalEM(Method):
         return engine_of(self.guide, model)
 
     def has_global_posterior(self, model: Model) -> bool:
-        """Whether fits hold draws, or a posterior, of the globals rather than points."""
         return capabilities.integrates_globals(self.engine(model))
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
@@ -232,11 +231,9 @@ class Fitting:
         if given is None and self.method.search is not None:
             engine = proposals_for(self.model, engine).finishing()
         at = None if self.keeper is None else self.keeper.resumed(self.engine, self.rows.like)
-        if at is None and given is None:
-            return self._from_search(engine, self.find() if self.find is not None else self._found())
-        if at is None:
+        if at is None and given is not None:
             at = Position.at(Driver(engine, self.model, self.rows, self.processes).from_point(given))
-        return self._climb(engine, at)
+        return self._from_search(engine, (self.find or self._found)()) if at is None else self._climb(engine, at)
 
     def _found(self) -> Found:
         rows = self.rows

@@ -20,6 +20,9 @@ from custom_inference.em.loop import Position, Run, Watcher, run_em
 from custom_inference.em.streaming import StreamedRows, minibatches
 from ppl_models import MethodError, Model
 
+#: One pass: the minibatches, as the engine reads rows.
+Pass = Callable[[], Iterator[Any]]
+
 
 def require_additive(engine: Engine) -> None:
     """Raises MethodError for engines whose statistics do not determine the M step."""
@@ -80,11 +83,8 @@ class Stepwise:
         learned = {"seen": torch.tensor(self.seen), "bounds": bounds}
         return Position((self.state, self.statistics), trace=list(self.trace), acceleration=learned)
 
-    def climb(
-        self, one_pass: Callable[[], Iterator[Any]], *, max_iterations: int, tolerance: float,
-        watcher: Watcher | None = None,
-    ) -> None:  # fmt: skip
-        """one_pass: the minibatches, as the engine reads rows. Passes until one gains less than ``tolerance`` per row, or ``max_iterations`` of them; Ctrl-C ends them."""
+    def climb(self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None) -> None:
+        """Passes until one gains less than ``tolerance`` per row, or ``max_iterations`` of them; Ctrl-C ends them."""
         try:
             while len(self.trace) < max_iterations:
                 total = torch.stack([self._learn(batch) for batch in one_pass()])

@@ -26,16 +26,16 @@ from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of, family_of
 from custom_inference.svi.guides.amortized import Amortized
-from custom_inference.svi.guides.globals import (
+from custom_inference.svi.guides.mean_field import MeanField
+from custom_inference.svi.guides.protocol import (
     GLOBAL_GUIDES,
     DirichletGlobals,
+    LocalGuide,
     global_guide,
     global_kind,
     simplices_of,
     with_modes,
 )
-from custom_inference.svi.guides.mean_field import MeanField
-from custom_inference.svi.guides.protocol import LocalGuide
 from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam
 from ppl_models import Data, MethodError, Model
@@ -137,7 +137,6 @@ class SVI(Method):
         return global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
 
     def has_global_posterior(self, model: Model) -> bool:
-        """Whether fits hold draws, or a posterior, of the globals rather than points."""
         kind = self._kind(model)
         return kind in ("normal", "custom") or (kind == "dirichlet" and simplices_of(model) == [*model.global_sites])
 

@@ -19,8 +19,8 @@ from custom_inference.core.dyads import sampled_bound, sampled_log_joint
 from custom_inference.core.local_inference import bound_of, enumerate_local, row_log_joint
 from custom_inference.core.posteriors import CodePosterior, DirichletPosterior, kullback_leibler
 from custom_inference.methods import methods_for
-from custom_inference.svi.guides.globals import with_modes
 from custom_inference.svi.guides.mean_field import LabellingBound, MeanField
+from custom_inference.svi.guides.protocol import with_modes
 from custom_inference.svi.initialisation import clamp_to_interior, graph_start, local_of_labels, matched_partition
 from ppl_models import (
     MMSB,
