@@ -25,7 +25,7 @@ from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, desc
 from custom_inference.em.loop import Driver, Position, Run, run_em
 from custom_inference.em.search import Found, Search, search
 from custom_inference.em.stepwise import Rates, require_additive, require_blocks, run_stepwise
-from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
+from custom_inference.em.streaming import StreamedRows, require_readable
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.row_blocks import RowBlocks
@@ -70,10 +70,6 @@ class VariationalEM(Method):
         Rates(delay=self.delay, forgetting=self.forgetting)  # refuses what is out of range
 
     @property
-    def rates(self) -> Rates:
-        return Rates(delay=self.delay, forgetting=self.forgetting)
-
-    @property
     def name(self) -> str:
         return f"VariationalEM({self.guide.name if isinstance(self.guide, Guide) else self.guide})"
 
@@ -102,8 +98,8 @@ class VariationalEM(Method):
         engine = self.engine(model)
         require_readable(model, mask)
         (require_blocks if self.batch_size is None else require_additive)(engine)
-        reader = BlockReader(engine, model, source, dtype=call.dtype, device=call.device)
-        with torch.no_grad(), StreamedRows(reader, self._folder()) as rows:
+        read = StreamedRows(engine, model, source, self._folder(), dtype=call.dtype, device=call.device)
+        with torch.no_grad(), read as rows:
             capabilities.check(engine, model, rows.first_rows)
             return self._fitted(model, rows.first, engine, rows, call)
 
@@ -144,7 +140,7 @@ class VariationalEM(Method):
         dtype, rows = str((data.first if streamed else data).x.dtype), "blocks" if streamed else "in memory"
         problem = {"model": described(model), "method": method, "seed": seed, "init": described(init)}
         problem |= {"dtype": dtype, "rows": rows}
-        total = checksum_of(data.reader.data() if streamed else [data], pool.rank << 40)
+        total = checksum_of(data.data() if streamed else [data], pool.rank << 40)
         if streamed:
             data.settle_masks(pool)  # as all blocks were seen: a fit that goes on reads them as this one does
         return Keeper(settings, problem, total, generator, pool, pin=data.pin if streamed else None)
@@ -293,7 +289,8 @@ class Fitting:
             self.details.update(self.keeper.details)
             settings["watcher"] = self.keeper.watch
         if self._stepwise:
-            settings |= {"batch_size": method.batch_size, "rates": method.rates, "shuffle": method.shuffle}
+            rates = Rates(delay=method.delay, forgetting=method.forgetting)
+            settings |= {"batch_size": method.batch_size, "rates": rates, "shuffle": method.shuffle}
             return run_stepwise(engine, self.model, self.rows, at, **settings)
         accelerate = capabilities.acceleration_of(engine) if method.accelerate == "default" else method.accelerate
         if isinstance(self.rows, StreamedRows) and capabilities.extrapolated_of(engine):

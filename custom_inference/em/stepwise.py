@@ -79,8 +79,7 @@ class Stepwise:
     @property
     def position(self) -> Position:
         """Where the passes are: its start is state and statistics; what was seen is where accelerations have theirs."""
-        bounds = torch.tensor(self.bounds, dtype=torch.float64)
-        learned = {"seen": torch.tensor(self.seen), "bounds": bounds}
+        learned = {"seen": torch.tensor(self.seen), "bounds": torch.tensor(self.bounds, dtype=torch.float64)}
         return Position((self.state, self.statistics), trace=list(self.trace), acceleration=learned)
 
     def climb(self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None) -> None:
@@ -142,7 +141,7 @@ def run_stepwise(
 
     def one_pass() -> Iterator[Any]:
         streamed = isinstance(rows, StreamedRows)
-        return rows.reader.batches(batch_size, order) if streamed else minibatches(rows, batch_size, order)
+        return rows.batches(batch_size, order) if streamed else minibatches(rows, batch_size, order)
 
     online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
     if isinstance(rows, StreamedRows):
@@ -177,7 +176,7 @@ def _closed_on_blocks(online: Stepwise, rows: StreamedRows, batch_size: int) -> 
     trace, interrupted = list(online.trace), online.interrupted
     try:
         if not interrupted:
-            batches = rows.reader.batches(batch_size)
+            batches = rows.batches(batch_size)
             each = [engine.e_step(model, state, one, generator=generator).bound.double().sum() for one in batches]
             trace.append(objective_at(engine, model, state, torch.stack(each)))
     except KeyboardInterrupt:

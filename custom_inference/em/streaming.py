@@ -67,14 +67,10 @@ class BlockReader:
         data = self.model.prepare_new(block, like, **self._settings)
         return replace(data, coords={"feature": labels, **data.coords})
 
-    def rows_of(self, data: Data) -> Any:
-        """The data as the engine reads them."""
-        return self.engine.rows(self.model, data)
-
     def batches(self, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
         """Minibatches; none crosses from a block into the next. With a generator, of shuffled blocks."""
         for data in self.data(generator):
-            rows = self.rows_of(data)
+            rows = self.engine.rows(self.model, data)
             del data
             yield from minibatches(rows, batch_size, generator)
             del rows
@@ -91,17 +87,17 @@ def minibatches(rows: Any, batch_size: int, generator: torch.Generator | None = 
             yield rows.select(chosen if order is None else order[chosen].to(rows.like.device))
 
 
-class StreamedRows:
+class StreamedRows(BlockReader):
     """The rows of a source, one block in memory at a time; what an E step goes on from of each block is kept on disk.
 
     folder: where these files stay, for checkpoints; by default they go when the fit ends. The driver's locals are
     ``{"generation": g, "files": n}``: the n files that the g-th E step wrote.
     """
 
-    def __init__(self, reader: BlockReader, folder: Path | None = None):
-        self.reader = reader
-        self.first = next(iter(reader.data()))
-        self.first_rows = reader.rows_of(self.first)
+    def __init__(self, engine: Engine, model: Model, source: RowBlocks, folder: Path | None = None, **settings: Any):
+        super().__init__(engine, model, source, **settings)
+        self.first = next(iter(self.data()))
+        self.first_rows = engine.rows(model, self.first)
         self.search_rows = self.first_rows
         self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="ppl-locals-")
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
@@ -126,7 +122,7 @@ class StreamedRows:
         return self.first_rows.like
 
     def __len__(self) -> int:
-        return self.reader.source.num_rows
+        return self.source.num_rows
 
     def e_step(self, engine: Engine, state: Any, warm: Warm, pool: Pool, **settings: Any) -> EStep:
         """The statistics of all rows, and the sum of their bounds (1,)."""
@@ -144,19 +140,19 @@ class StreamedRows:
 
     def settle_masks(self, pool: Pool) -> bool:
         """After all blocks were seen: whether every block of every process has a mask from now on, which is new."""
-        if self.reader.masks or not pool.count(float(self.reader.has_missing)):
+        if self.masks or not pool.count(float(self.has_missing)):
             return False
-        self.reader.masks = True
+        self.masks = True
         return True
 
     def _pass(self, engine: Engine, state: Any, before: Warm, settings: dict[str, Any]) -> EStep:
         total: dict[str, Tensor] = {}
         bounds, files = [], 0
-        for number, data in enumerate(self.reader.data()):
-            if number and self.reader.has_missing and not self.reader.masks:
+        for number, data in enumerate(self.data()):
+            if number and self.has_missing and not self.masks:
                 break  # to be read again with masks
-            rows = engine.rows(self.reader.model, data)
-            step = engine.e_step(self.reader.model, state, rows, self._saved(before, number), **settings)
+            rows = engine.rows(self.model, data)
+            step = engine.e_step(self.model, state, rows, self._saved(before, number), **settings)
             del data, rows
             if step.locals:
                 plain = {name: value.cpu().contiguous() for name, value in step.locals.items()}
@@ -169,13 +165,13 @@ class StreamedRows:
 
     def pieces(self, engine: Engine, warm: Params) -> Iterator[tuple[Any, Params]]:
         """The rows block by block, each with its locals of the E step that gave ``warm``."""
-        for number, data in enumerate(self.reader.data()):
-            yield engine.rows(self.reader.model, data), self._saved(warm, number) or {}
+        for number, data in enumerate(self.data()):
+            yield engine.rows(self.model, data), self._saved(warm, number) or {}
 
     def draw(self, generator: torch.Generator) -> None:
         """Search for starts on a shuffled block: the first may be all of one kind where the rows are sorted."""
         if len(self) > len(self.first_rows):
-            self.search_rows = self.reader.rows_of(next(self.reader.data(generator)))
+            self.search_rows = self.engine.rows(self.model, next(self.data(generator)))
 
     def _files(self) -> list[Path]:
         """What E steps wrote; others' files in the folder are left alone."""
@@ -203,7 +199,7 @@ class StreamedRows:
     def first_step(self, engine: Engine, state: Any, generator: torch.Generator) -> EStep:
         """The last E step once more, on the first block: with its locals and bounds, as those of a fit."""
         warm = self._saved(self._before, 0)
-        return engine.e_step(self.reader.model, state, self.first_rows, warm, generator=generator)
+        return engine.e_step(self.model, state, self.first_rows, warm, generator=generator)
 
 
 def _generation(path: Path) -> int:

@@ -25,17 +25,9 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of, family_of
+from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.amortized import Amortized
 from custom_inference.svi.guides.mean_field import MeanField
-from custom_inference.svi.guides.protocol import (
-    GLOBAL_GUIDES,
-    DirichletGlobals,
-    LocalGuide,
-    global_guide,
-    global_kind,
-    simplices_of,
-    with_modes,
-)
 from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam
 from ppl_models import Data, MethodError, Model
@@ -87,8 +79,8 @@ class SVI(Method):
             raise MethodError("steps and num_particles must be at least 1 and learning_rate positive")
         if not (self.batch_size in (None, "auto") or (isinstance(self.batch_size, int) and self.batch_size >= 1)):
             raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number from 1, None or "auto"')
-        if self.globals_ not in GLOBAL_GUIDES:
-            raise MethodError(unknown_name("treatment of the globals", self.globals_, GLOBAL_GUIDES))
+        if self.globals_ not in protocol.GLOBAL_GUIDES:
+            raise MethodError(unknown_name("treatment of the globals", self.globals_, protocol.GLOBAL_GUIDES))
 
     @property
     def name(self) -> str:
@@ -134,11 +126,11 @@ class SVI(Method):
         """How the globals are treated, by name."""
         if self.sums_codes:
             return str(self.guide)
-        return global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
+        return protocol.global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
 
     def has_global_posterior(self, model: Model) -> bool:
-        kind = self._kind(model)
-        return kind in ("normal", "custom") or (kind == "dirichlet" and simplices_of(model) == [*model.global_sites])
+        kind, simplices = self._kind(model), protocol.simplices_of(model)
+        return kind in ("normal", "custom") or (kind == "dirichlet" and simplices == [*model.global_sites])
 
     # ----- fitting ----------------------------------------------------------------------------------------
 
@@ -155,14 +147,14 @@ class SVI(Method):
         with isolated(call.seed), default_dtype(call.dtype):
             start, kind = seen.start(data, call.init, call.seed), self._kind(model)
             points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
-            program = with_modes(model, points) if kind == "delta" else model
+            program = protocol.with_modes(model, points) if kind == "delta" else model
             guide = self._guide(program, data, kind, start)
             trace, outcome = self._optimise(model, program, guide, data, call.progress)
             return self._result(model, data, guide, trace, outcome, call.seed)
 
     def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
-            return global_guide(model, str(self.guide), start, data, locals_=True).to(data.x.device)
+            return protocol.global_guide(model, str(self.guide), start, data, locals_=True).to(data.x.device)
         if isinstance(self.guide, str | Guide):
             return self._local_guide(model).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return self.guide
@@ -172,7 +164,7 @@ class SVI(Method):
         if self.loss is not None:
             return self.loss
         kind = TraceEnum_ELBO if enumerates else Trace_ELBO
-        if isinstance(guide, LocalGuide):
+        if isinstance(guide, protocol.LocalGuide):
             kind = guide.loss_kind(enumerates)
         nesting = {"max_plate_nesting": 1} if kind is TraceEnum_ELBO else {}
         return kind(num_particles=self.num_particles, **nesting)
@@ -182,15 +174,15 @@ class SVI(Method):
         codes = self.sums_codes and not model.has_continuous_locals
         enumerates = codes or model.summed_out is not model
         loss = self._loss(guide, enumerates)
-        batches = self._data(model).batches(program, data)
-        program = config_enumerate(batches.program, default="parallel") if codes else batches.program
-        inference = PyroSVI(program, guide, self._optimizer(guide, batches.size), loss)
+        program, size, mask = self._data(model).batches(program, data)
+        program = config_enumerate(program, default="parallel") if codes else program
+        inference = PyroSVI(program, guide, self._optimizer(guide, size), loss)
         trace: list[float] = []
         outcome = f"ran {self.steps} steps"
         try:
             with Progress(self.steps, self.name, enabled=progress) as bar:
                 for _ in range(self.steps):
-                    value: Any = inference.step(data.x, mask=batches.mask, batch_size=batches.size, **data.others)
+                    value: Any = inference.step(data.x, mask=mask, batch_size=size, **data.others)
                     trace.append(-float(value))
                     bar.advance(trace[-1] / len(data))
         except KeyboardInterrupt:
@@ -207,7 +199,7 @@ class SVI(Method):
 
     def _optimizer(self, guide: Any, batch_size: int | None) -> PyroOptim:
         decay = 0.1 ** (1 / self.steps)
-        if not (isinstance(guide, LocalGuide) and guide.analytic):
+        if not (isinstance(guide, protocol.LocalGuide) and guide.analytic):
             return ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
         guide.sparse_gradient = batch_size is not None
 
@@ -221,7 +213,7 @@ class SVI(Method):
         params, draws = self._globals(model, guide, data)
         posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
         inner = None
-        if isinstance(guide, LocalGuide):
+        if isinstance(guide, protocol.LocalGuide):
             posterior, inner = guide.posterior(data, params), guide.globals_guide
         return Fit(
             model=model,
@@ -233,14 +225,14 @@ class SVI(Method):
             data=data,
             seed=seed,
             local=None if posterior is None else Local(posterior, bound_of(model, params, data, posterior)),
-            global_posterior=dict(inner.posterior()) if isinstance(inner, DirichletGlobals) else {},
+            global_posterior=dict(inner.posterior()) if isinstance(inner, protocol.DirichletGlobals) else {},
             draws=draws,
             guide=guide,
         )
 
     def _globals(self, model: Model, guide: Any, data: Data) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
         """Point estimates from AutoDelta; draws (1 chain) and their mean from anything else."""
-        inner: Any = guide.globals_guide if isinstance(guide, LocalGuide) else guide
+        inner: Any = guide.globals_guide if isinstance(guide, protocol.LocalGuide) else guide
         with torch.no_grad():
             if self._kind(model) in ("delta", "dirichlet"):
                 return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
@@ -287,7 +279,7 @@ class SVI(Method):
         """The locals that maximise log p(locals, x | params), by AutoDelta, for models without closed-form steps."""
         site = model.local_site
         with isolated(seed), default_dtype(data.x.dtype):
-            program = pyro.condition(with_modes(model, [site]), data=params)
+            program = pyro.condition(protocol.with_modes(model, [site]), data=params)
             guide = AutoDelta(poutine.block(program, expose=[site]))
             optimizer = ClippedAdam({"lr": self.learning_rate, "lrd": 0.1 ** (1 / self.steps)})
             inference = PyroSVI(program, guide, optimizer, Trace_ELBO())

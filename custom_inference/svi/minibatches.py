@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyro
 import torch
@@ -30,12 +30,8 @@ _DRAW_COST = 16
 _MOST_PRODUCTS = 2**24
 
 
-class Batches(NamedTuple):
-    """The program that is run, how many rows or dyads it is asked for a step (None: all), and the mask that it gets."""
-
-    program: Any
-    size: int | None
-    mask: Tensor | None
+#: A program as it is run, how many rows or dyads it is asked for a step (None: all), and the mask that it gets.
+Batches = tuple[Any, int | None, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class OfRows:
 
     def batches(self, program: Any, data: Data) -> Batches:
         """How a program's steps see the data."""
-        return Batches(program, self.batch(data), data.mask)
+        return program, self.batch(data), data.mask
 
     def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
         """Starting values: those given, or random ones; at the priors' medians the components are equal, a saddle
@@ -148,9 +144,9 @@ class OfGraph(OfRows):
             require_labelings(self.model, len(data), instead='guide="mean_field"')
         size = self.batch(data)
         if size is None:
-            return Batches(program, None, data.mask)
+            return program, None, data.mask
         sample = DyadSample(self.model, data, size)
-        return Batches(sample(program), sample.batch_size, None)
+        return sample(program), sample.batch_size, None
 
     def local_starts(self, data: Data) -> list[dict[str, Tensor]]:
         """A matched partition, and random ones."""

@@ -128,7 +128,7 @@ def _streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, b
     if pool.size > 1:
         own = source.part(pool.rank, pool.size)
         folder = None if folder is None else folder.with_name(f"{folder.name}.{pool.rank}")
-    with StreamedRows(BlockReader(engine, model, own, **problem.settings), folder) as rows:
+    with StreamedRows(engine, model, own, folder, **problem.settings) as rows:
         check(engine, model, rows.first_rows)
         keeper = method._keeper(model, rows, problem.seed, problem.init, generator, pool)
 

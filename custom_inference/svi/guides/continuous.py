@@ -32,11 +32,6 @@ _NO_SCORE: Any = ScoreParts(torch.zeros(()), 0, torch.zeros(()))  # pyright: ign
 class GuideDirichlet(dist.Dirichlet):
     """A Dirichlet whose divergence from a fixed Dirichlet costs three special functions an entry, gradient included."""
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        del _instance
-        shape = torch.Size(batch_shape) + self.event_shape
-        return type(self)(self.concentration.expand(shape), validate_args=False)
-
 
 @register_kl(GuideDirichlet, dist.Dirichlet)
 @register_kl(GuideDirichlet, torch.distributions.Dirichlet)

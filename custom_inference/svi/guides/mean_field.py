@@ -142,14 +142,6 @@ class GraphGuide(LocalGuide):
         """Parameters that begin near values of the local site."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None) -> dict[str, Tensor]:
-        params = self.draw_globals(x, mask, batch_size)
-        self.draw_locals()
-        return params
-
-    def draw_locals(self) -> None:
-        raise NotImplementedError
-
 
 class LabellingGuide(GraphGuide):
     """q(block) = prod_i Cat(phi_i): the logits of phi (N, K) as a Pyro parameter."""
@@ -160,7 +152,7 @@ class LabellingGuide(GraphGuide):
         like = self.model_spec.prior("block_proportion", like=data.x).mean
         self.block_logit: Any = PyroParam(soft_labels(local, self.model_spec.local_shape[0]).to(like).log())
 
-    def draw_locals(self) -> None:
+    def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:
         pyro.sample(self.model_spec.local_site, Labelling(torch.softmax(self.block_logit, -1), validate_args=False))
 
     def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
@@ -178,7 +170,7 @@ class MembershipGuide(GraphGuide):
         self.analytic = True
         self.log_concentration: Any = PyroParam((alpha + weight * local).log())
 
-    def draw_locals(self) -> None:
+    def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:
         with pyro.plate("nodes", self.num_rows, dim=-1):
             pyro.sample(self.model_spec.local_site, log_dirichlet(self.log_concentration))
 

@@ -208,21 +208,19 @@ class LocalGuide(PyroModule):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None, **others: Tensor
     ) -> dict[str, Tensor]:
-        params = self.draw_globals(x, mask, batch_size, **others)
+        params = self.fixed
+        if self.globals_guide is not None:
+            params = dict(self.globals_guide(x, mask=mask, batch_size=batch_size, **others))
+        self.draw_locals(x, mask, batch_size, params)
+        return params
+
+    def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:
+        """Of the rows of a minibatch."""
         with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None
             distribution = self.local_distribution(x, mask, index, params)
             pyro.sample(self.model_spec.local_site, distribution, infer=infer)
-        return params
-
-    def draw_globals(
-        self, x: Tensor, mask: Tensor | None, batch_size: int | None, **others: Tensor
-    ) -> dict[str, Tensor]:
-        """The globals, drawn or fixed."""
-        if self.globals_guide is None:
-            return self.fixed
-        return dict(self.globals_guide(x, mask=mask, batch_size=batch_size, **others))
 
     def loss_kind(self, enumerates: bool) -> Callable[..., Any]:
         """Makes the loss that suits the locals; enumerates: whether the program marks sites to be summed out."""
