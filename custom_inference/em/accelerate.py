@@ -54,14 +54,10 @@ class Accelerator(abc.ABC):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from what :meth:`state` gave."""
 
-    @property
-    def extrapolated(self) -> tuple[str, ...]:
-        return extrapolated_of(self.engine)
-
     def extrapolate(self, current: tuple[Any, Warm], following: Iterate) -> Iterate | None:
         """Where to go instead of ``following``, the map's value at ``current``; None while too little is known."""
         state, locals_ = current
-        if locals_ is None and self.extrapolated:
+        if locals_ is None and extrapolated_of(self.engine):
             return None  # the very first E step had no locals to start from
         self._common = sum(value.numel() for value in tensors_of(state).values())
         moved = self._extrapolated(self._flat((state, locals_ or {})), self._flat(following))
@@ -95,12 +91,14 @@ class Accelerator(abc.ABC):
         return float(flat.norm() if self.processes.size == 1 else self._products(flat, flat).sqrt())
 
     def _flat(self, iterate: Iterate) -> Tensor:
-        locals_ = [iterate[1][name] for name in self.extrapolated if name in iterate[1]]
+        locals_ = [iterate[1][name] for name in extrapolated_of(self.engine) if name in iterate[1]]
         return torch.cat([part.flatten() for part in (*tensors_of(iterate[0]).values(), *locals_)])
 
     def _shaped(self, flat: Tensor, like: Iterate) -> Iterate:
         state, locals_ = dict(tensors_of(like[0])), dict(like[1])
-        parts = [(state, name) for name in state] + [(locals_, name) for name in self.extrapolated if name in locals_]
+        parts = [(state, name) for name in state] + [
+            (locals_, name) for name in extrapolated_of(self.engine) if name in locals_
+        ]
         values = flat.split([part[name].numel() for part, name in parts])
         for (part, name), value in zip(parts, values, strict=True):
             part[name] = value.view_as(part[name])

@@ -31,12 +31,78 @@ def divides_rows(engine: Engine) -> bool:
     return not isinstance(engine, capabilities.OneProcess | capabilities.SharedWork)
 
 
+@dataclass
+class Run:
+    """Where a run got to: the engine's state, the E step taken at it, and the objective of every iteration.
+
+    evaluations: E steps taken, which are more than iterations where extrapolations had to be taken back.
+    details: what else the run has to report (JSON-able).
+    """
+
+    state: Any
+    step: EStep
+    trace: list[float] = field(default_factory=list)
+    outcome: str = ""
+    interrupted: bool = False
+    evaluations: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def objective(self) -> float:
+        return self.trace[-1]
+
+    def cut(self) -> Run:
+        """The run as Ctrl-C leaves it."""
+        self.outcome = f"interrupted after {len(self.trace)} iterations; this is the best state so far"
+        self.interrupted = True
+        return self
+
+
+#: Where an iteration starts: the engine's state, and the locals that warm-start its E step.
+Start = tuple[Any, Warm]
+
+
+@dataclass
+class Position:
+    """Where a run is between two iterations: all that it needs to go on, beside the data.
+
+    start: where the next iteration starts; fallback: where instead, if that is an extrapolation that lowers the
+    objective. trace: the objectives so far. stalled: E steps in a row that gained next to nothing.
+    acceleration: what the acceleration knows (``Accelerator.state``).
+    """
+
+    start: Start
+    fallback: Start | None = None
+    trace: list[float] = field(default_factory=list)
+    stalled: int = 0
+    evaluations: int = 0
+    acceleration: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, given: Any) -> Position:
+        """A position as it is, or the beginning of a run from a state."""
+        return given if isinstance(given, Position) else cls((given, None))
+
+
+#: Is shown every position that a run comes to.
+Watcher = Callable[[Position], None]
+
+
+class _Taken(NamedTuple):
+    """An E step that was taken: from where, what it found on this process's rows and on all, and the objective."""
+
+    start: Start
+    step: EStep
+    whole: EStep
+    value: float
+
+
 @dataclass(frozen=True)
 class Driver(capabilities.AllRows):
     """An engine at work on the rows of one fit.
 
     rows: this process's. What the methods return is the same in all processes, but for locals and bounds of rows.
-    M steps that read the rows take them from here.
+    M steps that read the rows take them from here. Extrapolations are taken back where they lowered the objective.
     """
 
     engine: Engine
@@ -44,6 +110,7 @@ class Driver(capabilities.AllRows):
     rows: Any
     processes: Pool = ALONE
     generator: torch.Generator | None = None
+    accelerator: Accelerator | None = None
 
     @property
     def num_rows(self) -> int:
@@ -84,81 +151,6 @@ class Driver(capabilities.AllRows):
         local = Driver(capabilities.local_engine(self.engine), self.model, self.rows, self.processes)
         return self.engine.from_point(self.model, params, self.rows, lambda: local.gathered(local.e_step(params)))
 
-
-@dataclass
-class Run:
-    """Where a run got to: the engine's state, the E step taken at it, and the objective of every iteration.
-
-    evaluations: E steps taken, which are more than iterations where extrapolations had to be taken back.
-    details: what else the run has to report (JSON-able).
-    """
-
-    state: Any
-    step: EStep
-    trace: list[float] = field(default_factory=list)
-    outcome: str = ""
-    interrupted: bool = False
-    evaluations: int = 0
-    details: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def objective(self) -> float:
-        return self.trace[-1]
-
-    def cut(self) -> Run:
-        """The run as Ctrl-C leaves it."""
-        self.outcome = f"interrupted after {len(self.trace)} iterations; this is the best state so far"
-        self.interrupted = True
-        return self
-
-
-#: Where an iteration starts: the engine's state, and the locals that warm-start its E step.
-Start = tuple[Any, Warm]
-
-
-@dataclass
-class Position:
-    """Where a run is between two iterations: all that it needs to go on, beside the data.
-
-    start: where the next iteration starts; fallback: where instead, if that is an extrapolation that lowers the
-    objective.
-    trace: the objectives so far. stalled: E steps in a row that gained next to nothing.
-    acceleration: what the acceleration knows (``Accelerator.state``).
-    """
-
-    start: Start
-    fallback: Start | None = None
-    trace: list[float] = field(default_factory=list)
-    stalled: int = 0
-    evaluations: int = 0
-    acceleration: dict[str, Tensor] = field(default_factory=dict)
-
-    @classmethod
-    def at(cls, given: Any) -> Position:
-        """A position as it is, or the beginning of a run from a state."""
-        return given if isinstance(given, Position) else cls((given, None))
-
-
-#: Is shown every position that a run comes to.
-Watcher = Callable[[Position], None]
-
-
-class _Taken(NamedTuple):
-    """An E step that was taken: from where, what it found on this process's rows and on all, and the objective."""
-
-    start: Start
-    step: EStep
-    whole: EStep
-    value: float
-
-
-@dataclass
-class _Climb:
-    """E steps and their objectives, and extrapolations that are taken back where they lowered it."""
-
-    driver: Driver
-    accelerator: Accelerator | None
-
     def evaluated(self, at: Position, temperature: float) -> _Taken:
         """The E step at a position; or at its fallback, the plain step, where extrapolating lowered the objective."""
         taken = self._at(at, at.start, temperature)
@@ -169,15 +161,15 @@ class _Climb:
         return taken if accepted else self._at(at, at.fallback, temperature)
 
     def _at(self, at: Position, start: Start, temperature: float) -> _Taken:
-        step = self.driver.e_step(*start, temperature)
-        whole = self.driver.gathered(step)
+        step = self.e_step(*start, temperature)
+        whole = self.gathered(step)
         at.evaluations += 1
-        value = capabilities.objective_at(self.driver.engine, self.driver.model, start[0], whole.bound)
+        value = capabilities.objective_at(self.engine, self.model, start[0], whole.bound)
         return _Taken(start, step, whole, value)
 
     def following(self, taken: _Taken, temperature: float) -> tuple[Start, Start | None]:
         """Where the next iteration starts, and its fallback where that is extrapolated; none while annealing."""
-        plain = self.driver.m_step(taken.start[0], taken.whole), taken.step.locals
+        plain = self.m_step(taken.start[0], taken.whole), taken.step.locals
         if self.accelerator is None or temperature != 1:
             return plain, None
         extrapolated = self.accelerator.extrapolate(taken.start, plain)
@@ -211,18 +203,18 @@ def run_em(
     """
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1")
-    driver = Driver(engine, model, rows, processes, generator)
-    climb, size = _Climb(driver, accelerator(accelerate, engine, model, processes)), driver.num_rows
-    at, patience = Position.at(start), capabilities.patience_of(engine)
-    if climb.accelerator is not None and at.acceleration:
-        climb.accelerator.restore(at.acceleration)
-    cycle = 1 if climb.accelerator is None else 3  # an iteration between two extrapolations may gain next to nothing
+    extrapolating = accelerator(accelerate, engine, model, processes)
+    driver, at = Driver(engine, model, rows, processes, generator, extrapolating), Position.at(start)
+    size, patience = driver.num_rows, capabilities.patience_of(engine)
+    if extrapolating is not None and at.acceleration:
+        extrapolating.restore(at.acceleration)
+    cycle = 1 if extrapolating is None else 3  # an iteration between two extrapolations may gain next to nothing
     run: Run | None = None
     try:
         while True:
             iteration = len(at.trace)
             temperature = schedule(iteration) if schedule else 1.0
-            taken = climb.evaluated(at, temperature)
+            taken = driver.evaluated(at, temperature)
             at.trace.append(taken.value)
             run = Run(taken.start[0], taken.step, list(at.trace), evaluations=at.evaluations)
             if progress is not None:
@@ -236,9 +228,9 @@ def run_em(
                 gain = (run.trace[-1] - run.trace[-2]) / size if len(run.trace) > 1 else float("nan")
                 run.outcome = f"{AT_LIMIT} of {max_iterations} iterations (last gain {gain:.2g} a row)"
                 return run
-            at.start, at.fallback = climb.following(taken, temperature)
+            at.start, at.fallback = driver.following(taken, temperature)
             if watcher is not None:
-                at.acceleration = climb.accelerator.state() if climb.accelerator is not None else {}
+                at.acceleration = {} if extrapolating is None else extrapolating.state()
                 watcher(at)
     except KeyboardInterrupt:
         if run is None:

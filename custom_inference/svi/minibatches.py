@@ -112,8 +112,7 @@ class OfGraph(OfRows):
     def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
         """Nodes start where ``init`` has them, if it is of these nodes."""
         start, site = super().start(data, init, seed), self.model.local_site
-        values = init.params if isinstance(init, Fit) else init
-        local = None if values is None else values.get(site)
+        local = (init.params if isinstance(init, Fit) else init or {}).get(site)
         if local is not None and len(local) == len(data):
             local = clamp_to_interior(self.model, {site: torch.as_tensor(local)}, 1e-6)[site]
             start[site] = local.to(data.x if local.is_floating_point() else data.x.device)
