@@ -23,7 +23,7 @@ from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.states import Params
 from custom_inference.em.method import EM, VariationalEM
-from custom_inference.svi.initialisation import off_the_edges
+from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.method import SVI
 from ppl_models import Data, MethodError, Model
 
@@ -80,7 +80,7 @@ class NUTS(Method):
     def _sample(self, model: Model, data: Data, start: Params, progress: bool) -> tuple[Params, Tensor, str]:
         """The draws (chain, draw, ...), their log joints (chain, draw), and how it went."""
         potential, transforms = log_joint_potential(model, data)
-        inside = off_the_edges(model, start, 1e-3)
+        inside = clamp_to_interior(model, start, 1e-3)
         unconstrained = {site: transforms[site](value.to(data.x)) for site, value in inside.items()}
         # A simplex of one entry, as the proportions of a mixture of one component, has no unconstrained coordinate:
         # there is nothing to sample, and Pyro's MCMC takes no empty tensors.

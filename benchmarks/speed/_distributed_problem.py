@@ -16,7 +16,7 @@ import torch
 from custom_inference.core.capabilities import SharedWork
 from custom_inference.core.processes import Surroundings, begun
 from custom_inference.core.registry import engine_for
-from custom_inference.em.driver import Driver
+from custom_inference.em.loop import Driver
 from custom_inference.faces import distributed
 from ppl_models import CVQ, LDA, MMSB, NOCA, AspectBernoulli, Data, Model
 from ppl_models.datasets import sample_mmsb

@@ -20,8 +20,7 @@ from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.svi.guides.globals import DirichletGlobals
-from custom_inference.svi.guides.protocol import LocalGuide
+from custom_inference.svi.guides.protocol import DirichletGlobals, LocalGuide
 from ppl_models import CapacityError, GraphData, MethodError
 
 if TYPE_CHECKING:

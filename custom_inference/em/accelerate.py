@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import abc
 from collections import deque
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.core.capabilities import Accelerated, extrapolated_of
-from custom_inference.core.engine import Engine, Params
+from custom_inference.core.engine import Engine, Params, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.states import PointsWithLocals, State, tensors_of, with_tensors
 from custom_inference.families.common.beta import FLOOR
@@ -37,13 +37,14 @@ from ppl_models.core.priors import support_of
 Iterate = tuple[Any, dict[str, Tensor]]
 
 
+@dataclass
 class Accelerator(abc.ABC):
     """Extrapolations for one run. Locals other than ``Accelerated.extrapolated`` are those of the plain step."""
 
-    def __init__(self, engine: Engine, model: Model, processes: Pool = ALONE):
-        self.engine, self.model, self.processes = engine, model, processes
-        self.extrapolated = extrapolated_of(engine)
-        self._common = 0
+    engine: Engine
+    model: Model
+    processes: Pool = ALONE
+    _common: int = 0
 
     @abc.abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -53,10 +54,10 @@ class Accelerator(abc.ABC):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from what :meth:`state` gave."""
 
-    def extrapolate(self, current: tuple[Any, dict[str, Tensor] | None], following: Iterate) -> Iterate | None:
+    def extrapolate(self, current: tuple[Any, Warm], following: Iterate) -> Iterate | None:
         """Where to go instead of ``following``, the map's value at ``current``; None while too little is known."""
         state, locals_ = current
-        if locals_ is None and self.extrapolated:
+        if locals_ is None and extrapolated_of(self.engine):
             return None  # the very first E step had no locals to start from
         self._common = sum(value.numel() for value in tensors_of(state).values())
         moved = self._extrapolated(self._flat((state, locals_ or {})), self._flat(following))
@@ -81,42 +82,37 @@ class Accelerator(abc.ABC):
 
     def _products(self, left: Tensor, right: Tensor) -> Tensor:
         """left' right of flat states: every process has all of the parameters, and its own rows' locals."""
+        left, common = left.movedim(0, -1), self._common
         if self.processes.size == 1:
-            return _product(left, right)
-        own = _product(left[self._common :], right[self._common :])
-        return _product(left[: self._common], right[: self._common]) + self.processes.total(own)[0]
+            return left @ right
+        return left[..., :common] @ right[:common] + self.processes.total(left[..., common:] @ right[common:])[0]
 
     def _norm(self, flat: Tensor) -> float:
         return float(flat.norm() if self.processes.size == 1 else self._products(flat, flat).sqrt())
 
     def _flat(self, iterate: Iterate) -> Tensor:
-        locals_ = [iterate[1][name] for name in self.extrapolated if name in iterate[1]]
+        locals_ = [iterate[1][name] for name in extrapolated_of(self.engine) if name in iterate[1]]
         return torch.cat([part.flatten() for part in (*tensors_of(iterate[0]).values(), *locals_)])
 
     def _shaped(self, flat: Tensor, like: Iterate) -> Iterate:
-        parts, start = ({**tensors_of(like[0])}, {**like[1]}), 0
-        names = list(parts[0]), [name for name in self.extrapolated if name in like[1]]
-        for part, own in zip(parts, names, strict=True):
-            for name in own:
-                size = part[name].numel()
-                part[name] = flat[start : start + size].view_as(part[name])
-                start += size
-        return with_tensors(like[0], parts[0]), parts[1]
+        state, locals_ = dict(tensors_of(like[0])), dict(like[1])
+        parts = [(state, name) for name in state] + [
+            (locals_, name) for name in extrapolated_of(self.engine) if name in locals_
+        ]
+        values = flat.split([part[name].numel() for part, name in parts])
+        for (part, name), value in zip(parts, values, strict=True):
+            part[name] = value.view_as(part[name])
+        return with_tensors(like[0], state), locals_
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    return left @ right if left.ndim == 1 else left.T @ right
-
-
+@dataclass
 class Squarem(Accelerator):
     """``longest`` bounds t; it grows by a factor where an extrapolation of that length succeeds, else it shrinks."""
 
-    _FACTOR = 4.0
-
-    def __init__(self, engine: Engine, model: Model, processes: Pool = ALONE):
-        super().__init__(engine, model, processes)
-        self.longest, self._reached = self._FACTOR, False
-        self._points: list[Tensor] = []
+    _FACTOR: ClassVar[float] = 4.0
+    longest: float = _FACTOR
+    _reached: bool = False
+    _points: list[Tensor] = field(default_factory=list)
 
     def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
         self._points.append(current)
@@ -148,16 +144,14 @@ class Squarem(Accelerator):
             self.longest = max(self._FACTOR, self.longest / self._FACTOR)
 
 
+@dataclass
 class Anderson(Accelerator):
     """Keeps the last ``_WINDOW`` differences, fewer where they would take more than ``_MAX_BYTES``."""
 
-    _WINDOW = 6
-    _MAX_BYTES = 2**30
-
-    def __init__(self, engine: Engine, model: Model, processes: Pool = ALONE):
-        super().__init__(engine, model, processes)
-        self._values: deque[Tensor] = deque()
-        self._changes: deque[Tensor] = deque()
+    _WINDOW: ClassVar[int] = 6
+    _MAX_BYTES: ClassVar[int] = 2**30
+    _values: deque[Tensor] = field(default_factory=deque)
+    _changes: deque[Tensor] = field(default_factory=deque)
 
     def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
         self._values.append(following)
@@ -211,17 +205,16 @@ def into_support(model: Model, params: Params, reached: Params) -> Params:
     No closer to the edge than steps with closed forms keep their probabilities, ``FLOOR``, or than the map itself came
     in ``reached``.
     """
-    return {site: _inside(model.priors[site], value, reached[site]) for site, value in params.items()}
-
-
-def _inside(prior: Any, value: Tensor, reached: Tensor) -> Tensor:
-    support = support_of(prior)
-    if support is constraints.simplex:
-        inside = torch.maximum(value, reached.clamp(max=FLOOR))
-        return inside / inside.sum(-1, keepdim=True)
-    lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-    if lower is not None:
-        value = torch.maximum(value, reached.clamp(max=torch.as_tensor(lower).to(value) + FLOOR))
-    if upper is not None:
-        value = torch.minimum(value, reached.clamp(min=torch.as_tensor(upper).to(value) - FLOOR))
-    return value
+    inside = {}
+    for site, value in params.items():
+        support, came = support_of(model.priors[site]), reached[site]
+        lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+        if support is constraints.simplex:
+            value = torch.maximum(value, came.clamp(max=FLOOR))
+            value = value / value.sum(-1, keepdim=True)
+        if lower is not None:
+            value = torch.maximum(value, came.clamp(max=torch.as_tensor(lower).to(value) + FLOOR))
+        if upper is not None:
+            value = torch.minimum(value, came.clamp(min=torch.as_tensor(upper).to(value) - FLOOR))
+        inside[site] = value
+    return inside

@@ -21,13 +21,14 @@ from torch import Tensor
 from torch.distributions import Distribution, Transform
 
 from custom_inference.core.capabilities import state_from
-from custom_inference.core.engine import Engine
+from custom_inference.core.engine import Engine, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.settings import require_whole
 from custom_inference.core.states import tensors_of
 from custom_inference.core.tensor_files import digest, write_tensors
 from custom_inference.em.loop import Position
-from ppl_models import Data, FileFormatError, MethodError, Model
+from ppl_models import Data, FileFormatError, GraphData, MethodError, Model
+from ppl_models.data import sparse
 
 FORMAT = "ppl-models checkpoint 2"
 
@@ -60,7 +61,7 @@ class Keeper:
     """Writes and reads the checkpoints of one fit.
 
     problem: what the fit is of, JSON-able; data: the checksum of its rows. generator: whose state is kept too.
-    details: what the search found, kept from the first checkpoint on. kept: is told of every position that was written.
+    details: what the search found, kept from the first checkpoint on. pin: is told the locals of what is written.
     """
 
     settings: Checkpoint
@@ -69,15 +70,13 @@ class Keeper:
     generator: torch.Generator
     pool: Pool = ALONE
     details: dict[str, Any] = field(default_factory=dict)
-    kept: Callable[[Position], None] | None = None
+    pin: Callable[[Warm], None] | None = None
 
     def __post_init__(self) -> None:
         self.path = Path(self.settings.path)
         [total] = self.pool.total(self.data)
         # The number of processes first: the places of rows, by which data are told, are those in a process's part.
         self.problem = {**self.problem, "processes": self.pool.size, "data": [int(part) for part in total]}
-
-    # ----- writing ------------------------------------------------------------------------------------------------
 
     def watch(self, at: Position) -> None:
         """Keeps every ``settings.every``-th position; what ``run_em`` calls."""
@@ -86,9 +85,11 @@ class Keeper:
 
     def keep(self, at: Position) -> None:
         """Write the position, and in the main file how to find it."""
-        tensors = {f"start/{name}": value for name, value in _flat(at.start).items()}
-        tensors |= {f"fallback/{name}": value for name, value in _flat(at.fallback).items()}
-        tensors |= {f"acceleration/{name}": value for name, value in at.acceleration.items()}
+        groups = {"acceleration": at.acceleration}
+        for place, start in (("start", at.start), ("fallback", at.fallback)):
+            state, warm = start or ({}, None)
+            groups |= {f"{place}/state": tensors_of(state), f"{place}/locals": warm or {}}
+        tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
         tensors["generator"] = self.generator.get_state()
         about = {"trace": at.trace, "stalled": at.stalled, "evaluations": at.evaluations, "details": self.details}
         has_locals = [at.start[1] is not None, at.fallback is not None and at.fallback[1] is not None]
@@ -100,8 +101,8 @@ class Keeper:
         if self.pool.rank == 0:
             write_tensors(self.path, tensors, _header(json.dumps(about), tensors))
         self.pool.wait()  # and the main file says so before the old ones go
-        if self.kept is not None:
-            self.kept(at)
+        if self.pin is not None:
+            self.pin(at.start[1])
         if self.pool.size > 1:
             for old in self.path.parent.glob(f"{self.path.name}.*.{self.pool.rank}-of-{self.pool.size}"):
                 if old != self._own(len(at.trace)):
@@ -109,8 +110,6 @@ class Keeper:
 
     def _own(self, iteration: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{iteration}.{self.pool.rank}-of-{self.pool.size}")
-
-    # ----- reading ------------------------------------------------------------------------------------------------
 
     def resumed(self, engine: Engine, like: Tensor) -> Position | None:
         """The position that the file holds, and the generator set to where it was; None where there is no file.
@@ -124,46 +123,33 @@ class Keeper:
             return None
         tensors, about = found
         for name, value in self.problem.items():
-            if about["problem"].get(name) != value:
-                raise MethodError(
-                    f"{self.path} is a checkpoint of another problem: {name} was {about['problem'].get(name)!r}, now "
-                    f"{value!r}; give another path, or remove the file"
-                )
+            was = about["problem"].get(name)
+            if was != value:
+                problem = f"{self.path} is a checkpoint of another problem: {name} was {was!r}, now {value!r}"
+                raise MethodError(f"{problem}; give another path, or remove the file")
         if self.pool.size > 1:
             own = self._own(len(about["trace"]))
             if self.pool.count(float(not own.exists())):
-                raise FileFormatError(
-                    f"{self.path}: the part of some process is not there ({own.name}, or that of another one); it is "
-                    "written beside the file, in a folder that every machine has to see"
-                )
+                problem = f"{self.path}: the part of some process is not there ({own.name}, or that of another one)"
+                where = "it is written beside the file, in a folder that every machine has to see"
+                raise FileFormatError(f"{problem}; {where}")
             tensors, _ = _read(own)
         self.generator.set_state(tensors.pop("generator"))
         self.details.update(about["details"])
-        has_locals = about["has_locals"]
-        parts = {name: _group(tensors, name, like) for name in ("start", "fallback", "acceleration")}
+        return _position(engine, {name: value.to(like.device) for name, value in tensors.items()}, about)
+
+
+def _position(engine: Engine, tensors: dict[str, Tensor], about: dict[str, Any]) -> Position:
+    def group(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+    starts: list[Any] = []
+    for place, has_locals in zip(("start", "fallback"), about["has_locals"], strict=True):
+        state, warm = group(f"{place}/state/"), group(f"{place}/locals/")
         # In the order that they had: accelerations know them side by side.
-        start = _start(engine, parts["start"], has_locals[0], about["names"])
-        fallback = _start(engine, parts["fallback"], has_locals[1], about["names"]) if parts["fallback"] else None
-        return Position(start, fallback, about["trace"], about["stalled"], about["evaluations"], parts["acceleration"])
-
-
-def _flat(start: Any) -> dict[str, Tensor]:
-    if start is None:
-        return {}
-    state, warm = start
-    found = {f"state/{name}": value for name, value in tensors_of(state).items()}
-    return found | {f"locals/{name}": value for name, value in (warm or {}).items()}
-
-
-def _group(tensors: dict[str, Tensor], prefix: str, like: Tensor) -> dict[str, Tensor]:
-    found = {k.removeprefix(f"{prefix}/"): v for k, v in tensors.items() if k.startswith(f"{prefix}/")}
-    return {k: v.to(like.device) for k, v in found.items()}
-
-
-def _start(engine: Engine, parts: dict[str, Tensor], has_locals: bool, names: list[str]) -> Any:
-    warm = {k.removeprefix("locals/"): v for k, v in parts.items() if k.startswith("locals/")}
-    state = state_from(engine, {name: parts[f"state/{name}"] for name in names})
-    return state, (warm if has_locals else None)
+        ordered = {name: state[name] for name in about["names"]} if state else None
+        starts.append(ordered and (state_from(engine, ordered), warm if has_locals else None))
+    return Position(*starts, about["trace"], about["stalled"], about["evaluations"], group("acceleration/"))
 
 
 def _header(about: str, tensors: dict[str, Tensor]) -> dict[str, str]:
@@ -192,13 +178,9 @@ def checksum(data: Data, first: int = 0) -> Tensor:
     A row's number depends on its values, their columns, what is missing, and its place (``first`` is that of the first
     row), so that rows or entries which change places show. Of graphs the hidden dyads count too.
     """
-    from ppl_models import GraphData
-    from ppl_models.data import sparse as _sparse
-
     x = data.x
-    if _sparse.is_sparse(x):
-        values, column = x.values(), x.col_indices()
-        row = torch.repeat_interleave(torch.arange(len(x), device=x.device), x.crow_indices().diff())
+    if sparse.is_sparse(x):
+        row, column, values = sparse.triplets(x)
     else:
         if data.mask is not None:
             x = torch.where(data.mask, x, x.new_tensor(-1.0 / 3))

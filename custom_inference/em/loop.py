@@ -1,26 +1,34 @@
-"""One run of EM, whatever the model: E step, bound, convergence, M step, and what happens when it is interrupted."""
+"""One run of EM, whatever the model: E step, bound, convergence, M step, and what happens when it is interrupted.
+
+Rows are in memory or read block by block, in one process or in several (:class:`Driver`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import patience_of
-from custom_inference.core.engine import Engine, EStep, Warm
+from custom_inference.core import capabilities
+from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
 from custom_inference.em.accelerate import Accelerator, accelerator
-from custom_inference.em.driver import Driver
+from custom_inference.em.streaming import StreamedRows
 from ppl_models import Model
 
+#: The likelihood's exponent in an iteration.
 Schedule = Callable[[int], float]
-
 #: How the outcome of a run that did not converge begins.
 AT_LIMIT = "stopped at the limit"
+
+
+def divides_rows(engine: Engine) -> bool:
+    """Whether each of several processes has rows of its own."""
+    return not isinstance(engine, capabilities.OneProcess | capabilities.SharedWork)
 
 
 @dataclass
@@ -43,18 +51,15 @@ class Run:
     def objective(self) -> float:
         return self.trace[-1]
 
-
-def linear_schedule(start: float, iterations: int) -> Schedule:
-    """The likelihood's exponent: from ``start`` to 1 over ``iterations``, 1 from then on."""
-
-    def temperature(iteration: int) -> float:
-        return 1.0 if iteration >= iterations else start + (1 - start) * iteration / iterations
-
-    return temperature
+    def cut(self) -> Run:
+        """The run as Ctrl-C leaves it."""
+        self.outcome = f"interrupted after {len(self.trace)} iterations; this is the best state so far"
+        self.interrupted = True
+        return self
 
 
 #: Where an iteration starts: the engine's state, and the locals that warm-start its E step.
-Start = tuple[Any, dict[str, Tensor] | None]
+Start = tuple[Any, Warm]
 
 
 @dataclass
@@ -62,8 +67,7 @@ class Position:
     """Where a run is between two iterations: all that it needs to go on, beside the data.
 
     start: where the next iteration starts; fallback: where instead, if that is an extrapolation that lowers the
-    objective.
-    trace: the objectives so far. stalled: E steps in a row that gained next to nothing.
+    objective. trace: the objectives so far. stalled: E steps in a row that gained next to nothing.
     acceleration: what the acceleration knows (``Accelerator.state``).
     """
 
@@ -73,6 +77,11 @@ class Position:
     stalled: int = 0
     evaluations: int = 0
     acceleration: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, given: Any) -> Position:
+        """A position as it is, or the beginning of a run from a state."""
+        return given if isinstance(given, Position) else cls((given, None))
 
 
 #: Is shown every position that a run comes to.
@@ -88,17 +97,59 @@ class _Taken(NamedTuple):
     value: float
 
 
-@dataclass
-class _Climb:
-    """E steps and their objectives, and extrapolations that are taken back where they lowered it."""
+@dataclass(frozen=True)
+class Driver(capabilities.AllRows):
+    """An engine at work on the rows of one fit.
 
-    driver: Driver
-    accelerator: Accelerator | None
+    rows: this process's. What the methods return is the same in all processes, but for locals and bounds of rows.
+    M steps that read the rows take them from here. Extrapolations are taken back where they lowered the objective.
+    """
+
+    engine: Engine
+    model: Model
+    rows: Any
+    processes: Pool = ALONE
+    generator: torch.Generator | None = None
+    accelerator: Accelerator | None = None
 
     @property
-    def cycle(self) -> int:
-        """Iterations to judge convergence by: a single one between two extrapolations may gain next to nothing."""
-        return 1 if self.accelerator is None else 3
+    def num_rows(self) -> int:
+        """The rows of all processes."""
+        return round(self.processes.count(len(self.rows))) if divides_rows(self.engine) else len(self.rows)
+
+    def e_step(self, state: Any, warm: Warm = None, temperature: float = 1.0) -> EStep:
+        """Of this process's rows."""
+        settings: dict[str, Any] = {"temperature": temperature, "generator": self.generator}
+        if isinstance(self.rows, StreamedRows):
+            return self.rows.e_step(self.engine, state, warm, self.processes, **settings)
+        return self.engine.e_step(self.model, state, self.rows, warm, **settings)
+
+    def gathered(self, step: EStep) -> EStep:
+        """An E step with the statistics of all processes, and the sum of all bounds (1,) in place of the bounds."""
+        if self.processes.size == 1 or not divides_rows(self.engine):
+            return step
+        total = step.bound.double().sum().reshape(1)
+        *sums, bound = self.processes.total(*step.statistics.values(), total)
+        return EStep(dict(zip(step.statistics, sums, strict=True)), step.locals, bound)
+
+    def m_step(self, state: Any, step: EStep) -> Any:
+        rows = self if isinstance(self.engine, capabilities.ReadsRows) else self.rows
+        return self.engine.m_step(self.model, state, step, rows)
+
+    def pieces(self, warm: Params) -> Iterable[tuple[Any, Params]]:
+        streamed = isinstance(self.rows, StreamedRows)
+        return self.rows.pieces(self.engine, warm) if streamed else super().pieces(warm)
+
+    def total(self, *values: Tensor) -> tuple[Tensor, ...]:
+        return self.processes.total(*values)
+
+    def from_point(self, params: Params) -> Any:
+        """The state from values of the globals: by an E step of all rows there, where the engine's is another."""
+        params = {site: value.to(self.rows.like) for site, value in params.items()}
+        if not isinstance(self.engine, capabilities.OwnState):
+            return params
+        local = Driver(capabilities.local_engine(self.engine), self.model, self.rows, self.processes)
+        return self.engine.from_point(self.model, params, self.rows, lambda: local.gathered(local.e_step(params)))
 
     def evaluated(self, at: Position, temperature: float) -> _Taken:
         """The E step at a position; or at its fallback, the plain step, where extrapolating lowered the objective."""
@@ -110,14 +161,15 @@ class _Climb:
         return taken if accepted else self._at(at, at.fallback, temperature)
 
     def _at(self, at: Position, start: Start, temperature: float) -> _Taken:
-        step = self.driver.e_step(*start, temperature)
-        whole = self.driver.gathered(step)
+        step = self.e_step(*start, temperature)
+        whole = self.gathered(step)
         at.evaluations += 1
-        return _Taken(start, step, whole, self.driver.objective(start[0], whole.bound))
+        value = capabilities.objective_at(self.engine, self.model, start[0], whole.bound)
+        return _Taken(start, step, whole, value)
 
     def following(self, taken: _Taken, temperature: float) -> tuple[Start, Start | None]:
         """Where the next iteration starts, and its fallback where that is extrapolated; none while annealing."""
-        plain = self.driver.m_step(taken.start[0], taken.whole), taken.step.locals
+        plain = self.m_step(taken.start[0], taken.whole), taken.step.locals
         if self.accelerator is None or temperature != 1:
             return plain, None
         extrapolated = self.accelerator.extrapolate(taken.start, plain)
@@ -128,24 +180,22 @@ def run_em(
     engine: Engine,
     model: Model,
     rows: Any,
-    state: Any,
+    start: Any,
     *,
     max_iterations: int,
     tolerance: float,
-    warm: Warm = None,
     schedule: Schedule | None = None,
     accelerate: str | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
-    position: Position | None = None,
     watcher: Watcher | None = None,
     processes: Pool = ALONE,
 ) -> Run:
     """Iterate until the objective gains less than ``tolerance`` per row, at temperature 1.
 
+    start: a state, or the :class:`Position` of an earlier run to go on from. watcher: is shown every position.
     accelerate: "squarem" or "anderson" extrapolate the iterations where that does not lower the objective (see
         ``accelerate``); None iterates plainly. While annealing there is no extrapolation.
-    position: of an earlier run, to go on from instead of from ``state``. watcher: is shown every position.
 
     The returned state is that of the last completed E step, so that bound, locals and state belong together. Ctrl-C
     ends the run with what it has. Several processes all run alike: rows, locals and bounds are this process's, states
@@ -153,45 +203,43 @@ def run_em(
     """
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1")
-    driver = Driver(engine, model, rows, processes, generator)
-    climb, size = _Climb(driver, accelerator(accelerate, engine, model, processes)), driver.num_rows
-    at, patience = position or Position((state, warm)), patience_of(engine)
-    if climb.accelerator is not None and at.acceleration:
-        climb.accelerator.restore(at.acceleration)
+    extrapolating = accelerator(accelerate, engine, model, processes)
+    driver, at = Driver(engine, model, rows, processes, generator, extrapolating), Position.at(start)
+    size, patience = driver.num_rows, capabilities.patience_of(engine)
+    if extrapolating is not None and at.acceleration:
+        extrapolating.restore(at.acceleration)
+    cycle = 1 if extrapolating is None else 3  # an iteration between two extrapolations may gain next to nothing
     run: Run | None = None
     try:
         while True:
             iteration = len(at.trace)
             temperature = schedule(iteration) if schedule else 1.0
-            taken = climb.evaluated(at, temperature)
+            taken = driver.evaluated(at, temperature)
             at.trace.append(taken.value)
             run = Run(taken.start[0], taken.step, list(at.trace), evaluations=at.evaluations)
             if progress is not None:
                 progress.advance(taken.value / size)
-            stalls = _stalls(at.trace, climb.cycle, schedule, tolerance * size, taken.step.bound)
+            stalls = _stalls(at.trace, cycle, schedule, tolerance * size, taken.step.bound)
             at.stalled = at.stalled + 1 if stalls else 0
             if at.stalled >= patience:
                 run.outcome = f"converged after {len(at.trace)} iterations (gain below {tolerance:g} a row)"
                 return run
             if iteration + 1 >= max_iterations:
-                break
-            at.start, at.fallback = climb.following(taken, temperature)
+                gain = (run.trace[-1] - run.trace[-2]) / size if len(run.trace) > 1 else float("nan")
+                run.outcome = f"{AT_LIMIT} of {max_iterations} iterations (last gain {gain:.2g} a row)"
+                return run
+            at.start, at.fallback = driver.following(taken, temperature)
             if watcher is not None:
-                at.acceleration = climb.accelerator.state() if climb.accelerator is not None else {}
+                at.acceleration = {} if extrapolating is None else extrapolating.state()
                 watcher(at)
     except KeyboardInterrupt:
         if run is None:
             raise
-        run.outcome = f"interrupted after {len(run.trace)} iterations; this is the best state so far"
-        run.interrupted = True
-        return run
-    gain = (run.trace[-1] - run.trace[-2]) / size if len(run.trace) > 1 else float("nan")
-    run.outcome = f"{AT_LIMIT} of {max_iterations} iterations (last gain {gain:.2g} a row)"
-    return run
+        return run.cut()
 
 
 def _stalls(trace: list[float], cycle: int, schedule: Schedule | None, least: float, bound: Tensor) -> bool:
-    """Whether the last cycle, at temperature 1 from its beginning, gained less than ``least``."""
+    """Whether the last ``cycle`` iterations, at temperature 1 from their beginning, gained less than ``least``."""
     before = len(trace) - 1 - cycle
     if before < 0 or (schedule and schedule(before) != 1.0):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,22 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Canonical, PointLocals, check, integrates_globals
-from custom_inference.core.engine import Engine
+from custom_inference.core import capabilities
+from custom_inference.core.engine import Engine, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide, engine_of
 from custom_inference.core.local_inference import Local, LocalSolver, local_of
 from custom_inference.core.method import Call, Method
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
+from custom_inference.core.registry import proposals_for
 from custom_inference.core.states import State, values_of
 from custom_inference.em.accelerate import ACCELERATIONS
 from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, described, fingerprint
-from custom_inference.em.fitting import Fitting
-from custom_inference.em.loop import Run
-from custom_inference.em.restarts import Search
-from custom_inference.em.stepwise import Rates, require_additive, require_blocks
-from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
+from custom_inference.em.loop import Driver, Position, Run, run_em
+from custom_inference.em.search import Found, Search, search
+from custom_inference.em.stepwise import Rates, require_additive, require_blocks, run_stepwise
+from custom_inference.em.streaming import StreamedRows, require_readable
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.row_blocks import RowBlocks
@@ -69,10 +70,6 @@ class VariationalEM(Method):
         Rates(delay=self.delay, forgetting=self.forgetting)  # refuses what is out of range
 
     @property
-    def rates(self) -> Rates:
-        return Rates(delay=self.delay, forgetting=self.forgetting)
-
-    @property
     def name(self) -> str:
         return f"VariationalEM({self.guide.name if isinstance(self.guide, Guide) else self.guide})"
 
@@ -81,21 +78,16 @@ class VariationalEM(Method):
         return engine_of(self.guide, model)
 
     def has_global_posterior(self, model: Model) -> bool:
-        """Whether fits hold draws, or a posterior, of the globals rather than points."""
-        return integrates_globals(self.engine(model))
+        return capabilities.integrates_globals(self.engine(model))
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """With ``init`` the search is skipped and EM starts there."""
-        engine, start = self.engine(model), call.start(model)
+        engine = self.engine(model)
         rows = engine.rows(model, data)
-        check(engine, model, rows)
+        capabilities.check(engine, model, rows)
         if self.batch_size is not None:
             require_additive(engine)  # before the search, not after it
-        generator = torch.Generator().manual_seed(call.seed)
-        keeper = self._keeper(model, data, call.seed, start, generator)
-        with Progress(None, self.name, enabled=call.progress) as bar, torch.no_grad():
-            run = Fitting(self, model, engine, rows, generator, bar, keeper).run(start)
-        return self._result(model, data, engine, rows, run, call.seed)
+        return self._fitted(model, data, engine, rows, call)
 
     def _fit_blocks(self, model: Model, source: RowBlocks, mask: Any, call: Call) -> Fit:
         """Of ``RowBlocks`` one block is in memory at a time: starts are searched for on as many rows as the first has,
@@ -103,19 +95,31 @@ class VariationalEM(Method):
         of the first. Without ``batch_size`` every iteration reads all blocks, and what is found is what the same rows
         would give in memory from that start.
         """
-        engine, start = self.engine(model), call.start(model)
+        engine = self.engine(model)
         require_readable(model, mask)
         (require_blocks if self.batch_size is None else require_additive)(engine)
-        generator, bar = torch.Generator().manual_seed(call.seed), Progress(None, self.name, enabled=call.progress)
-        reader = BlockReader(engine, model, source, dtype=call.dtype, device=call.device)
-        with bar, torch.no_grad(), StreamedRows(reader, self._folder()) as rows:
-            check(engine, model, rows.first_rows)
-            keeper = self._keeper(model, rows, call.seed, start, generator)
-            if keeper is not None:
-                keeper.kept = rows.pin
-            run = Fitting(self, model, engine, rows, generator, bar, keeper).run(start)
-            run = rows.finished(engine, run, generator)
-        return self._result(model, rows.first, engine, rows.first_rows, run, call.seed)
+        read = StreamedRows(engine, model, source, self._folder(), dtype=call.dtype, device=call.device)
+        with torch.no_grad(), read as rows:
+            capabilities.check(engine, model, rows.first_rows)
+            return self._fitted(model, rows.first, engine, rows, call)
+
+    def _fitted(self, model: Model, data: Data, engine: Engine, rows: Any, call: Call) -> Fit:
+        """Ctrl-C after the last iteration leaves the fit that is there."""
+        start, generator = call.start(model), torch.Generator().manual_seed(call.seed)
+        streamed, bar = isinstance(rows, StreamedRows), Progress(None, self.name, enabled=call.progress)
+        keeper = self._keeper(model, rows if streamed else data, call.seed, start, generator)
+        fitting = Fitting(self, model, engine, rows, generator, bar, keeper)
+        held = rows.first_rows if streamed else rows
+        try:
+            with bar, torch.no_grad():
+                run = fitting.run(start)
+            return self._result(model, data, engine, held, run, call.seed)
+        except KeyboardInterrupt:
+            if fitting.ended is None:
+                raise
+            with torch.no_grad():
+                run = fitting.finished(fitting.ended.cut())
+        return self._result(model, data, engine, held, run, call.seed)
 
     def _folder(self) -> Path | None:
         """Where what E steps keep of blocks stays beside a checkpoint."""
@@ -132,23 +136,23 @@ class VariationalEM(Method):
             return None
         # A longer fit may go on from a shorter one.
         method = fingerprint(repr(replace(self, checkpoint=None, max_iterations=1, tolerance=1.0)))
-        problem = {"model": described(model), "method": method, "seed": seed, "init": described(init)}
         streamed = isinstance(data, StreamedRows)
-        dtype = str((data.first if streamed else data).x.dtype)
-        problem |= {"dtype": dtype, "rows": "blocks" if streamed else "in memory"}
-        total = checksum_of(data.reader.data() if streamed else [data], pool.rank << 40)
+        dtype, rows = str((data.first if streamed else data).x.dtype), "blocks" if streamed else "in memory"
+        problem = {"model": described(model), "method": method, "seed": seed, "init": described(init)}
+        problem |= {"dtype": dtype, "rows": rows}
+        total = checksum_of(data.data() if streamed else [data], pool.rank << 40)
         if streamed:
             data.settle_masks(pool)  # as all blocks were seen: a fit that goes on reads them as this one does
-        return Keeper(settings, problem, total, generator, pool)
+        return Keeper(settings, problem, total, generator, pool, pin=data.pin if streamed else None)
 
     def _result(self, model: Model, data: Data, engine: Engine, rows: Any, run: Run, seed: int) -> Fit:
         state, step = run.state, run.step
-        if isinstance(engine, Canonical):
+        if isinstance(engine, capabilities.Canonical):
             state, locals_ = engine.canonical(model, state, step.locals)
             step = step._replace(locals=locals_)
         own = isinstance(state, State)
         fitted = state.fitted_model(model) if own else model
-        points = engine.point_locals(step) if isinstance(engine, PointLocals) else {}
+        points = engine.point_locals(step) if isinstance(engine, capabilities.PointLocals) else {}
         return Fit(
             model=fitted,
             params=values_of(model, state) | points,
@@ -179,3 +183,117 @@ class EM(VariationalEM):
     @property
     def name(self) -> str:
         return "EM"
+
+
+@dataclass
+class Fitting:
+    """One fit by the settings of a method: where it starts, how it climbs, and what is kept of it on the way.
+
+    rows: in memory, or read block by block; with several processes, this one's. find: gives the start where there is
+    no ``init``; by default a search on the rows. ended: the run, once it has been made.
+    """
+
+    method: VariationalEM
+    model: Model
+    engine: Engine
+    rows: Any
+    generator: torch.Generator
+    bar: Progress
+    keeper: Keeper | None = None
+    find: Callable[[], Found] | None = None
+    processes: Pool = ALONE
+    details: dict[str, Any] = field(default_factory=dict)
+    ended: Run | None = None
+
+    def run(self, given: Params | None) -> Run:
+        """From ``given`` values of the globals, from a checkpoint, or from the best start of a search."""
+        self.ended = self._run(given)
+        return self.finished(self.ended)
+
+    def finished(self, run: Run) -> Run:
+        """The run with what the search found; of blocks, with the locals and bounds of the first, as those of a fit."""
+        details = dict(self.details)
+        run.outcome += details.pop("agreement", "")
+        run.details = {**details, **run.details}
+        if isinstance(self.rows, StreamedRows):
+            if "generation" in run.step.locals:
+                run.step = self.rows.first_step(self.engine, run.state, self.generator)
+                run.details["rows"] = len(self.rows)
+            run.outcome += f"; Fit.data are the first block's {len(self.rows.first_rows)} rows"
+        return run
+
+    def _run(self, given: Params | None) -> Run:
+        engine = self.engine
+        if given is None and self.method.search is not None:
+            engine = proposals_for(self.model, engine).finishing()
+        at = None if self.keeper is None else self.keeper.resumed(self.engine, self.rows.like)
+        if at is None and given is not None:
+            at = Position.at(Driver(engine, self.model, self.rows, self.processes).from_point(given))
+        return self._from_search(engine, (self.find or self._found)()) if at is None else self._climb(engine, at)
+
+    def _found(self) -> Found:
+        rows = self.rows
+        if isinstance(rows, StreamedRows):
+            if self.method.shuffle:
+                rows.draw(self.generator)
+            rows = rows.search_rows
+        if self.method.search is None:
+            return Found(self.engine.initial(self.model, rows, self.generator))
+        proposals = proposals_for(self.model, self.engine)
+        found = search(proposals, self.model, rows, self.method.search, self.generator, self.bar)
+        return found if rows is self.rows else replace(found, locals=None)
+
+    def _from_search(self, engine: Engine, found: Found) -> Run:
+        if found.scores:
+            self.details |= {"start_scores": found.scores}
+        if found.interrupted:
+            return self._best_start(found)
+        at = Position((found.state, found.locals))
+        if found.scores:
+            self.details |= {"agreement": f"; {found.agreement}"}
+            if self._stepwise:
+                at = Position((found.state, self._statistics(engine, found.state)))
+        try:
+            if self.keeper is not None:
+                self.keeper.details.update(self.details)
+                self.keeper.keep(at)
+            return self._climb(engine, at)
+        except KeyboardInterrupt:  # in the first iteration: what the search found is still there
+            if not found.scores:
+                raise
+            self.details.pop("agreement", None)
+            return self._best_start(found)
+
+    def _best_start(self, found: Found) -> Run:
+        settings: Any = {"generator": self.generator, "processes": self.processes}
+        run = run_em(self.engine, self.model, self.rows, found.state, max_iterations=1, tolerance=1.0, **settings)
+        run.outcome, run.interrupted = f"interrupted after {len(found.scores)} starts; this is the best of them", True
+        return run
+
+    def _statistics(self, engine: Engine, state: Any) -> dict[str, Tensor]:
+        """What averages go on from, of as many rows as there are in all: a single minibatch would forget most of it."""
+        rows = self.rows.search_rows if isinstance(self.rows, StreamedRows) else self.rows
+        found = engine.e_step(self.model, state, rows, generator=self.generator).statistics
+        return {name: value * (len(self.rows) / len(rows)) for name, value in found.items()}
+
+    @property
+    def _stepwise(self) -> bool:
+        size = self.method.batch_size
+        return size is not None and (size < len(self.rows) or isinstance(self.rows, StreamedRows))
+
+    def _climb(self, engine: Engine, at: Position) -> Run:
+        method = self.method
+        settings: Any = {"max_iterations": method.max_iterations, "tolerance": method.tolerance}
+        settings |= {"generator": self.generator, "progress": self.bar}
+        if self.keeper is not None:
+            self.details.update(self.keeper.details)
+            settings["watcher"] = self.keeper.watch
+        if self._stepwise:
+            rates = Rates(delay=method.delay, forgetting=method.forgetting)
+            settings |= {"batch_size": method.batch_size, "rates": rates, "shuffle": method.shuffle}
+            return run_stepwise(engine, self.model, self.rows, at, **settings)
+        accelerate = capabilities.acceleration_of(engine) if method.accelerate == "default" else method.accelerate
+        if isinstance(self.rows, StreamedRows) and capabilities.extrapolated_of(engine):
+            accelerate = None  # locals on disk are not extrapolated
+        settings |= {"accelerate": accelerate, "processes": self.processes}
+        return run_em(engine, self.model, self.rows, at, **settings)

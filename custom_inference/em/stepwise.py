@@ -17,6 +17,7 @@ from custom_inference.core.capabilities import ReadsRows, additive, objective_at
 from custom_inference.core.engine import Engine, EStep
 from custom_inference.core.progress import Progress
 from custom_inference.em.loop import Position, Run, Watcher, run_em
+from custom_inference.em.streaming import StreamedRows, minibatches
 from ppl_models import MethodError, Model
 
 #: One pass: the minibatches, as the engine reads rows.
@@ -75,24 +76,10 @@ class Stepwise:
     bounds: list[float] = field(default_factory=list)
     interrupted: bool = False
 
-    @classmethod
-    def at(
-        cls, engine: Engine, model: Model, num_rows: int, position: Position, rates: Rates, generator: torch.Generator,
-        progress: Progress | None,
-    ) -> Stepwise:  # fmt: skip
-        """From a start, or from the position of an earlier run (:attr:`position`)."""
-        state, statistics = position.start
-        online = cls(engine, model, num_rows, state, rates, generator, dict(statistics or {}), progress)
-        online.trace = list(position.trace)
-        online.seen = position.acceleration["seen"].tolist() if position.acceleration else []
-        online.bounds = position.acceleration["bounds"].tolist() if position.acceleration else []
-        return online
-
     @property
     def position(self) -> Position:
         """Where the passes are: its start is state and statistics; what was seen is where accelerations have theirs."""
-        bounds = torch.tensor(self.bounds, dtype=torch.float64)
-        learned = {"seen": torch.tensor(self.seen), "bounds": bounds}
+        learned = {"seen": torch.tensor(self.seen), "bounds": torch.tensor(self.bounds, dtype=torch.float64)}
         return Position((self.state, self.statistics), trace=list(self.trace), acceleration=learned)
 
     def climb(self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None) -> None:
@@ -122,17 +109,12 @@ class Stepwise:
         self.bounds.append(float(total) / len(batch))
         return total
 
-    @property
-    def details(self) -> dict[str, Any]:
-        """What a fit reports of it."""
-        return {"rows_seen": self.seen, "minibatch_bounds": self.bounds}
-
 
 def run_stepwise(
     engine: Engine,
     model: Model,
     rows: Any,
-    state: Any,
+    start: Any,
     *,
     batch_size: int,
     max_iterations: int,
@@ -141,34 +123,66 @@ def run_stepwise(
     progress: Progress | None = None,
     rates: Rates | None = None,
     shuffle: bool = True,
-    position: Position | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Stepwise EM on minibatches of rows in memory, from ``state`` or ``position``; see :class:`Stepwise`.
+    """Stepwise EM on minibatches, from a state or from the position of an earlier run; see :class:`Stepwise`.
 
-    Then two full iterations give bound, locals and a state that belong together.
+    rows: in memory, or read block by block; shuffled as far as the source can be. At the end bound, locals and a state
+    that belong together are found by two full iterations, or on the first block.
     """
     require_additive(engine)
+    at, order = Position.at(start), generator if shuffle else None
+    state, statistics = at.start
+    learned: Any = {name: value.tolist() for name, value in at.acceleration.items()}
+    online = Stepwise(
+        engine, model, len(rows), state, rates or Rates(), generator, dict(statistics or {}), progress,
+        trace=list(at.trace), **learned,
+    )  # fmt: skip
 
     def one_pass() -> Iterator[Any]:
-        order = torch.randperm(len(rows), generator=generator) if shuffle else torch.arange(len(rows))
-        for index in order.split(batch_size):
-            yield rows.select(index)
+        streamed = isinstance(rows, StreamedRows)
+        return rows.batches(batch_size, order) if streamed else minibatches(rows, batch_size, order)
 
-    at = position or Position((state, None))
-    online = Stepwise.at(engine, model, len(rows), at, rates or Rates(), generator, progress)
     online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
-    closing: Any = {"tolerance": tolerance, "generator": generator}
-    passes = len(online.trace)
+    if isinstance(rows, StreamedRows):
+        run = _closed_on_blocks(online, rows, batch_size)
+    else:
+        run = _closed(online, rows, batch_size, tolerance)
+    run.details |= {"rows_seen": online.seen, "minibatch_bounds": online.bounds}
+    return run
+
+
+def _closed(online: Stepwise, rows: Any, batch_size: int, tolerance: float) -> Run:
+    """By two full iterations."""
+    passes, settings = len(online.trace), {"tolerance": tolerance, "generator": online.generator}
     try:
-        final = run_em(engine, model, rows, online.state, max_iterations=2, **closing)
+        run = run_em(online.engine, online.model, rows, online.state, max_iterations=2, **settings)
     except KeyboardInterrupt:  # in its first E step: the passes are not to be lost for it
         if not passes:
             raise
-        final = run_em(engine, model, rows, online.state, max_iterations=1, **closing)
-        final.interrupted = True
-    final.outcome = f"stepwise EM made {passes} passes of minibatches of {batch_size}"
-    if online.interrupted or final.interrupted:
-        final.outcome = f"interrupted after {passes} passes of minibatches; this is the state at that point"
-    final.trace, final.details = online.trace + final.trace, online.details
-    return final
+        run = run_em(online.engine, online.model, rows, online.state, max_iterations=1, **settings)
+        run.interrupted = True
+    run.interrupted |= online.interrupted
+    run.outcome = f"stepwise EM made {passes} passes of minibatches of {batch_size}"
+    if run.interrupted:
+        run.outcome = f"interrupted after {passes} passes of minibatches; this is the state at that point"
+    run.trace = online.trace + run.trace
+    return run
+
+
+def _closed_on_blocks(online: Stepwise, rows: StreamedRows, batch_size: int) -> Run:
+    """By the objective at the final state, which takes one more pass, and an E step of the first block."""
+    engine, model, state, generator = online.engine, online.model, online.state, online.generator
+    trace, interrupted = list(online.trace), online.interrupted
+    try:
+        if not interrupted:
+            batches = rows.batches(batch_size)
+            each = [engine.e_step(model, state, one, generator=generator).bound.double().sum() for one in batches]
+            trace.append(objective_at(engine, model, state, torch.stack(each)))
+    except KeyboardInterrupt:
+        interrupted = True
+    step, passes = engine.e_step(model, state, rows.first_rows, generator=generator), len(online.trace)
+    outcome = f"streamed {passes} passes of {len(rows)} rows in minibatches of {batch_size}"
+    if interrupted:
+        outcome = f"interrupted after {passes} passes of {len(rows)} rows; this is the state at that point"
+    return Run(state, step, trace, outcome, interrupted, details={"rows": len(rows)})

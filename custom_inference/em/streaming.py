@@ -1,8 +1,7 @@
-"""EM, plain or stepwise, on rows that are read from a source block by block, with one block in memory at a time."""
+"""Rows that are read from a source block by block, with one block in memory at a time."""
 
 from __future__ import annotations
 
-import functools
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,13 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from custom_inference.core.capabilities import objective_at
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import Pool
-from custom_inference.core.progress import Progress
-from custom_inference.em.driver import Driver, ReadRows
-from custom_inference.em.loop import Position, Run, Watcher
-from custom_inference.em.stepwise import Rates, Stepwise, require_additive
 from ppl_models import Data, DataError, FileFormatError, MethodError, Model
 from ppl_models.data.matrix import concatenated
 from ppl_models.data.row_blocks import RowBlocks
@@ -52,7 +46,7 @@ class BlockReader:
         Raises DataError where they are not as many rows as the source says.
         """
         found = 0
-        for parts in map(_alone, self.source) if generator is None else self.source.shuffled(generator):
+        for parts in map(lambda block: [block], self.source) if generator is None else self.source.shuffled(generator):
             data = [self._prepared(parts.pop(0)) for _ in range(len(parts))]  # none twice in memory
             data = data[0] if len(data) == 1 else concatenated(data)
             self.has_missing |= data.mask is not None
@@ -73,43 +67,37 @@ class BlockReader:
         data = self.model.prepare_new(block, like, **self._settings)
         return replace(data, coords={"feature": labels, **data.coords})
 
-    def rows_of(self, data: Data) -> Any:
-        """The data as the engine reads them."""
-        return self.engine.rows(self.model, data)
-
     def batches(self, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
-        """Minibatches; none crosses from a block into the next.
-
-        In the order of the source; or, with a generator, of shuffled blocks, and of rows in random order in each.
-        """
+        """Minibatches; none crosses from a block into the next. With a generator, of shuffled blocks."""
         for data in self.data(generator):
-            rows = self.rows_of(data)
+            rows = self.engine.rows(self.model, data)
             del data
-            order = None if generator is None else torch.randperm(len(rows), generator=generator)
-            for start in range(0, len(rows), batch_size):
-                chosen = slice(start, start + batch_size)
-                if batch_size >= len(rows):
-                    yield rows  # whose order does not matter
-                else:
-                    yield rows.select(chosen if order is None else order[chosen].to(rows.like.device))
+            yield from minibatches(rows, batch_size, generator)
             del rows
 
 
-def _alone(block: Any) -> list[Any]:
-    return [block]
+def minibatches(rows: Any, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
+    """Rows in memory, ``batch_size`` at a time: in their order; or, with a generator, in random order."""
+    order = None if generator is None else torch.randperm(len(rows), generator=generator)
+    for start in range(0, len(rows), batch_size):
+        chosen = slice(start, start + batch_size)
+        if batch_size >= len(rows):
+            yield rows  # whose order does not matter
+        else:
+            yield rows.select(chosen if order is None else order[chosen].to(rows.like.device))
 
 
-class StreamedRows(ReadRows):
+class StreamedRows(BlockReader):
     """The rows of a source, one block in memory at a time; what an E step goes on from of each block is kept on disk.
 
     folder: where these files stay, for checkpoints; by default they go when the fit ends. The driver's locals are
     ``{"generation": g, "files": n}``: the n files that the g-th E step wrote.
     """
 
-    def __init__(self, reader: BlockReader, folder: Path | None = None):
-        self.reader = reader
-        self.first = next(iter(reader.data()))
-        self.first_rows = reader.rows_of(self.first)
+    def __init__(self, engine: Engine, model: Model, source: RowBlocks, folder: Path | None = None, **settings: Any):
+        super().__init__(engine, model, source, **settings)
+        self.first = next(iter(self.data()))
+        self.first_rows = engine.rows(model, self.first)
         self.search_rows = self.first_rows
         self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="ppl-locals-")
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
@@ -125,9 +113,8 @@ class StreamedRows(ReadRows):
         if self._temporary is not None:
             self._temporary.cleanup()
 
-    def pin(self, at: Position) -> None:
-        """Keep the files of a position that a checkpoint names."""
-        warm = at.start[1]
+    def pin(self, warm: Warm) -> None:
+        """Keep the files of the locals that a checkpoint names."""
         self._pinned = int(warm["generation"]) if warm and "generation" in warm else None
 
     @property
@@ -135,34 +122,37 @@ class StreamedRows(ReadRows):
         return self.first_rows.like
 
     def __len__(self) -> int:
-        return self.reader.source.num_rows
+        return self.source.num_rows
 
-    def e_step(self, driver: Driver, state: Any, warm: Params | None, **settings: Any) -> EStep:
+    def e_step(self, engine: Engine, state: Any, warm: Warm, pool: Pool, **settings: Any) -> EStep:
+        """The statistics of all rows, and the sum of their bounds (1,)."""
         self._generations += 1
         before = warm or None
-        step = self._pass(driver.engine, state, before, settings)
-        if self.settle_masks(driver.processes):
-            step = self._pass(driver.engine, state, before, settings)
+        step = self._pass(engine, state, before, settings)
+        if self.settle_masks(pool):
+            step = self._pass(engine, state, before, settings)
         self._before = before
-        kept = {self._generations, self._pinned, None if before is None else int(before["generation"])}
-        self._forget(kept)
+        needed = {self._generations, self._pinned, None if before is None else int(before["generation"])}
+        for path in self._files():
+            if _generation(path) not in needed:
+                path.unlink()
         return step
 
     def settle_masks(self, pool: Pool) -> bool:
         """After all blocks were seen: whether every block of every process has a mask from now on, which is new."""
-        if self.reader.masks or not pool.count(float(self.reader.has_missing)):
+        if self.masks or not pool.count(float(self.has_missing)):
             return False
-        self.reader.masks = True
+        self.masks = True
         return True
 
-    def _pass(self, engine: Engine, state: Any, before: dict[str, Tensor] | None, settings: dict[str, Any]) -> EStep:
+    def _pass(self, engine: Engine, state: Any, before: Warm, settings: dict[str, Any]) -> EStep:
         total: dict[str, Tensor] = {}
         bounds, files = [], 0
-        for number, data in enumerate(self.reader.data()):
-            if number and self.reader.has_missing and not self.reader.masks:
+        for number, data in enumerate(self.data()):
+            if number and self.has_missing and not self.masks:
                 break  # to be read again with masks
-            rows = engine.rows(self.reader.model, data)
-            step = engine.e_step(self.reader.model, state, rows, self._kept(before, number), **settings)
+            rows = engine.rows(self.model, data)
+            step = engine.e_step(self.model, state, rows, self._saved(before, number), **settings)
             del data, rows
             if step.locals:
                 plain = {name: value.cpu().contiguous() for name, value in step.locals.items()}
@@ -173,19 +163,15 @@ class StreamedRows(ReadRows):
         written = {"generation": torch.tensor(self._generations), "files": torch.tensor(files)}
         return EStep(total, written, torch.stack(bounds).sum().reshape(1))
 
-    def pieces(self, driver: Driver, warm: Params) -> Iterator[tuple[Any, Params]]:
-        for number, data in enumerate(self.reader.data()):
-            yield driver.engine.rows(driver.model, data), self._kept(warm, number) or {}
+    def pieces(self, engine: Engine, warm: Params) -> Iterator[tuple[Any, Params]]:
+        """The rows block by block, each with its locals of the E step that gave ``warm``."""
+        for number, data in enumerate(self.data()):
+            yield engine.rows(self.model, data), self._saved(warm, number) or {}
 
     def draw(self, generator: torch.Generator) -> None:
         """Search for starts on a shuffled block: the first may be all of one kind where the rows are sorted."""
         if len(self) > len(self.first_rows):
-            self.search_rows = self.reader.rows_of(next(self.reader.data(generator)))
-
-    def scaled_statistics(self, engine: Engine, state: Any, generator: torch.Generator) -> dict[str, Tensor]:
-        """Those of the rows that starts are searched for on, as many rows as there are in all."""
-        found = engine.e_step(self.reader.model, state, self.search_rows, generator=generator).statistics
-        return {name: value * (len(self) / len(self.search_rows)) for name, value in found.items()}
+            self.search_rows = self.engine.rows(self.model, next(self.data(generator)))
 
     def _files(self) -> list[Path]:
         """What E steps wrote; others' files in the folder are left alone."""
@@ -194,7 +180,7 @@ class StreamedRows(ReadRows):
     def _file(self, generation: int, block: int) -> Path:
         return self._folder / f"{generation}-{block}.safetensors"
 
-    def _kept(self, locals_: dict[str, Tensor] | None, block: int) -> dict[str, Tensor] | None:
+    def _saved(self, locals_: dict[str, Tensor] | None, block: int) -> dict[str, Tensor] | None:
         """What an E step wrote of a block; None of engines that write nothing.
 
         Raises FileFormatError where a file is gone, or is damaged.
@@ -210,65 +196,12 @@ class StreamedRows(ReadRows):
         except (SafetensorError, OSError) as error:
             raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
 
-    def _forget(self, needed: set[int | None]) -> None:
-        for path in self._files():
-            if _generation(path) not in needed:
-                path.unlink()
-
-    def finished(self, engine: Engine, run: Run, generator: torch.Generator) -> Run:
-        """The run with the locals and bounds of the first block, as those of a fit."""
-        if "generation" in run.step.locals:
-            warm = self._kept(self._before, 0)  # the last E step once more, on this block
-            run.step = engine.e_step(self.reader.model, run.state, self.first_rows, warm, generator=generator)
-            run.details["rows"] = len(self)
-        run.outcome += f"; Fit.data are the first block's {len(self.first_rows)} rows"
-        return run
+    def first_step(self, engine: Engine, state: Any, generator: torch.Generator) -> EStep:
+        """The last E step once more, on the first block: with its locals and bounds, as those of a fit."""
+        warm = self._saved(self._before, 0)
+        return engine.e_step(self.model, state, self.first_rows, warm, generator=generator)
 
 
 def _generation(path: Path) -> int:
     first = path.name.split("-")[0]
     return int(first) if first.isdecimal() else -1
-
-
-def run_streaming(
-    engine: Engine,
-    model: Model,
-    rows: StreamedRows,
-    at: Position,
-    *,
-    batch_size: int,
-    max_iterations: int,
-    tolerance: float,
-    rates: Rates,
-    generator: torch.Generator,
-    shuffle: bool = True,
-    progress: Progress | None = None,
-    watcher: Watcher | None = None,
-) -> Run:
-    """Stepwise EM on minibatches, shuffled as far as the source can be; the last pass only looks."""
-    require_additive(engine)
-    order = generator if shuffle else None
-    online = Stepwise.at(engine, model, len(rows), at, rates, generator, progress)
-    one_pass = functools.partial(rows.reader.batches, batch_size, order)
-    online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
-    trace = list(online.trace)
-    if not online.interrupted:
-        trace += _final_objective(online, rows.reader, batch_size)
-    step = engine.e_step(model, online.state, rows.first_rows, generator=generator)
-    outcome = f"streamed {len(online.trace)} passes of {len(rows)} rows in minibatches of {batch_size}"
-    if online.interrupted:
-        outcome = f"interrupted after {len(online.trace)} passes of {len(rows)} rows; this is the state at that point"
-    details = {**online.details, "rows": len(rows)}
-    return Run(online.state, step, trace, outcome, interrupted=online.interrupted, details=details)
-
-
-def _final_objective(online: Stepwise, reader: BlockReader, batch_size: int) -> list[float]:
-    """The objective at the final state, by one more pass; nothing where that is interrupted."""
-    try:
-        each = [
-            online.engine.e_step(online.model, online.state, batch, generator=online.generator).bound.double().sum()
-            for batch in reader.batches(batch_size)
-        ]
-    except KeyboardInterrupt:
-        return []
-    return [objective_at(online.engine, online.model, online.state, torch.stack(each))]

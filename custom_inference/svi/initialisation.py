@@ -1,29 +1,43 @@
-"""Starting values of the globals for generic methods, and how many documents a step takes."""
+"""Where generic methods start: values of the globals; of graphs a partition of the nodes, and values that go with it.
+
+From equal blocks there is no way out (every gradient is the same), and from random ones most ends are bad: on graphs
+generic methods start, as the closed-form steps do, from a partition of high integrated likelihood, whatever the globals
+are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import combinations, permutations
 from typing import Any
 
+import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.core.dyads import sampled_log_joint
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.states import values_of
-from custom_inference.svi.graph_starts import graph_start
-from ppl_models import Data, Model
+from custom_inference.families.common.graph_rows import GraphRows
+from ppl_models import Data, GraphModel, Model
 from ppl_models.core.priors import support_of
+from ppl_models.data import sparse
+
+#: How much of a node's membership is in its own block at the start; the rest is spread evenly.
+_OWN_BLOCK = 0.85
+#: Permutations of so many blocks are all tried; of more, swaps while they help.
+_ALL_PERMUTATIONS = 4
+#: Dyads that the log joint of a permutation is estimated by.
+_ESTIMATED_BY = 2**18
 
 
-def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> dict[str, Tensor]:
+def clamp_to_interior(model: Model, params: Mapping[str, Tensor], margin: float) -> dict[str, Tensor]:
     """Values moved ``margin`` inside the support of their priors, where unconstrained coordinates are finite."""
-    inside = {}
-    for site, value in params.items():
-        if site not in model.priors:  # blocks, which have no edges
-            inside[site] = value
-            continue
-        support = support_of(model.priors[site])
+    inside = dict(params)
+    for site in params.keys() & model.priors.keys():  # not blocks, which have no edges
+        support, value = support_of(model.priors[site]), inside[site]
         low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
         if support is constraints.simplex:
             value = (value + margin) / (value + margin).sum(-1, keepdim=True)
@@ -35,32 +49,105 @@ def off_the_edges(model: Model, params: Mapping[str, Tensor], margin: float) -> 
     return inside
 
 
-def initial_values(model: Any, data: Data, seed: int) -> dict[str, Tensor]:
-    """A random start for the globals: the engine's own where the model has one, else a draw from the prior.
-
-    Of graphs the densities between the parts of a good partition.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    if model.is_graph:
-        start = graph_start(model, data, seed)
-        return off_the_edges(model, {site: start[site] for site in model.global_sites}, 1e-3)
+def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
+    """A random start for the globals: the engine's own where the model has one, else a draw from the prior."""
     engines = engines_of(model)
     if engines:
         engine = engine_for(model, next(iter(engines)))
-        start = engine.initial(model, engine.rows(model, data), generator)
+        start = engine.initial(model, engine.rows(model, data), torch.Generator().manual_seed(seed))
         return model.check_params(values_of(model, start))
     return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
 
 
-#: A draw of a topic's word probability with its gradient costs about as much as so many (cell, topic) products.
-_DRAW_COST = 16
-#: Products of a minibatch's cells with the topics are held in at most this many numbers.
-_MOST_PRODUCTS = 2**24
+# ----- graphs -----------------------------------------------------------------------------------------------------
 
 
-def documents_a_step(model: Model, data: Data) -> int | None:
-    """So many that their words cost about as much as a draw of all topics, and fit into memory; None for all."""
-    num_topics, vocabulary = model.shapes[model.component_site]
-    cells = data.x.values().numel() / len(data) if data.is_sparse else vocabulary
-    size = int(min(_DRAW_COST * vocabulary, _MOST_PRODUCTS / num_topics) / max(cells, 1.0))
-    return None if size >= len(data) else max(size, 16)
+def graph_start(model: GraphModel, data: Data, seed: int) -> dict[str, Tensor]:
+    """Globals and the local site: a partition, and the densities between its parts."""
+    labels = _partition(model, data, seed)
+    return {**_globals_at(model, data, labels), model.local_site: local_of_labels(model, labels, data)}
+
+
+def _partition(model: GraphModel, data: Data, seed: int) -> Tensor:
+    """(N,) blocks of high integrated likelihood, as the closed-form steps start from."""
+    likelihood = "poisson" if model.edge_kind == "counts" else "bernoulli"
+    if any(site.endswith("propensity") for site in model.shapes):
+        likelihood = "degree_corrected"
+    from custom_inference.families.blocks.partitions import propose_partition  # loads all engines of blocks
+
+    label = propose_partition(GraphRows.of(model, data), model.num_blocks, likelihood, seed, attempt=0)
+    return torch.as_tensor(label, dtype=torch.long, device=data.x.device)
+
+
+def _globals_at(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tensor]:
+    """Values of the global sites at a partition: densities between the blocks, their sizes, degrees; else draws."""
+    x = data.x if data.mask is None else data.x * data.mask
+    observed = sparse.to_scipy(x if sparse.is_sparse(x) else sparse.from_dense(x))
+    adjacency, one_hot = scipy.sparse.csr_matrix(observed, dtype=float), np.eye(model.num_blocks)[labels.cpu().numpy()]
+    count = one_hot.sum(0)
+    # Both orders of an undirected pair are counted, above and below.
+    edges = one_hot.T @ (adjacency @ one_hot) + 1
+    pairs = np.outer(count, count) - (0 if model.self_loops else 1) * np.diag(count) + 2
+    density = edges / pairs
+    sent, received = (np.asarray(adjacency.sum(axis)).ravel() + 0.5 for axis in (1, 0))
+    known: dict[str, Any] = {
+        "block_proportion": (count + 1) / (count + 1).sum(),
+        "edge_probability": np.minimum(density, 0.999),
+        "edge_rate": density,
+        "propensity": sent / sent.mean(),
+        "out_propensity": sent / sent.mean(),
+        "in_propensity": received / received.mean(),
+        "sparsity": 0.05,
+    }
+    if "weight" in model.shapes:
+        chance = np.clip(density, 1e-3, 0.999)
+        known["weight"] = np.zeros(model.shapes["weight"])
+        known["weight"][..., 0] = np.log(chance / (1 - chance))
+    like = _like(data)
+    drawn = {site: model.prior(site, like=like).sample() for site in model.global_sites if site not in known}
+    return {s: drawn[s] if s in drawn else torch.as_tensor(np.asarray(known[s])).to(like) for s in model.global_sites}
+
+
+def _like(data: Data) -> Tensor:
+    return data.x.values() if data.is_sparse else data.x
+
+
+def local_of_labels(model: GraphModel, labels: Tensor, data: Data) -> Tensor:
+    """The local site at a partition: the blocks themselves, or memberships that are mostly in them."""
+    return soft_labels(labels, model.num_blocks).to(_like(data)) if model.has_continuous_locals else labels
+
+
+def soft_labels(labels: Tensor, num_blocks: int) -> Tensor:
+    """(N, K) with most of every row at its label."""
+    one_hot = torch.nn.functional.one_hot(labels, num_blocks)
+    return _OWN_BLOCK * one_hot + (1 - _OWN_BLOCK) / num_blocks
+
+
+def matched_partition(model: GraphModel, data: Data, params: Mapping[str, Tensor], seed: int) -> Tensor:
+    """A partition whose parts are named as given values of the globals would have them: by the highest log joint."""
+    labels = _partition(model, data, seed)
+
+    def renamed(order: tuple[int, ...]) -> Tensor:
+        return torch.tensor(order, device=labels.device)[labels]
+
+    def value(order: tuple[int, ...]) -> float:
+        local = local_of_labels(model, renamed(order), data)
+        return float(sampled_log_joint(model, params, data, local, batch_size=_ESTIMATED_BY))
+
+    names = tuple(range(model.num_blocks))
+    few = model.num_blocks <= _ALL_PERMUTATIONS
+    return renamed(max(permutations(names), key=value) if few else _by_swaps(names, value))
+
+
+def _by_swaps(order: tuple[int, ...], value: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
+    """Swaps of two names while one helps."""
+    highest, improved = value(order), True
+    while improved:
+        improved = False
+        for a, b in combinations(range(len(order)), 2):
+            swapped = list(order)
+            swapped[a], swapped[b] = order[b], order[a]
+            found = value(tuple(swapped))
+            if found > highest + 1e-9 * abs(highest):
+                order, highest, improved = tuple(swapped), found, True
+    return order

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyro
 import torch
+from pyro import poutine
 from pyro.infer import SVI as PyroSVI
-from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
+from pyro.infer.autoguide import AutoDelta
 from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
-from torch.distributions import constraints
 
 from custom_inference.core.align import align_draws
 from custom_inference.core.engine import POINT
@@ -24,19 +25,13 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of, family_of
+from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.amortized import Amortized
-from custom_inference.svi.guides.dirichlet import ClosedFormELBO
-from custom_inference.svi.guides.globals import GLOBAL_GUIDES, DirichletGlobals, global_guide, global_kind, with_modes
-from custom_inference.svi.guides.graphs import LabellingBound, LabellingGuide
 from custom_inference.svi.guides.mean_field import MeanField
-from custom_inference.svi.guides.protocol import ENUMERATE_UP_TO, LocalGuide
-from custom_inference.svi.initialisation import off_the_edges
-from custom_inference.svi.minibatches import SviData
-from custom_inference.svi.point_estimates import point_locals
-from custom_inference.svi.row_adam import RowAdam
+from custom_inference.svi.initialisation import clamp_to_interior
+from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
-from ppl_models.core.priors import support_of
 
 #: Guides of the globals alone: the codes are summed out by enumeration.
 _GLOBAL_GUIDES = ("delta", "normal")
@@ -45,7 +40,7 @@ _LOCAL_GUIDES: dict[str, Callable[[], Guide]] = {"mean_field": MeanField, "amort
 #: Learning rates of logarithms of concentrations, which move over many orders of magnitude, relative to the others':
 #: those of the globals, and those of documents, each of which few minibatches see.
 _RATES = {"_concentration": 4.0, "local_parameters": 8.0}
-#: Steps by which several starts of the locals at given globals are judged.
+#: Steps by which several starts of the locals at given globals are compared.
 _BRIEF_STEPS = 50
 
 
@@ -84,32 +79,23 @@ class SVI(Method):
             raise MethodError("steps and num_particles must be at least 1 and learning_rate positive")
         if not (self.batch_size in (None, "auto") or (isinstance(self.batch_size, int) and self.batch_size >= 1)):
             raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number from 1, None or "auto"')
-        if self.globals_ not in GLOBAL_GUIDES:
-            raise MethodError(unknown_name("treatment of the globals", self.globals_, GLOBAL_GUIDES))
+        if self.globals_ not in protocol.GLOBAL_GUIDES:
+            raise MethodError(unknown_name("treatment of the globals", self.globals_, protocol.GLOBAL_GUIDES))
 
     @property
     def name(self) -> str:
-        if isinstance(self.guide, str):
-            return f"SVI({self.guide})"
-        return f"SVI({self.guide.name if isinstance(self.guide, Guide) else 'custom'})"
+        return f"SVI({self._family})"
 
     @property
     def sums_codes(self) -> bool:
         return isinstance(self.guide, str) and self.guide in _GLOBAL_GUIDES
 
     @property
-    def bound_name(self) -> str:
-        """What the objective bounds, for models whose locals can be summed out; see also ``_bound_name``."""
-        if self.sums_codes:
-            return "exact" if self.guide == "delta" else "elbo (codes summed out)"
-        if isinstance(self.guide, str | Guide):
-            return self._family if self.globals_ in ("auto", "delta") else f"elbo ({self._family})"
-        return "elbo"
-
-    @property
     def _family(self) -> str:
-        """The name of the guide of the locals."""
-        return self.guide.name if isinstance(self.guide, Guide) else str(self.guide)
+        """The name of the guide."""
+        if isinstance(self.guide, str):
+            return self.guide
+        return self.guide.name if isinstance(self.guide, Guide) else "custom"
 
     def _local_guide(self, model: Model) -> Guide:
         """The guide of the locals. Raises MethodError for a name that no guide of this model has."""
@@ -121,95 +107,82 @@ class SVI(Method):
             raise MethodError(unknown_name(f"guide of {type(model).__name__}", str(self.guide), valid))
         return known[str(self.guide)]()
 
-    def enumerates(self, model: Model) -> bool:
-        """Whether a step sums over the codes of its rows, or samples them."""
-        return self.sums_codes or not isinstance(self.guide, str | Guide) or self._local_guide(model).enumerates
-
     def check(self, model: Model) -> None:
         """Refuses names of guides that the model does not have."""
         if isinstance(self.guide, str) and not self.sums_codes:
             self._local_guide(model)
 
     def _bound_name(self, model: Model) -> str:
+        """What the objective bounds."""
+        kind = self._kind(model)
         if self.sums_codes and model.has_continuous_locals:
-            return POINT if self.guide == "delta" else "elbo"
-        if self._kind(model) == "dirichlet":
-            return f"elbo ({self._family}, globals dirichlet)"
-        return self.bound_name
+            return POINT if kind == "delta" else "elbo"
+        if self.sums_codes:
+            return "exact" if kind == "delta" else "elbo (codes summed out)"
+        names = {"delta": self._family, "normal": f"elbo ({self._family})", "custom": "elbo"}
+        return names.get(kind, f"elbo ({self._family}, globals dirichlet)")
 
     def _kind(self, model: Model) -> str:
         """How the globals are treated, by name."""
         if self.sums_codes:
             return str(self.guide)
-        return global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
+        return protocol.global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
 
     def has_global_posterior(self, model: Model) -> bool:
-        """Whether fits hold draws, or a posterior, of the globals rather than points."""
-        kind = self._kind(model)
-        simplices = [s for s in model.global_sites if support_of(model.priors[s]) is constraints.simplex]
-        return kind in ("normal", "custom") or (kind == "dirichlet" and set(simplices) == set(model.global_sites))
+        kind, simplices = self._kind(model), protocol.simplices_of(model)
+        return kind in ("normal", "custom") or (kind == "dirichlet" and simplices == [*model.global_sites])
 
     # ----- fitting ----------------------------------------------------------------------------------------
 
+    def _data(self, model: Model) -> OfRows:
+        """What the steps see of the data."""
+        summed_by = str(self.guide) if self.sums_codes else None
+        enumerates = self.sums_codes or not isinstance(self.guide, str | Guide) or self._local_guide(model).enumerates
+        return (OfGraph if model.is_graph else OfRows)(model, self.batch_size, summed_by, enumerates)
+
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """Fit globals and guide. ``init`` gives starting values of the globals."""
-        kind = SviData.of(self, model)
-        data = kind.as_read(data)
+        seen = self._data(model)
+        data = seen.as_read(data)
         with isolated(call.seed), default_dtype(call.dtype):
-            start = kind.start(data, call.init, call.seed)
-            program = self._program(model)
-            guide = self._guide(program, data, self._kind(model), start)
+            start, kind = seen.start(data, call.init, call.seed), self._kind(model)
+            points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
+            program = protocol.with_modes(model, points) if kind == "delta" else model
+            guide = self._guide(program, data, kind, start)
             trace, outcome = self._optimise(model, program, guide, data, call.progress)
             return self._result(model, data, guide, trace, outcome, call.seed)
 
-    def _program(self, model: Model) -> Model:
-        """The model with priors that points have a maximum under."""
-        points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
-        return with_modes(model, points) if self._kind(model) == "delta" else model
-
     def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
-            return global_guide(model, str(self.guide), start, data, locals_=True).to(data.x.device)
+            return protocol.global_guide(model, str(self.guide), start, data, locals_=True).to(data.x.device)
         if isinstance(self.guide, str | Guide):
             return self._local_guide(model).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return self.guide
 
     def _loss(self, guide: Any, enumerates: bool) -> Any:
+        """enumerates: whether the program marks sites to be summed out."""
         if self.loss is not None:
             return self.loss
-        if isinstance(guide, LocalGuide):
-            if guide.own_loss is not None:
-                return guide.own_loss()
-            if isinstance(guide, LabellingGuide):
-                return LabellingBound(num_particles=self.num_particles)
-            if enumerates:  # sites that the program marks for it
-                return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
-            if guide.analytic:
-                return ClosedFormELBO(num_particles=self.num_particles)
-            if guide.model_spec.has_continuous_locals:
-                return Trace_ELBO(num_particles=self.num_particles)
-            if guide.num_bits > ENUMERATE_UP_TO:
-                return TraceGraph_ELBO(num_particles=self.num_particles)
-            guide.sum_codes = True
-            return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
-        if enumerates:
-            return TraceEnum_ELBO(max_plate_nesting=1, num_particles=self.num_particles)
-        return Trace_ELBO(num_particles=self.num_particles)
+        kind = TraceEnum_ELBO if enumerates else Trace_ELBO
+        if isinstance(guide, protocol.LocalGuide):
+            kind = guide.loss_kind(enumerates)
+        nesting = {"max_plate_nesting": 1} if kind is TraceEnum_ELBO else {}
+        return kind(num_particles=self.num_particles, **nesting)
 
     def _optimise(self, model: Model, program: Any, guide: Any, data: Data, progress: bool) -> tuple[list[float], str]:
         """Minimise the loss of a guide of the model's program; returns the objective's trace and how it ended."""
         codes = self.sums_codes and not model.has_continuous_locals
         enumerates = codes or model.summed_out is not model
         loss = self._loss(guide, enumerates)
-        batches = SviData.of(self, model).batches(program, data)
-        program = config_enumerate(batches.program, default="parallel") if codes else batches.program
-        inference = PyroSVI(program, guide, self._optimizer(guide, batches.size), loss)
+        program, size, mask = self._data(model).batches(program, data)
+        program = config_enumerate(program, default="parallel") if codes else program
+        inference = PyroSVI(program, guide, self._optimizer(guide, size), loss)
         trace: list[float] = []
         outcome = f"ran {self.steps} steps"
         try:
             with Progress(self.steps, self.name, enabled=progress) as bar:
                 for _ in range(self.steps):
-                    value: Any = inference.step(data.x, mask=batches.mask, batch_size=batches.size, **data.others)
+                    value: Any = inference.step(data.x, mask=mask, batch_size=size, **data.others)
                     trace.append(-float(value))
                     bar.advance(trace[-1] / len(data))
         except KeyboardInterrupt:
@@ -226,7 +199,7 @@ class SVI(Method):
 
     def _optimizer(self, guide: Any, batch_size: int | None) -> PyroOptim:
         decay = 0.1 ** (1 / self.steps)
-        if not (isinstance(guide, LocalGuide) and guide.analytic):
+        if not (isinstance(guide, protocol.LocalGuide) and guide.analytic):
             return ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
         guide.sparse_gradient = batch_size is not None
 
@@ -238,15 +211,10 @@ class SVI(Method):
 
     def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
         params, draws = self._globals(model, guide, data)
-        inner = guide.globals_guide if isinstance(guide, LocalGuide) else None
-        posteriors: dict[str, Any] = dict(inner.posterior()) if isinstance(inner, DirichletGlobals) else {}
-        local = None
-        if isinstance(guide, LocalGuide):
-            posterior = guide.posterior(data, params)
-            local = Local(posterior, bound_of(model, params, data, posterior))
-        elif model.local_site in params:
-            point = PointPosterior(params[model.local_site])
-            local = Local(point, bound_of(model, params, data, point))
+        posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
+        inner = None
+        if isinstance(guide, protocol.LocalGuide):
+            posterior, inner = guide.posterior(data, params), guide.globals_guide
         return Fit(
             model=model,
             params=params,
@@ -256,15 +224,15 @@ class SVI(Method):
             method=self.name,
             data=data,
             seed=seed,
-            local=local,
-            global_posterior=posteriors,
+            local=None if posterior is None else Local(posterior, bound_of(model, params, data, posterior)),
+            global_posterior=dict(inner.posterior()) if isinstance(inner, protocol.DirichletGlobals) else {},
             draws=draws,
             guide=guide,
         )
 
     def _globals(self, model: Model, guide: Any, data: Data) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
         """Point estimates from AutoDelta; draws (1 chain) and their mean from anything else."""
-        inner: Any = guide.globals_guide if isinstance(guide, LocalGuide) else guide
+        inner: Any = guide.globals_guide if isinstance(guide, protocol.LocalGuide) else guide
         with torch.no_grad():
             if self._kind(model) in ("delta", "dirichlet"):
                 return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
@@ -281,21 +249,42 @@ class SVI(Method):
         if self.sums_codes:
             points = model.has_continuous_locals and self.guide == "delta"
             if points and POINT not in engines_of(model):
-                settings: Any = {"steps": self.steps, "learning_rate": self.learning_rate}
-                return point_locals(model, params, data, seed=seed, **settings)
+                return self._point_locals(model, params, data, seed)
             return solve_local(model, params, data, bound=POINT if points else "exact", seed=seed)
         if not isinstance(self.guide, str | Guide):
             raise MethodError("a custom Pyro guide has no posterior at given globals")
-        params = off_the_edges(model, params, 1e-12)
+        params = clamp_to_interior(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
             program = pyro.condition(model, data=params)
-            brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
-            guide = SviData.of(self, model).guide_at(
-                params,
-                data,
-                make=lambda given: self._guide(model, data, given, None),
-                judge=lambda one: brief._optimise(model, program, one, data, False)[0],
-            )
+            guide = self._guide_at(model, program, params, data)
             self._optimise(model, program, guide, data, False)
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
+
+    def _guide_at(self, model: Model, program: Any, params: dict[str, Tensor], data: Data) -> Any:
+        """A guide of the locals at given globals: the best of several starts after a while, as most of those of graphs
+        end in local optima."""
+        brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
+        starts, found = self._data(model).local_starts(data), []
+        for start in starts:
+            guide = self._guide(model, data, {**params, **start}, None)
+            if len(starts) == 1:
+                return guide
+            with pyro.get_param_store().scope():  # parameters of all guides have the same names
+                trace, _ = brief._optimise(model, program, guide, data, False)
+            found.append((sum(trace[-10:]), len(found), guide))
+        return max(found)[2]
+
+    def _point_locals(self, model: Model, params: dict[str, Tensor], data: Data, seed: int) -> Local:
+        """The locals that maximise log p(locals, x | params), by AutoDelta, for models without closed-form steps."""
+        site = model.local_site
+        with isolated(seed), default_dtype(data.x.dtype):
+            program = pyro.condition(protocol.with_modes(model, [site]), data=params)
+            guide = AutoDelta(poutine.block(program, expose=[site]))
+            optimizer = ClippedAdam({"lr": self.learning_rate, "lrd": 0.1 ** (1 / self.steps)})
+            inference = PyroSVI(program, guide, optimizer, Trace_ELBO())
+            for _ in range(self.steps):
+                inference.step(data.x, **data.arguments)
+            with torch.no_grad():
+                point = PointPosterior(guide.median()[site].detach().clone())
+        return Local(point, bound_of(model, params, data, point))

@@ -116,11 +116,9 @@ def test_ctrl_c_at_any_line_gives_a_usable_fit_or_the_interrupt(name, tmp_path, 
         innermost = {place.split(".")[-1] for place in line.where}
         if fit is None and any(place.split(".")[0] in ("search", "stepwise") for place in line.where):
             continue  # between two stages of these: see the tests below
-        if fit is None and line.where[0] in ("fitting.run", "loop.run_em"):
-            continue  # between two stages, before a run's first iteration, or what is said of a run that has ended
         if fit is None and name == "stochastic" and "loop.run_em" in line.where:
             continue  # the closing E step over all dyads
-        if fit is None:
+        if fit is None:  # before the first iteration there is nothing to keep
             during = line.advanced > LATE.get(name, 0) and not innermost & set(FINISHING) and len(line.where) > 2
             assert not during, f"lost after {line.advanced} iterations: {line.where}"
             continue

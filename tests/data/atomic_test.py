@@ -258,6 +258,6 @@ def test_every_writer_goes_through_the_helper():
         "drawing.py: self.savefig(buffer",  # memory
         "demo.py: fit.save(", "output.py: fit.save(", "fit.py: store.save(",
         # In temporary folders of a call's own, for its own processes.
-        "parallel_search.py: path.write_bytes(packed(",
+        "search.py: path.write_bytes(processes.packed(",
     )  # fmt: skip
     assert [one for one in found if not one.startswith(allowed)] == []

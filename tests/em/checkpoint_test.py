@@ -31,7 +31,7 @@ class Stopped(Exception):
 def crashing(monkeypatch, after):
     """A crash after so many E steps of the climb."""
     counts = {"steps": 0}
-    plain = _loop._Climb._at
+    plain = _loop.Driver._at
 
     def at(self, *arguments):
         counts["steps"] += 1
@@ -39,7 +39,7 @@ def crashing(monkeypatch, after):
             raise Stopped
         return plain(self, *arguments)
 
-    monkeypatch.setattr(_loop._Climb, "_at", at)
+    monkeypatch.setattr(_loop.Driver, "_at", at)
 
 
 def same(first, second):
@@ -58,14 +58,14 @@ def test_a_crashed_fit_goes_on_and_ends_where_it_would_have_ended(name, share, t
     example, path = MODELS[model_name].example(), tmp_path / "state"
     kept = replace(method, checkpoint=Checkpoint(path=path, every=2))
     counted = {"steps": 0}
-    plain = _loop._Climb._at
+    plain = _loop.Driver._at
 
     def counting(self, *arguments):
         counted["steps"] += 1
         return plain(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_loop._Climb, "_at", counting)
+        patch.setattr(_loop.Driver, "_at", counting)
         whole = method.fit(example.model, example.data, seed=3, progress=False)
     with monkeypatch.context() as patch:
         crashing(patch, int(counted["steps"] * share))
@@ -77,7 +77,7 @@ def test_a_crashed_fit_goes_on_and_ends_where_it_would_have_ended(name, share, t
 def test_the_search_is_not_made_again(tmp_path, monkeypatch):
     example, path = MODELS["noca"].example(), tmp_path / "state"
     first = EM(checkpoint=path).fit(example.model, example.data, progress=False)
-    monkeypatch.setattr("custom_inference.em.fitting.search", None)
+    monkeypatch.setattr("custom_inference.em.method.search", None)
     again = EM(checkpoint=path).fit(example.model, example.data, progress=False)
     same(again, first)
     assert again.details["start_scores"] == first.details["start_scores"]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from custom_inference import Search, fit
-from custom_inference.em import parallel_search as _parallel_search
+from custom_inference.em import search as _search
 from custom_inference.methods import with_settings
 from ppl_models import NOCA, MethodError, ProcessError
 from tests.support import distributed as worker
@@ -58,7 +58,7 @@ def test_locals_of_the_best_start_come_along():
 
 def test_control_c_keeps_the_best_start_and_leaves_no_process(monkeypatch):
     example, workers = NOCA.example(), []
-    plain, counts = _parallel_search.Future.result, {"asked": 0}
+    plain, counts = _search.Future.result, {"asked": 0}
 
     def interrupted(self, timeout=None):
         counts["asked"] += 1
@@ -67,7 +67,7 @@ def test_control_c_keeps_the_best_start_and_leaves_no_process(monkeypatch):
             raise KeyboardInterrupt
         return plain(self, timeout)
 
-    monkeypatch.setattr(_parallel_search.Future, "result", interrupted)
+    monkeypatch.setattr(_search.Future, "result", interrupted)
     found = _searched(example, 2, agree=6)
     assert found.status.startswith("interrupted after")
     assert "this is the best of them" in found.status

@@ -14,9 +14,9 @@ from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceMeanField_ELBO
 
 import custom_inference as ci
 from custom_inference.svi.guides.amortized import Amortized
-from custom_inference.svi.guides.dirichlet import ClosedFormELBO
+from custom_inference.svi.guides.continuous import ClosedFormELBO
 from custom_inference.svi.guides.mean_field import MeanField
-from custom_inference.svi.initialisation import documents_a_step
+from custom_inference.svi.minibatches import documents_a_step
 from ppl_models import LDA, PLSA, Data, MultinomialPCA
 from ppl_models.data import sparse as _sparse
 from ppl_models.lda import LDAIndicator

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.svi.guides.globals import LogBasis, LogitBasis, SoftmaxBasis, global_kind, with_modes
+from custom_inference.svi.guides.protocol import LogBasis, LogitBasis, SoftmaxBasis, global_kind, with_modes
 from ppl_models import LDA, NOCA, PLSA, AspectBernoulli, MethodError, MixtureOfBernoullis
 from tests.svi.documents_test import GAMMA, corpus, lda_model
 

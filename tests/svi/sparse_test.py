@@ -9,8 +9,8 @@ import torch
 from torch.autograd import gradcheck
 from torch.distributions import kl_divergence
 
-from custom_inference.svi.guides.dirichlet import GuideDirichlet
-from custom_inference.svi.row_adam import RowAdam
+from custom_inference.svi.guides.continuous import GuideDirichlet
+from custom_inference.svi.minibatches import RowAdam
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import entry_products, sparse_product
 from tests.references import lda as reference

@@ -17,10 +17,8 @@ from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
 from custom_inference.core.states import moved
-from custom_inference.em.driver import divides_rows
-from custom_inference.em.fitting import Fitting
-from custom_inference.em.loop import Run
-from custom_inference.em.method import VariationalEM
+from custom_inference.em.loop import Run, divides_rows
+from custom_inference.em.method import Fitting, VariationalEM
 from custom_inference.em.search import Found, search
 from custom_inference.em.stepwise import require_blocks
 from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
@@ -130,11 +128,9 @@ def _streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, b
     if pool.size > 1:
         own = source.part(pool.rank, pool.size)
         folder = None if folder is None else folder.with_name(f"{folder.name}.{pool.rank}")
-    with StreamedRows(BlockReader(engine, model, own, **problem.settings), folder) as rows:
+    with StreamedRows(engine, model, own, folder, **problem.settings) as rows:
         check(engine, model, rows.first_rows)
         keeper = method._keeper(model, rows, problem.seed, problem.init, generator, pool)
-        if keeper is not None:
-            keeper.kept = rows.pin
 
         def find() -> Found:
             def searched() -> Any:
@@ -146,7 +142,7 @@ def _streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, b
             return replace(_on(found, rows.like.device), locals=None)
 
         fitting = Fitting(method, model, engine, rows, generator, bar, keeper, find, pool)
-        run = rows.finished(engine, _uncut(fitting.run(problem.init), pool), generator)
+        run = _uncut(fitting.run(problem.init), pool)
     run.step = pool.from_first(lambda: run.step)
     run.details["rows"] = len(source)
     return run

@@ -13,9 +13,8 @@ from custom_inference.core.engine import EStep
 from custom_inference.core.fit import Fit
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
-from custom_inference.em.driver import Driver
 from custom_inference.em.guides import VariationalBayes
-from custom_inference.em.loop import run_em
+from custom_inference.em.loop import Driver, run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.em.stepwise import Rates
 from custom_inference.families.memberships.dyads import Dyads

@@ -11,10 +11,10 @@ from torch import Tensor
 from custom_inference.core.engine import Engine
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.posteriors import LocalPosterior
-from custom_inference.svi.guides.families import continuous_family
+from custom_inference.svi.guides.continuous import continuous_family
 from custom_inference.svi.guides.protocol import LocalGuide, posterior_of
 from ppl_models import Data, MethodError, Model
-from ppl_models.data import sparse as _sparse
+from ppl_models.data import sparse
 from ppl_models.distributions import BernoulliVector
 from ppl_models.distributions.tokens import sparse_product
 
@@ -56,9 +56,7 @@ class Amortized(Guide):
             raise MethodError(
                 'no amortised guide of graphs: an encoder reads rows, and the nodes are none; use guide="mean_field"'
             )
-        documents = "num_tokens" in model.given(data)
-        normalise = documents if self.normalise is None else self.normalise
-        return AmortizedGuide(model, data, globals_, init, self.hidden, normalise=normalise, documents=documents)
+        return AmortizedGuide(model, data, globals_, init, self)
 
 
 class _BatchNorm(torch.nn.BatchNorm1d):
@@ -72,33 +70,22 @@ class _BatchNorm(torch.nn.BatchNorm1d):
 
 
 class AmortizedGuide(LocalGuide):
-    """(x * observed, observed) -> hidden -> probabilities, or the parameters of a continuous family.
-
-    documents: whether x are word counts.
-    """
+    """(x * observed, observed) -> hidden -> probabilities, or the parameters of a continuous family."""
 
     def __init__(
-        self,
-        model: Model,
-        data: Data,
-        globals_: Globals,
-        init: dict[str, Tensor] | None,
-        hidden: int,
-        *,
-        normalise: bool = False,
-        documents: bool = False,
+        self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None, settings: Amortized
     ):
         super().__init__(model, data, globals_, init)
         self.family = continuous_family(model, data) if model.has_continuous_locals else None
-        self.documents, self.analytic = documents, self.analytic or bool(self.family and self.family.analytic)
-        outputs = self.family.num_outputs(model.local_shape[0]) if self.family else self.num_bits
-        inputs = data.num_features * (1 if documents and data.mask is None else 2)
-        first, last = torch.nn.Linear(inputs, hidden), torch.nn.Linear(hidden, outputs)
+        self.documents = "num_tokens" in model.given(data)
+        self.analytic = self.analytic or bool(self.family and self.family.analytic)
+        outputs = self.family.num_outputs if self.family else self.num_bits
+        inputs = data.num_features * (1 if self.documents and data.mask is None else 2)
+        first, last = torch.nn.Linear(inputs, settings.hidden), torch.nn.Linear(settings.hidden, outputs)
         inner = [first, torch.nn.Softplus(), last]
-        if normalise:
+        if self.documents if settings.normalise is None else settings.normalise:
             inner.append(_BatchNorm(outputs))
         self.encoder = torch.nn.Sequential(*inner).to(data.x)
-        self.offset = self.family.start(data) if self.family else None
 
     def local_distribution(self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]) -> Any:
         return self._distribution(self._outputs(x, mask, index))
@@ -111,22 +98,18 @@ class AmortizedGuide(LocalGuide):
 
     def _outputs(self, x: Tensor, mask: Tensor | None, index: Tensor) -> Tensor:
         """Of the encoder. Sparse documents stay sparse; other rows are made dense, a minibatch or a block at a time."""
-        rows = _sparse.select_rows(x, index)
-        if self.documents and _sparse.is_sparse(rows):
-            outputs = self.encoder[1:](self._first_of_sparse(rows))
-            return outputs if self.offset is None else self.offset[index] + outputs
-        rows = _sparse.dense(rows)
-        rows = torch.log1p(rows) if self.documents else rows
-        if not self.documents or mask is not None:
-            observed = torch.ones_like(rows) if mask is None else mask[index].to(rows)
-            rows = torch.cat([rows * observed, observed], -1)
-        outputs = self.encoder(rows)
-        return outputs if self.offset is None else self.offset[index] + outputs
-
-    def _first_of_sparse(self, rows: Tensor) -> Tensor:
-        first: Any = self.encoder[0]
-        inputs = _sparse.with_values(rows, torch.log1p(rows.values()))
-        return sparse_product(inputs, first.weight.T) + first.bias
+        rows = sparse.select_rows(x, index)
+        if self.documents and sparse.is_sparse(rows):
+            first: Any = self.encoder[0]
+            inputs = sparse.with_values(rows, torch.log1p(rows.values()))
+            outputs = self.encoder[1:](sparse_product(inputs, first.weight.T) + first.bias)
+        else:
+            rows = torch.log1p(sparse.dense(rows)) if self.documents else sparse.dense(rows)
+            if not self.documents or mask is not None:
+                observed = torch.ones_like(rows) if mask is None else mask[index].to(rows)
+                rows = torch.cat([rows * observed, observed], -1)
+            outputs = self.encoder(rows)
+        return outputs if self.family is None else self.family.start[index] + outputs
 
     def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
         """Q of every row, normalised by the averages over the minibatches of learning."""

@@ -1,25 +1,181 @@
-"""What the Pyro guides of local latents share."""
+"""What Pyro guides share: how they treat the global sites (points, independent normals, Dirichlets for sites on the
+simplex), and the base of guides of local latents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.nn import PyroModule
+from pyro import poutine
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
+from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.infer.autoguide.initialization import init_to_value
+from pyro.nn import PyroModule, PyroParam
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.core.guide import Globals
 from custom_inference.core.posteriors import BernoulliPosterior, DirichletPosterior, GaussianPosterior, LocalPosterior
-from custom_inference.svi.guides.globals import DirichletGlobals, global_guide, global_kind
+from custom_inference.svi.guides.continuous import ClosedFormELBO, GuideDirichlet
 from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import unknown_name
+from ppl_models.core.priors import support_of
+from ppl_models.data import sparse
 from ppl_models.data.device import device_of
 from ppl_models.distributions import BernoulliVector
 
+#: Names of treatments of the globals beside a guide of the locals.
+GLOBAL_GUIDES = ("auto", "delta", "normal", "dirichlet")
+#: How many pseudo-counts a start of a Dirichlet's concentrations has, as a fraction of what the data can say.
+_START_WEIGHT = 0.03
 #: Local guides sum over the codes inside the ELBO up to this many bits, and sample them beyond.
 ENUMERATE_UP_TO = 10
+
+
+class SoftmaxBasis(dist.Dirichlet):
+    """A Dirichlet prior by its density in the softmax basis a, p = softmax(a): proportional to prod_v p_v^gamma_v.
+
+    MacKay, *Choice of basis for Laplace approximation* (1998). In the simplex basis, prod_v p_v^(gamma_v - 1), the
+    density is unbounded at the edge wherever a gamma_v is below 1, and has no maximum.
+    """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value) + value.log().sum(-1)
+
+
+class LogitBasis(dist.Beta):
+    """A Beta prior by its density in the logit basis, likewise."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value) + value.log() + torch.log1p(-value)
+
+
+class LogBasis(dist.Gamma):
+    """A Gamma prior by its density in the logarithmic basis, likewise."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value) + value.log()
+
+
+#: Kind of prior -> its density in a basis where it has a mode.
+_BASES: dict[type[Any], type[Any]] = {
+    torch.distributions.Dirichlet: SoftmaxBasis,
+    torch.distributions.Beta: LogitBasis,
+    torch.distributions.Gamma: LogBasis,
+}
+
+
+def _kind_of(prior: Any) -> type[Any] | None:
+    return next((kind for kind in _BASES if isinstance(prior, kind)), None)
+
+
+def is_unbounded(prior: Any) -> bool:
+    """Whether a Dirichlet, Beta or Gamma has a concentration below 1: its density is infinite at an edge."""
+    kind = _kind_of(prior)
+    names = [] if kind is None else [name for name in kind.arg_constraints if name.startswith("concentration")]
+    return any(bool((getattr(prior, name) < 1).any()) for name in names)
+
+
+def with_modes(model: Model, sites: Sequence[str]) -> Model:
+    """The model with every unbounded prior of ``sites`` in a basis where it has a mode."""
+    changed = {}
+    for site in sites:
+        prior = model.priors.get(site)
+        kind = _kind_of(prior)
+        if kind is not None and is_unbounded(prior):
+            changed[site] = _BASES[kind](**{name: getattr(prior, name) for name in kind.arg_constraints})
+    return model.with_priors(**changed) if changed else model
+
+
+def simplices_of(model: Model) -> list[str]:
+    """The global sites that lie on the simplex."""
+    return [site for site in model.global_sites if support_of(model.priors[site]) is constraints.simplex]
+
+
+def global_kind(model: Model, kind: str) -> str:
+    """What "auto" stands for: "dirichlet" where a simplex has no maximum a posteriori, else "delta"."""
+    if kind not in GLOBAL_GUIDES:
+        raise MethodError(unknown_name("guide for the globals", kind, GLOBAL_GUIDES))
+    if kind != "auto":
+        return kind
+    return "dirichlet" if any(is_unbounded(model.priors[site]) for site in simplices_of(model)) else "delta"
+
+
+def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, data: Data, *, locals_: bool = False) -> Any:
+    """A Pyro guide of the global sites, and with ``locals_`` of continuous local ones too."""
+    if kind == "dirichlet":
+        return DirichletGlobals(model, init, data)
+    exposed = [*model.global_sites, *([model.local_site] if model.has_continuous_locals and locals_ else [])]
+    return _automatic(model, kind, exposed, init)
+
+
+def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor] | None) -> Any:
+    def globals_alone(x: Tensor | None = None, **_: Any) -> dict[str, Tensor]:
+        return model.sample_globals(like=x if x is None or not sparse.is_sparse(x) else x.values())
+
+    # Of graphs the statements of the globals alone: the whole program would number every dyad to set the guide up.
+    only_globals = not model.rows_are_independent and set(sites) <= set(model.global_sites)
+    exposed = poutine.block(globals_alone if only_globals else model, expose=sites)
+    settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
+    return {"delta": AutoDelta, "normal": AutoNormal}[kind](exposed, **settings)
+
+
+class DirichletGlobals(PyroModule):
+    """q(site) = prod_k Dirichlet(lambda_k) for sites on the simplex; points for the others (AutoDelta).
+
+    Others without a maximum a posteriori get AutoNormal. The gradients are those through the draw (pathwise, Jankowiak
+    & Obermeyer 2018), and lambda is learned by its logarithm: steps are relative, whatever its order of magnitude.
+    """
+
+    def __init__(self, model: Model, init: dict[str, Tensor] | None, data: Data):
+        super().__init__()
+        self.names, self.event_axes = model.global_sites, {s: len(v) - 1 for s, v in model.shapes.items()}
+        self.simplices = simplices_of(model)
+        if not self.simplices:
+            found = ", ".join(self.names)
+            raise MethodError(f'globals_="dirichlet" is for sites on the simplex; the globals of the model are {found}')
+        for site in self.names:
+            if site in self.simplices:
+                start = init[site] if init and site in init else model.prior(site, like=data.x).mean
+                value: Any = PyroParam(_start(model, site, start.to(data.x), data), constraint=constraints.positive)
+                setattr(self, f"{site}_concentration", value)
+            else:
+                kind = "normal" if is_unbounded(model.priors[site]) else "delta"
+                setattr(self, f"{site}_guide", _automatic(model, kind, [site], init))
+
+    def forward(self, *arguments: Any, **keywords: Any) -> dict[str, Tensor]:
+        values = {}
+        for site in self.names:  # in the program's order, as closed-form divergences want it
+            if site in self.simplices:
+                posterior: Any = GuideDirichlet(getattr(self, f"{site}_concentration"), validate_args=False)
+                values[site] = pyro.sample(site, posterior.to_event(self.event_axes[site]))
+            else:
+                values |= dict(getattr(self, f"{site}_guide")(*arguments, **keywords))
+        return values
+
+    def posterior(self) -> dict[str, DirichletPosterior]:
+        """The Dirichlets, by site."""
+        return {s: DirichletPosterior(getattr(self, f"{s}_concentration").detach().clone()) for s in self.simplices}
+
+    def median(self) -> dict[str, Tensor]:
+        """Means of the Dirichlets, points, and medians of the normals."""
+        values = {site: posterior.mean for site, posterior in self.posterior().items()}
+        for site in set(self.names) - set(self.simplices):
+            values |= {k: v.detach().clone() for k, v in getattr(self, f"{site}_guide").median().items()}
+        return {site: values[site] for site in self.names}
+
+
+def _start(model: Model, site: str, value: Tensor, data: Data) -> Tensor:
+    """Prior plus pseudo-counts in the proportions of the starting values."""
+    prior: Any = model.priors[site]
+    concentration = getattr(prior, "concentration", torch.ones(()))
+    rows = value.numel() // value.shape[-1]
+    total = sparse.column_sums(data.x).sum() if site == model.component_site else data.x.new_tensor(float(len(data)))
+    return concentration.to(value) + _START_WEIGHT * total / rows * value
 
 
 class LocalGuide(PyroModule):
@@ -28,10 +184,19 @@ class LocalGuide(PyroModule):
     Takes the model's arguments, subsampling included: ``guide(x, mask=..., batch_size=...)``.
     """
 
+    #: Makes the loss that the guide was derived with; None: the ELBO that suits its locals.
+    own_loss: Callable[..., Any] | None = None
+    #: Whether divergences from the priors are to be taken in closed form (TraceMeanField_ELBO).
+    analytic: bool = False
+    #: Sparse gradients of per-row parameters, for optimisers that take them so; guides without such ignore it.
+    sparse_gradient: bool = False
+    #: Sum over the 2^K codes inside the ELBO (an exact expectation, no sampling noise); needs TraceEnum_ELBO.
+    sum_codes: bool = False
+
     def __init__(self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
         super().__init__()
         self.model_spec, self.num_rows = model, len(data)
-        self.fixed = None if isinstance(globals_, str) else dict(globals_)
+        self.fixed = {} if isinstance(globals_, str) else dict(globals_)
         kind = global_kind(model, globals_) if isinstance(globals_, str) else None
         self.globals_guide = None if kind is None else global_guide(model, kind, init, data)
         self.analytic = isinstance(self.globals_guide, DirichletGlobals) and model.has_continuous_locals
@@ -43,31 +208,34 @@ class LocalGuide(PyroModule):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None, **others: Tensor
     ) -> dict[str, Tensor]:
-        params = self.draw_globals(x, mask, batch_size, **others)
+        params = self.fixed
+        if self.globals_guide is not None:
+            params = dict(self.globals_guide(x, mask=mask, batch_size=batch_size, **others))
+        self.draw_locals(x, mask, batch_size, params)
+        return params
+
+    def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:
+        """Of the rows of a minibatch."""
         with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None
             distribution = self.local_distribution(x, mask, index, params)
             pyro.sample(self.model_spec.local_site, distribution, infer=infer)
-        return params
 
-    def draw_globals(
-        self, x: Tensor, mask: Tensor | None, batch_size: int | None, **others: Tensor
-    ) -> dict[str, Tensor]:
-        """The globals, drawn or fixed."""
-        if self.globals_guide is not None:
-            return dict(self.globals_guide(x, mask=mask, batch_size=batch_size, **others))
-        assert self.fixed is not None
-        return self.fixed
-
-    #: Makes the loss that the guide was derived with; None: the ELBO that suits its locals.
-    own_loss: Callable[[], Any] | None = None
-    #: Whether divergences from the priors are to be taken in closed form (TraceMeanField_ELBO).
-    analytic: bool = False
-    #: Sparse gradients of per-row parameters, for optimisers that take them so; guides without such ignore it.
-    sparse_gradient: bool = False
-    #: Sum over the 2^K codes inside the ELBO (an exact expectation, no sampling noise); needs TraceEnum_ELBO.
-    sum_codes: bool = False
+    def loss_kind(self, enumerates: bool) -> Callable[..., Any]:
+        """Makes the loss that suits the locals; enumerates: whether the program marks sites to be summed out."""
+        if self.own_loss is not None:
+            return self.own_loss
+        if enumerates:
+            return TraceEnum_ELBO
+        if self.analytic:
+            return ClosedFormELBO
+        if self.model_spec.has_continuous_locals:
+            return Trace_ELBO
+        if self.num_bits > ENUMERATE_UP_TO:
+            return TraceGraph_ELBO
+        self.sum_codes = True
+        return TraceEnum_ELBO
 
     @property
     def num_bits(self) -> int:
@@ -80,8 +248,7 @@ class LocalGuide(PyroModule):
         """Q of every row."""
         with torch.no_grad():
             every = torch.arange(len(data), device=data.x.device)
-            distribution = self.local_distribution(data.x, data.mask, every, params)
-        return posterior_of(distribution)
+            return posterior_of(self.local_distribution(data.x, data.mask, every, params))
 
 
 def posterior_of(distribution: Any) -> LocalPosterior:

@@ -1,8 +1,9 @@
-"""Dirichlet posteriors as guides use them: drawn by reparameterisation, their divergences in closed form."""
+"""Families of continuous local latents, and Dirichlets as guides use them: their divergences in closed form."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pyro.distributions as dist
 import torch
@@ -14,19 +15,22 @@ from pyro.poutine.util import prune_subsample_sites
 from pyro.util import check_model_guide_match
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.distributions import constraints
 from torch.distributions.kl import kl_divergence, register_kl
+from torch.nn.functional import softplus
 
+from ppl_models import Data, MethodError, Model
+
+#: Keeps concentrations and scales off zero, where densities have no finite gradient.
+_EDGE = 1e-3
+#: Logarithms of concentrations are kept within: draws at far larger ones are constants to rounding.
+_LOG_CONCENTRATION = (-7.0, 20.0)
 #: What a reparameterised site says of its score where its density is not needed.
 _NO_SCORE: Any = ScoreParts(torch.zeros(()), 0, torch.zeros(()))  # pyright: ignore[reportArgumentType]
 
 
 class GuideDirichlet(dist.Dirichlet):
     """A Dirichlet whose divergence from a fixed Dirichlet costs three special functions an entry, gradient included."""
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        del _instance
-        shape = torch.Size(batch_shape) + self.event_shape
-        return type(self)(self.concentration.expand(shape), validate_args=False)
 
 
 @register_kl(GuideDirichlet, dist.Dirichlet)
@@ -104,3 +108,52 @@ def _base(distribution: Any) -> Any:
     while isinstance(distribution, torch.distributions.Independent):
         distribution = distribution.base_dist
     return distribution
+
+
+class ContinuousFamily(NamedTuple):
+    """A map from unconstrained parameters of a row to its distribution.
+
+    num_outputs: how many parameters a row has. distribution: (..., P) -> the distribution. start: the parameters of
+    every row that learning starts around, (N, 1) or (N, P). analytic: whether divergences from the priors are taken in
+    closed form.
+    """
+
+    num_outputs: int
+    distribution: Callable[[Tensor], Any]
+    start: Tensor
+    analytic: bool = False
+
+
+def continuous_family(model: Model, data: Data) -> ContinuousFamily:
+    """Dirichlet for latents on the simplex, independent normals for real ones.
+
+    The concentrations of documents' proportions grow with the number of tokens, from the prior's on: they are learned
+    by their logarithms, from alpha + L_n / K.
+    """
+    support, size = model.sites[model.local_site].support, model.local_shape[0]
+    zeros = torch.zeros(len(data), 1).to(data.x.values() if data.is_sparse else data.x)
+    if support is constraints.real:
+        return ContinuousFamily(2 * size, _normal, zeros)
+    if support is not constraints.simplex:
+        raise MethodError(f"no guide for a local latent '{model.local_site}' with support {support}")
+    given = model.given(data)
+    if "num_tokens" not in given:
+        return ContinuousFamily(size, _dirichlet, zeros)
+    prior: Any = model.prior(model.local_site, like=zeros)
+    alpha = getattr(prior, "concentration", torch.ones(size).to(zeros))
+    start = torch.log(alpha + given["num_tokens"].to(zeros).unsqueeze(-1) / size)
+    return ContinuousFamily(size, log_dirichlet, start, analytic=True)
+
+
+def log_dirichlet(raw: Tensor) -> GuideDirichlet:
+    """The Dirichlet of these logarithms of its concentrations."""
+    return GuideDirichlet(raw.clamp(*_LOG_CONCENTRATION).exp(), validate_args=False)
+
+
+def _dirichlet(raw: Tensor) -> Any:
+    return dist.Dirichlet(softplus(raw + 1.0) + _EDGE)
+
+
+def _normal(raw: Tensor) -> Any:
+    location, scale = raw.chunk(2, -1)
+    return dist.Normal(location, softplus(scale) + _EDGE).to_event(1)
