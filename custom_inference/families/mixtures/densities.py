@@ -12,7 +12,6 @@ With r_nk the posterior of the classes, S_kf = sum_n r_nk x_nf and M_kj = sum_n 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -45,7 +44,7 @@ from custom_inference.families.common.gamma import (
     gamma_mode,
     gamma_prior,
 )
-from custom_inference.families.mixtures.common import SquaredDistances, common_distances
+from custom_inference.families.mixtures.common import Distances, common_distances, squared_distances
 from custom_inference.families.mixtures.density import Cells, Conjugate, Density, Natural
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
@@ -62,7 +61,7 @@ class _Simplices(Density):
 
     groups: int = 1
 
-    names: ClassVar[tuple[str, ...]] = ("concentration",)
+    kind: ClassVar[type[Any]] = DirichletPosterior
 
     def _shaped(self, flat: Tensor) -> Tensor:
         """(K, F) in the shape of the site."""
@@ -80,9 +79,6 @@ class _Simplices(Density):
 
     def prior(self, model: Model, like: Tensor) -> Conjugate:
         return (dirichlet_prior(model, self.site, like).expand(model.shapes[self.site]).flatten(1),)
-
-    def flat(self, like: Tensor) -> Conjugate:
-        return (torch.zeros_like(like),)
 
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return (counts + prior[0],)
@@ -110,10 +106,10 @@ class Topics(_Simplices):
         assert isinstance(self.likelihood, Multinomial)
         return MixtureRows.of_tokens(data, coefficient=self.likelihood.coefficient)
 
-    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Of square roots of the shares of the words (Hellinger's), a document weighing as much as its tokens."""
         length = rows.lengths.clamp(min=1)
-        return SquaredDistances(rows.mapped(lambda row, values: torch.sqrt(values / length[row]))), rows.lengths
+        return squared_distances(rows.mapped(lambda row, values: torch.sqrt(values / length[row]))), rows.lengths
 
     def scaled(self, rows: MixtureRows) -> Tensor:
         """Shares of the words."""
@@ -145,7 +141,8 @@ class Responses(_Simplices):
 class Probabilities(Density):
     """Entries that are successes of ``likelihood.total`` draws."""
 
-    names: ClassVar[tuple[str, ...]] = ("on", "off")
+    kind: ClassVar[type[Any]] = BetaPosterior
+    flat_at: ClassVar[float] = 1.0
     floor: ClassVar[float] = 1e-6
     floor_of_centres: ClassVar[float] = 0.02
     excess: ClassVar[int] = 1
@@ -155,7 +152,7 @@ class Probabilities(Density):
         assert isinstance(self.likelihood, Bernoulli | Binomial)
         return self.likelihood.total
 
-    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Of the entries observed in both rows."""
         found = super().distances(rows)
         return found if rows.mask is None else (common_distances(rows), found[1])
@@ -177,9 +174,6 @@ class Probabilities(Density):
     def prior(self, model: Model, like: Tensor) -> Conjugate:
         return tuple(part.expand(model.shapes[self.site]) for part in beta_prior(model, self.site, like))
 
-    def flat(self, like: Tensor) -> Conjugate:
-        return torch.ones_like(like), torch.ones_like(like)
-
     def require_mode(self, model: Model, like: Tensor) -> None:
         beta_parameters(model, self.site, like)
         dirichlet_concentration(model, "mixing_proportion", like)
@@ -193,9 +187,6 @@ class Probabilities(Density):
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
         return beta_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
-
-    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
-        return BetaPosterior(*parameters)
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
         return beta_log_marginal(counts, self._total * observed - counts, (prior[0], prior[1])).sum(-1)
@@ -212,15 +203,15 @@ class Probabilities(Density):
 class Rates(Density):
     """Poisson counts of events."""
 
-    names: ClassVar[tuple[str, ...]] = ("shape", "rate")
+    kind: ClassVar[type[Any]] = GammaPosterior
 
-    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Of square roots of the counts, which have about the same variance; missing entries at their column's mean."""
         if rows.mask is None:
             roots = rows.mapped(lambda row, values: torch.sqrt(values))
         else:
             roots = torch.sqrt(torch.where(rows.mask, _sparse.dense(rows.counts), rows.mean))
-        return SquaredDistances(roots), torch.ones_like(rows.base)
+        return squared_distances(roots), torch.ones_like(rows.base)
 
     def natural(self, value: Tensor) -> Natural:
         """The rates are the log-normalisers of their logarithms."""
@@ -235,9 +226,6 @@ class Rates(Density):
     def prior(self, model: Model, like: Tensor) -> Conjugate:
         return tuple(part.expand(model.shapes[self.site]) for part in gamma_prior(model, self.site, like))
 
-    def flat(self, like: Tensor) -> Conjugate:
-        return torch.zeros_like(like), torch.zeros_like(like)
-
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return counts + prior[0], (observed + prior[1]).expand_as(counts).clone()
 
@@ -247,9 +235,6 @@ class Rates(Density):
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
         return gamma_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
-
-    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
-        return GammaPosterior(*parameters)
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
         return gamma_log_marginal(counts, observed, (prior[0], prior[1])).sum(-1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import ContinuousPosterior
-from custom_inference.families.mixtures.common import SquaredDistances
+from custom_inference.families.mixtures.common import Distances, squared_distances
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
@@ -51,8 +50,10 @@ class Density(abc.ABC):
     site: str
     likelihood: ExponentialFamily
 
-    #: What the parameters of the posterior are called.
-    names: ClassVar[tuple[str, ...]]
+    #: The posterior of the component site, with the parameters of ``Conjugate``.
+    kind: ClassVar[type[Any]]
+    #: All parameters of a prior under which ``mode`` is maximum likelihood.
+    flat_at: ClassVar[float] = 0.0
     #: Components are kept this far off their edges; those of informed starts by so much.
     floor: ClassVar[float] = 1e-12
     floor_of_centres: ClassVar[float] = 1e-12
@@ -61,18 +62,21 @@ class Density(abc.ABC):
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """The density of a model."""
         return cls(model.component_site, model.likelihood)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the parameters of the posterior are called."""
+        return tuple(self.kind.layout)
 
     # ----- data -------------------------------------------------------------------------------------------
 
     def rows(self, data: Data) -> MixtureRows:
-        """The data as counts."""
         return MixtureRows.of_entries(data, self.likelihood)
 
-    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-        """How different all rows are from the rows of an index, squared, (N, C); and the weights (N,) of the rows."""
-        return SquaredDistances(rows.counts), torch.ones_like(rows.base)
+    def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
+        """How different rows are; and their weights (N,)."""
+        return squared_distances(rows.counts), torch.ones_like(rows.base)
 
     def scaled(self, rows: MixtureRows) -> Tensor:
         """Counts (N, F), dense, of which every row weighs the same."""
@@ -109,17 +113,17 @@ class Density(abc.ABC):
     def prior(self, model: Model, like: Tensor) -> Conjugate:
         """The prior's parameters. Raises MethodError for priors that are not conjugate."""
 
-    @abc.abstractmethod
     def flat(self, like: Tensor) -> Conjugate:
         """A prior under which ``mode`` is maximum likelihood, of the shape of ``like``: one that counts nothing in the
         basis of logarithms, so that small counts are not rounded by what is added and taken off again."""
+        return tuple(torch.full_like(like, self.flat_at) for _ in self.names)
 
     def require_mode(self, model: Model, like: Tensor) -> None:  # noqa: B027 - an empty default is meant
         """Raises MethodError for priors under which ``mode`` is none; by default every prior has one in some basis."""
 
     @abc.abstractmethod
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
-        """The posterior of the component site."""
+        """The parameters of the posterior of the component site."""
 
     @abc.abstractmethod
     def expected(self, posterior: Conjugate) -> Natural:
@@ -129,9 +133,8 @@ class Density(abc.ABC):
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
         """KL of the posterior from the prior."""
 
-    @abc.abstractmethod
     def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
-        """With its parameters."""
+        return self.kind(*parameters)
 
     @abc.abstractmethod
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
