@@ -51,30 +51,28 @@ def _log_rise(start, steps):
 
 
 @njit(error_model="numpy")
-def _choose(score, responsibility, state):
-    """A class drawn in proportion to exp(score), the probabilities of all in ``responsibility``, and the next random state."""
+def _choose(score, share, state):
+    """A class drawn in proportion to exp(score), the probabilities of all in ``share``, and the next random state."""
     highest, total = score.max(), 0.0
     for k in range(score.shape[0]):
-        responsibility[k] = math.exp(score[k] - highest)
-        total += responsibility[k]
+        share[k] = math.exp(score[k] - highest)
+        total += share[k]
     uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
     left, chosen = uniform * total, -1
     for k in range(score.shape[0]):
-        if chosen < 0 and left < responsibility[k]:
+        if chosen < 0 and left < share[k]:
             chosen = k
-        left -= responsibility[k]
-        responsibility[k] /= total
-    return (chosen if chosen >= 0 else int(np.argmax(responsibility))), state
+        left -= share[k]
+        share[k] /= total
+    return (chosen if chosen >= 0 else int(np.argmax(share))), state
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep_simplices(
-    crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, responsibility, rng
-):
+def sweep_simplices(crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, share, rng):
     """One new class for every row, in place; -1 in ``assignment`` is a row without a class.
 
     crow (N + 1,), column, count: the rows in CSR. group (F,): of each feature. alpha (K,). prior a (F, K), mass A
-    (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. responsibility (N, K): the conditional
+    (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. share (N, K): the conditional
     probabilities.
     """
     score, state = np.empty(alpha.shape[0]), rng[0]
@@ -95,7 +93,7 @@ def sweep_simplices(
                 i += 1
             for k in range(alpha.shape[0]):
                 score[k] -= _log_rise(totals[here, k] + mass[here, k], together)
-        assignment[n], state = _choose(score, responsibility[n], state)
+        assignment[n], state = _choose(score, share[n], state)
         _move(column, count, group, first, last, assignment[n], 1, rows, counts, totals)
     rng[0] = state
 
@@ -110,10 +108,10 @@ def _move(column, count, group, first, last, k, sign, rows, counts, totals):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, responsibility, rng):
+def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, share, rng):
     """One new class for every row of events x (N, D), in place; -1 in ``assignment`` is a row without a class.
 
-    observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), responsibility (N, K) as
+    observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), share (N, K) as
     above.
     """
     score, state = np.empty(alpha.shape[0]), rng[0]
@@ -131,7 +129,7 @@ def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, expos
             for k in range(alpha.shape[0]):
                 total, time = events[f, k] + shape[f, k], exposure[f, k] + rate[f, k]
                 score[k] += _log_rise(total, x[n, f]) + total * math.log(time) - (total + x[n, f]) * math.log(time + 1)
-        assignment[n], state = _choose(score, responsibility[n], state)
+        assignment[n], state = _choose(score, share[n], state)
         new = assignment[n]
         rows[new] += 1
         events[:, new] += x[n]
