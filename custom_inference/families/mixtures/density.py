@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -67,7 +67,7 @@ class Density(abc.ABC):
     @property
     def names(self) -> tuple[str, ...]:
         """What the parameters of the posterior are called."""
-        return tuple(self.kind.layout)
+        return tuple(one.name for one in fields(self.kind))
 
     # ----- data -------------------------------------------------------------------------------------------
 

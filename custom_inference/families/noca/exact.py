@@ -27,18 +27,24 @@ class NocaExact(NocaEngine, Enumerated):
     """Exact E step over all codes, cause-transmission M step.
 
     inner_steps: transmission updates per M step (each raises the expected log joint; the counts are reused).
-    max_bytes: memory allowed for the tables; half of what is free by default.
     """
 
     inner_steps: int = 4
 
     def tables(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Tables:
-        return _Tables.of(params, rows, temperature)
+        codes = codes_of(len(params["source_prior"]), rows.ones.dtype, rows.ones.device)
+        theta, theta0 = thetas(params)
+        activation = codes @ theta + theta0
+        lift = log1mexp(activation) + activation
+        prior = BernoulliVector(params["source_prior"], validate_args=False).log_prob(codes)
+        if temperature != 1.0:
+            lift, activation = temperature * lift, temperature * activation
+        return _Tables(codes, lift, activation, prior if rows.mask is not None else prior - activation.sum(-1))
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        tables = _Tables.of(params, rows, temperature)
+        tables = self.tables(params, rows, temperature)
         total: dict[str, Tensor] = {}
         bounds = []
         for part in self.blocks(params, rows):
@@ -76,17 +82,6 @@ class _Tables(NamedTuple):
     lift: Tensor
     activation: Tensor
     constant: Tensor
-
-    @classmethod
-    def of(cls, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Tables:
-        codes = codes_of(len(params["source_prior"]), rows.ones.dtype, rows.ones.device)
-        theta, theta0 = thetas(params)
-        activation = codes @ theta + theta0
-        lift = log1mexp(activation) + activation
-        prior = BernoulliVector(params["source_prior"], validate_args=False).log_prob(codes)
-        if temperature != 1.0:
-            lift, activation = temperature * lift, temperature * activation
-        return cls(codes, lift, activation, prior if rows.mask is not None else prior - activation.sum(-1))
 
     def joint(self, rows: BinaryRows) -> Tensor:
         """log p(x_n, c) (N, C): an observed entry costs activation, an observed one lifts that."""

@@ -29,14 +29,15 @@ from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import FLOOR, beta_parameters, interior, prior_mode
 from custom_inference.families.common.roots import decreasing_root
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import NocaEngine, thetas
+from custom_inference.families.noca.common import NocaEngine, linear_terms, thetas
 from custom_inference.families.noca.truncated import likely_codes
 from ppl_models import Model
 from ppl_models.distributions import log1mexp
 
-#: What sums over the rows of a block need of the rows, q (E, K) and lambda (N, K); and those sums.
+#: What sums over the rows of a block need of the rows, q (E, K) and lambda (N, K); and those sums, at t.
 Ready = Callable[[BinaryRows, Tensor, Tensor], tuple[Tensor, ...]]
 Terms = Callable[..., list[Tensor]]
+Derivative = Callable[..., tuple[Tensor, Tensor]]
 
 
 def _safe(q: Tensor) -> Tensor:
@@ -116,15 +117,9 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
 
     def bound(self, params: Params, rows: BinaryRows, gain: Tensor, mean: Tensor) -> Tensor:
         """F_n of eq. 7, (N,), from g_i(q) of every observed one."""
-        theta, theta0 = thetas(params)
         row, column = rows.nonzero
-        pi = interior(params["source_prior"])
-        per_one = log1mexp(theta0)[column] + (mean[row] * gain).sum(-1)
-        explained = torch.zeros_like(mean[:, 0]).index_add(0, row, per_one)
-        prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()
-        absent = (rows.zeros * (theta0 + mean @ theta)).sum(-1)
-        entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
-        return prior - absent + explained + entropy
+        per_one = log1mexp(thetas(params)[1])[column] + (mean[row] * gain).sum(-1)
+        return linear_terms(params, rows, mean).index_add(0, row, per_one)
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
@@ -164,19 +159,7 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         new["leak"] = -torch.expm1(-self._leak_roots(model, new, every, step.locals))
         return new
 
-    def _sums(self, ready: Ready, rows: AllRows, warm: dict[str, Tensor]) -> Callable[[Terms], list[Tensor]]:
-        """What sums terms over all rows of all processes; ``ready`` is made once where the rows are in memory."""
-        pieces = rows.pieces(warm)
-        held = [ready(part, kept["q"], kept["mean"]) for part, kept in pieces] if isinstance(pieces, list) else None
-
-        def total(terms: Terms) -> list[Tensor]:
-            read = ((part, kept["q"], kept["mean"]) for part, kept in rows.pieces(warm))
-            found = (terms(*constants) for constants in (held or (ready(*one) for one in read)))
-            return list(rows.total(*(functools.reduce(torch.add, each) for each in zip(*found, strict=True))))
-
-        return total
-
-    def _loading_roots(self, model: Model, params: Params, rows: AllRows, warm: dict[str, Tensor]) -> Tensor:
+    def _loading_roots(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Tensor:
         """sum_n lambda_ni [-m_nj + x_nj / (1 - A)] + (a - 1) / (e^theta - 1) - (b - 1) = 0."""
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "loading", theta)
@@ -188,21 +171,17 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         def terms(t: Tensor, column: Tensor, weight: Tensor, scale: Tensor, base: Tensor, seen: Tensor) -> list[Tensor]:
             absent = t.T.contiguous().index_select(0, column).mul_(scale).add_(base).neg_().exp_()
             on = 1 - absent
-            share = weight / on
-            first = _by_feature(share, column, t)
-            return [first, _by_feature(share.mul_(absent).mul_(scale).div_(on), column, t), seen]
+            ratio = weight / on
+            first = _by_feature(ratio, column, t)
+            return [first, _by_feature(ratio.mul_(absent).mul_(scale).div_(on), column, t), seen]
 
-        total = self._sums(ready, rows, warm)
-
-        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
-            first, second, present = total(lambda *constants: terms(t, *constants))
+        def derivative(t: Tensor, first: Tensor, second: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
             pull = (a - 1) / torch.expm1(t)
             return _balance(first + pull, -second - pull * (1 + 1 / torch.expm1(t)), present + b - 1)
 
-        low, high = torch.full_like(theta, FLOOR), torch.full_like(theta, -math.log(FLOOR))
-        return decreasing_root(derivative, low, high, theta)
+        return _roots(theta, _sums(ready, terms, rows, warm), derivative)
 
-    def _leak_roots(self, model: Model, params: Params, rows: AllRows, warm: dict[str, Tensor]) -> Tensor:
+    def _leak_roots(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Tensor:
         """sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] = #zeros."""
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "leak", theta0)
@@ -219,20 +198,33 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
             first = zero.index_add(0, column, sent.sum(-1))
             return [first, zero.index_add(0, column, sent.mul_(reached).sum(-1)), zeros, off]
 
-        total = self._sums(ready, rows, warm)
+        def derivative(t: Tensor, first: Tensor, more: Tensor, zeros: Tensor, off: Tensor) -> tuple[Tensor, Tensor]:
+            rest, weight = 1 / torch.expm1(t), off + (a - 1)
+            return _balance(first + weight * rest, -first - more - weight * rest * (1 + rest), zeros + b - 1)
 
-        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
-            rest = 1 / torch.expm1(t)
-            first, more, zeros, off = total(lambda *constants: terms(t, *constants))
-            second = first + more
-            weight = off + (a - 1)
-            return _balance(first + weight * rest, -second - weight * rest * (1 + rest), zeros + b - 1)
-
-        low, high = torch.full_like(theta0, FLOOR), torch.full_like(theta0, -math.log(FLOOR))
-        return decreasing_root(derivative, low, high, theta0)
+        return _roots(theta0, _sums(ready, terms, rows, warm), derivative)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
+
+
+def _sums(ready: Ready, terms: Terms, rows: AllRows, warm: Params) -> Callable[[Tensor], list[Tensor]]:
+    """The terms at t summed over all rows of all processes; ``ready`` is made once where the rows are in memory."""
+    pieces = rows.pieces(warm)
+    held = [ready(part, kept["q"], kept["mean"]) for part, kept in pieces] if isinstance(pieces, list) else None
+
+    def total(t: Tensor) -> list[Tensor]:
+        constants = held or (ready(part, kept["q"], kept["mean"]) for part, kept in rows.pieces(warm))
+        found = (terms(t, *each) for each in constants)
+        return list(rows.total(*(functools.reduce(torch.add, each) for each in zip(*found, strict=True))))
+
+    return total
+
+
+def _roots(start: Tensor, total: Callable[[Tensor], list[Tensor]], derivative: Derivative) -> Tensor:
+    """Where the ``derivative`` of F by t is 0, from the sums at t."""
+    low, high = torch.full_like(start, FLOOR), torch.full_like(start, -math.log(FLOOR))
+    return decreasing_root(lambda t: derivative(t, *total(t)), low, high, start)
 
 
 def _by_feature(values: Tensor, column: Tensor, like: Tensor) -> Tensor:

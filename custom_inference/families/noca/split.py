@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import Params
+from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.beta import FLOOR
 from custom_inference.families.common.cubes import Cubes
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.noca.common import any_size, thetas
-from custom_inference.families.noca.truncated import NocaTruncated
+from custom_inference.families.noca.truncated import NocaTruncated, Transmission
 from ppl_models import Model
 
 
@@ -54,13 +54,17 @@ class _Climber:
     link_price: float = 0.0
 
     def climb(self, state: _State, iterations: int) -> _State:
-        params, cubes, bound = state.params, state.cubes, state.bound
         for _ in range(iterations):
-            step = self.engine.e_step(self.model, params, self.rows, cubes._asdict())
-            cubes = Cubes(*(step.locals[field] for field in Cubes._fields))
-            bound = step.bound
-            params = self.engine.m_step(self.model, params, step, self.rows)
-        return _State(params, cubes, bound)
+            step = self.engine.e_step(self.model, state.params, self.rows, state.cubes._asdict())
+            params = self.engine.m_step(self.model, state.params, step, self.rows)
+            state = _State(params, _cubes(step), step.bound)
+        return state
+
+    def start(self, params: Params, iterations: int) -> _State:
+        """The state after so many iterations from empty codes."""
+        nothing = self.rows.ones.new_zeros(len(self.rows))
+        cubes = Cubes.empty(self.rows, len(params["source_prior"]))
+        return self.climb(_State(params, cubes, nothing), iterations)
 
     def price(self, params: Params) -> Tensor:
         """BIC's price of every source, (K,): half log N for its prior and for each link in use."""
@@ -71,8 +75,12 @@ class _Climber:
         return float(state.bound.sum() - self.price(state.params).sum())
 
 
+def _cubes(step: EStep) -> Cubes:
+    return Cubes(*(step.locals[field] for field in Cubes._fields))
+
+
 def _selected(params: Params, index: list[int]) -> Params:
-    return {"source_prior": params["source_prior"][index], "loading": params["loading"][index], "leak": params["leak"]}
+    return {**params, "source_prior": params["source_prior"][index], "loading": params["loading"][index]}
 
 
 def random_rows(rows: BinaryRows, number: int, generator: torch.Generator) -> Params:
@@ -102,8 +110,8 @@ def removal_loss(climber: _Climber, state: _State) -> tuple[Tensor, Tensor]:
     part, again = climber.rows.select(row), Cubes.at(base)
     bound = state.bound[row]
     for _ in range(2):
-        step = climber.engine.e_step(climber.model, params, part, again._asdict(), forbid=source)
-        again, bound = Cubes(*(step.locals[field] for field in Cubes._fields)), step.bound
+        step = climber.engine.cube_step(Transmission(params, part, forbid=source), params, part, again._asdict(), 1.0)
+        again, bound = _cubes(step), step.bound
     pi = params["source_prior"]
     zero = torch.zeros_like(pi)
     loss = zero.index_add(0, source, state.bound[row] - bound) + total * torch.log1p(-pi)
@@ -184,8 +192,7 @@ def split_and_prune(model: Model, rows: BinaryRows, generator: torch.Generator, 
     wanted = model.shapes["source_prior"][0]
     room = wanted + max(math.ceil(wanted / 2), 8)
     climber = _Climber(any_size(model), rows, NocaTruncated(free=3, guard=False, refresh_every=1))
-    start = random_rows(rows, room, generator)
-    best = climber.climb(_State(start, Cubes.empty(rows, room), rows.ones.new_zeros(len(rows))), 20)
+    best = climber.start(random_rows(rows, room, generator), 20)
     for maximum in (room, wanted):
         best = prune_by_evidence(climber, best, maximum)
         for _ in range(cycles):
@@ -204,13 +211,12 @@ def shut_off(model: Model, rows: BinaryRows, params: Params) -> Params:
     The price is that of extended BIC, log D more for each link, since links are chosen among D features (Chen & Chen,
     Biometrika 95, 2008): a surplus source can always find a few rows to fit.
     """
-    engine = NocaTruncated(free=4, refresh_every=1)
-    climber = _Climber(any_size(model), rows, engine, link_price=math.log(rows.ones.shape[1]))
+    price = math.log(rows.ones.shape[1])
+    climber = _Climber(any_size(model), rows, NocaTruncated(free=4, refresh_every=1), link_price=price)
     alive = (params["source_prior"] > 10 * FLOOR).nonzero().flatten().tolist()
-    start = _selected(params, alive)
-    state = _State(start, Cubes.empty(rows, len(alive)), rows.ones.new_zeros(len(rows)))
-    state = prune_by_evidence(climber, climber.climb(state, 10), len(params["source_prior"]))
-    return padded(_without_the_doubtful(climber, state).params, len(params["source_prior"]))
+    size = len(params["source_prior"])
+    state = prune_by_evidence(climber, climber.start(_selected(params, alive), 10), size)
+    return padded(_without_the_doubtful(climber, state).params, size)
 
 
 def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10.0, refit: int = 4) -> _State:
@@ -218,11 +224,9 @@ def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10
 
     ``removal_loss`` holds the other sources fixed; near-duplicates adapt when one of them is gone.
     """
-    loss, _ = removal_loss(climber, state)
-    ratio = loss / climber.price(state.params)
-    doubtful = [i for i in torch.argsort(ratio).tolist() if ratio[i] < doubt]
+    ratio = removal_loss(climber, state)[0] / climber.price(state.params)
     alive = list(range(state.size))
-    for source in doubtful:
+    for source in [i for i in torch.argsort(ratio).tolist() if ratio[i] < doubt]:
         if len(alive) == 1:
             break
         rest = [i for i in alive if i != source]
@@ -235,12 +239,7 @@ def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10
 
 def padded(params: Params, size: int) -> Params:
     """The parameters with shut-off sources added up to ``size``."""
-    missing = size - len(params["source_prior"])
-    if missing <= 0:
-        return params
-    prior, loading = params["source_prior"], params["loading"]
-    return {
-        "source_prior": torch.cat([prior, prior.new_full((missing,), FLOOR)]),
-        "loading": torch.cat([loading, loading.new_full((missing, loading.shape[1]), FLOOR)]),
-        "leak": params["leak"],
-    }
+    missing = max(0, size - len(params["source_prior"]))
+    prior = torch.nn.functional.pad(params["source_prior"], (0, missing), value=FLOOR)
+    loading = torch.nn.functional.pad(params["loading"], (0, 0, 0, missing), value=FLOOR)
+    return {**params, "source_prior": prior, "loading": loading}
