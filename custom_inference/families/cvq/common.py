@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from pyro.distributions import InverseGamma
 from torch import Tensor
+from torch.distributions import LogNormal, Normal
 
 from custom_inference.core.capabilities import Checked
 from custom_inference.core.engine import Engine, EStep, Params
@@ -113,57 +114,42 @@ def added(total: dict[str, Tensor], more: dict[str, Tensor]) -> dict[str, Tensor
 
 
 class CvqEngine(Checked, Engine):
-    """``rows``, ``check``, ``initial`` and ``m_step`` of every CVQ engine."""
+    """Data, priors, starts and the M step of every CVQ engine."""
 
     def rows(self, model: Model, data: Data) -> RealRows:
         return RealRows.of(data)
 
     def check(self, model: Model, rows: RealRows) -> None:
-        """Raises MethodError for priors without closed-form updates."""
-        check_priors(model, rows.like)
+        """Raises MethodError for priors that the M step has no closed form for."""
+        beta_parameters(model, "source_prior", rows.like.new_zeros(model.shapes["source_prior"]))
+        for site, kinds in {"weight": (Normal,), "scale": (LogNormal, InverseGamma)}.items():
+            prior = model.priors[site]
+            if not is_flat(prior) and not isinstance(prior, kinds):
+                names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
+                raise MethodError(
+                    f"closed-form steps need a {names} prior for '{site}', not {type(prior).__name__}; "
+                    "use SVI or NUTS for it"
+                )
         super().check(model, rows)
 
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
         """The plain start: weights are faded random rows, sigma is the data's root mean square."""
-        return random_start(model, rows, generator)
+        num_bits, like = model.shapes["source_prior"][0], rows.like
+        spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
+        pick = torch.randint(len(rows), (num_bits,), generator=generator).to(like.device)
+        noise = torch.randn(num_bits, like.shape[1], generator=generator, dtype=torch.float64).to(like)
+        return {
+            "source_prior": logit_jitter(min(0.3, 2.0 / num_bits), (num_bits,), 0.1, generator, like),
+            "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
+            "scale": spread.expand(model.shapes["scale"]).clone(),
+        }
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
         return m_step(model, params, step.statistics)
 
 
-def random_start(model: Model, rows: RealRows, generator: torch.Generator) -> Params:
-    num_bits = model.shapes["source_prior"][0]
-    like = rows.like
-    spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
-    pick = torch.randint(len(rows), (num_bits,), generator=generator).to(like.device)
-    noise = torch.randn(num_bits, like.shape[1], generator=generator, dtype=torch.float64).to(like)
-    return {
-        "source_prior": logit_jitter(min(0.3, 2.0 / num_bits), (num_bits,), 0.1, generator, like),
-        "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
-        "scale": spread.expand(model.shapes["scale"]).clone(),
-    }
-
-
-# ----- M step -----------------------------------------------------------------------------------------------------
-
-
-def check_priors(model: Model, params_like: Tensor) -> None:
-    """Raises MethodError for priors that the M step has no closed form for."""
-    beta_parameters(model, "source_prior", params_like.new_zeros(model.shapes["source_prior"]))
-    allowed = {"weight": (torch.distributions.Normal,), "scale": (torch.distributions.LogNormal, InverseGamma)}
-    for site, kinds in allowed.items():
-        prior = model.priors[site]
-        if not is_flat(prior) and not isinstance(prior, kinds):
-            names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
-            raise MethodError(
-                f"closed-form steps need a {names} prior for '{site}', not {type(prior).__name__}; "
-                "use SVI or NUTS for it"
-            )
-
-
-def m_step(model: Model, params: Params, statistics: dict[str, Tensor]) -> Params:
+def m_step(model: Model, params: Params, s: dict[str, Tensor]) -> Params:
     """pi, then W, then sigma: each the maximum of the expected log joint plus log prior, the others held."""
-    s = statistics
     prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
     weight = weight_mode(model, params, s)
     scale = scale_mode(model, params["scale"], s, expected_residual(weight, s))
@@ -173,11 +159,9 @@ def m_step(model: Model, params: Params, statistics: dict[str, Tensor]) -> Param
 def weight_mode(model: Model, params: Params, s: dict[str, Tensor]) -> Tensor:
     """Solve <ss'> W = <s>' x; with w_ij ~ Normal(m, t^2), (<ss'> + g) w_j = <s>' x_j + g m with g = sigma_j^2 / t^2."""
     weight, pairs, cross = params["weight"], s["pairs"], s["cross"]
-    prior = model.priors["weight"]
+    prior: Any = model.priors["weight"]
     if is_flat(prior):
         return ascend(pairs, cross, weight)
-    if not isinstance(prior, torch.distributions.Normal):
-        raise MethodError(f"no closed-form update of 'weight' under {type(prior).__name__}")
     variance = params["scale"].square().expand(weight.shape[1])
     ridge = variance / prior.scale.to(weight).expand_as(weight).square()
     matrix = pairs + torch.diag_embed(ridge.T)  # (D, K, K)
@@ -234,10 +218,8 @@ def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tens
         a, b = prior.concentration.to(scale), prior.rate.to(scale)
         total = count + a + 1
         found = (b + (b.square() + 4 * total * residual).sqrt()) / (2 * total)
-    elif isinstance(prior, torch.distributions.LogNormal):
-        return _log_normal_mode(count, residual, prior.loc.to(scale), prior.scale.to(scale), floor)
     else:
-        raise MethodError(f"no closed-form update of 'scale' under {type(prior).__name__}")
+        return _log_normal_mode(count, residual, prior.loc.to(scale), prior.scale.to(scale), floor)
     return torch.maximum(found, floor)
 
 

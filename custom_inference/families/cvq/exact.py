@@ -1,6 +1,6 @@
 """CVQ by enumeration: the exact posterior over the 2^K codes of every row.
 
-By the quadratic form of ``cvq_common`` the log joint of all codes is two matrix products, h (N, K) with the codes'
+By the quadratic form of ``common`` the log joint of all codes is two matrix products, h (N, K) with the codes'
 bits and, where entries are missing, the rows' couplings (N, K(K-1)/2) with the codes' pairs of bits (they are shared
 by the rows otherwise). The posterior table R (N, 2^K) enters the M step through R C and through the expected pairs.
 """
@@ -23,10 +23,7 @@ from ppl_models import Model
 
 @dataclass(frozen=True, kw_only=True)
 class CvqExact(CvqEngine, Enumerated):
-    """Exact E step over all codes; closed-form M step.
-
-    max_bytes: memory allowed for the tables; half of what is free by default.
-    """
+    """Exact E step over all codes; closed-form M step."""
 
     def tables(self, params: Params, rows: RealRows, temperature: float = 1.0) -> _Tables:
         return _Tables(params, codes_of(len(params["source_prior"]), rows.x.dtype, rows.x.device), temperature)

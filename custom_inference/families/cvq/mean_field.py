@@ -1,6 +1,6 @@
 """CVQ under a mean-field posterior (003, "Variational EM"): q(s) = prod_i Bernoulli(lambda_i).
 
-With the quadratic form of ``cvq_common``,
+With the quadratic form of ``common``,
 
     F_n = c + sum_i lambda_i h_i - 1/2 sum_{i != j} lambda_i lambda_j G_ij + H(lambda),
     H = -sum_i [lambda_i log lambda_i + (1 - lambda_i) log(1 - lambda_i)]      (the slides print the opposite sign)

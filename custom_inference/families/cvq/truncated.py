@@ -1,11 +1,11 @@
-"""CVQ with truncated posteriors: the exact posterior restricted to a cube of likely codes per row (``_cubes``).
+"""CVQ with truncated posteriors: the exact posterior restricted to a cube of likely codes per row (``common.cubes``).
 
-With the quadratic form of ``cvq_common`` the codes of a cube need h and G at the free sources only: with b the base
+With the quadratic form of ``common`` the codes of a cube need h and G at the free sources only: with b the base
 code without them and f_i = h_i - sum_j G_ij b_j,
 
     log p(x, s) = c + sum_i b_i (h_i + f_i) / 2 + sum_{i free} s_i f_i - sum_{i < j free} s_i s_j G_ij.
 
-Cost per row: K^2 + H^2 2^H, whatever 2^K is. The M step is that of ``cvq_common``.
+Cost per row: K^2 + H^2 2^H, whatever 2^K is. The M step is that of ``common``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Scores(NamedTuple):
     def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> _Table:
         fixed = base.scatter(1, free, 0.0)
         field = self.form.linear - self.form.pull(fixed)
-        first, second = pairs_of(free.shape[1], free.device)
+        first, second = torch.triu_indices(free.shape[1], free.shape[1], 1, device=free.device)
         position = free[:, first] * base.shape[1] + free[:, second]
         coupling = self.form.coupling
         shared = coupling.ndim == 2
@@ -75,7 +75,7 @@ class _Moments(CubeModel):
         self, scores: _Scores, table: _Table, weight: Tensor, free: Tensor, subsets: Tensor, mean: Tensor
     ) -> None:
         """<ss'> = <s><s'> but for the free sources, whose covariance is added."""
-        first, second = pairs_of(free.shape[1], free.device)
+        first, second = torch.triu_indices(free.shape[1], free.shape[1], 1, device=free.device)
         on = mean.gather(1, free)
         extra = weight @ (subsets[:, first] * subsets[:, second]) - on[:, first] * on[:, second]
         num_bits = mean.shape[1]
@@ -91,12 +91,6 @@ class _Moments(CubeModel):
 
     def statistics(self, mean: Tensor) -> dict[str, Tensor]:
         return self.total
-
-
-def pairs_of(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Positions i < j of every pair."""
-    first, second = torch.triu_indices(size, size, 1, device=device)
-    return first, second
 
 
 @dataclass(frozen=True, kw_only=True)
