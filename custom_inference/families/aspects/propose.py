@@ -29,10 +29,13 @@ _FEW_ENTRIES = 2**18
 class AspectProposals(Proposals):
     """Starts of the engines that integrate the memberships out."""
 
+    #: How far starts stay from 0 and 1.
+    margin = 0.02
+
     def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
-        """Least squares within the domain, from rows that differ by attempt."""
-        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
-        return {"aspect_probability": aspect.clamp(0.02, 0.98)}
+        """Least squares within the domain, from random aspects, which is how the attempts differ."""
+        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator)
+        return {"aspect_probability": aspect.clamp(self.margin, 1 - self.margin)}
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every aspect has its counterpart; see :func:`same_aspects`."""
@@ -42,9 +45,7 @@ class AspectProposals(Proposals):
 class AspectPointProposals(AspectProposals):
     """Starts of the point estimates."""
 
-    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
-        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
-        return {"aspect_probability": aspect.clamp(0.01, 0.99)}
+    margin = 0.01
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Few data have many optima, and starts are cheap there; with many data for an aspect starts agree."""
@@ -58,14 +59,11 @@ class AspectPointProposals(AspectProposals):
 
 
 def propose_aspects(
-    rows: CountRows, num_components: int, generator: torch.Generator, attempt: int, *, iterations: int = 50
+    rows: CountRows, num_components: int, generator: torch.Generator, *, iterations: int = 50
 ) -> Tensor:
-    """Aspects (K, D). The alternation starts from random aspects, which is how the attempts differ."""
-    del attempt  # the generator has moved on since the last one
+    """Aspects (K, D)."""
     left, right = leading_space(rows, num_components, generator)
-    noise = torch.rand((num_components, rows.like.shape[1]), generator=generator, dtype=torch.float64)
-    aspect = noise.to(left)
-    membership = aspect.new_zeros(len(rows), num_components)
+    aspect = torch.rand((num_components, rows.like.shape[1]), generator=generator, dtype=torch.float64).to(left)
     for _ in range(iterations):
         membership = simplex_projection(left @ (right @ torch.linalg.pinv(aspect)))
         aspect = ((torch.linalg.pinv(membership) @ left) @ right).clamp(0.0, 1.0)
