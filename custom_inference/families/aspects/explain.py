@@ -40,24 +40,17 @@ def phantoms(fit: Fit, *, mean: float = 0.02, extreme: float = 0.5, relative: fl
     infinite, every aspect is listed under both kinds.
     """
     aspect, rate = _aspect(fit), _rate_of_ones(fit)
-    share = fit.posterior.mean.mean(0)
-    lines = []
+    columns = {
+        "mean": aspect.mean(1), "max": aspect.amax(1), "min": aspect.amin(1), "sum": aspect.sum(1),
+        "share": fit.posterior.mean.mean(0),
+    }  # fmt: skip
+    every = pd.DataFrame({name: value.double().cpu().numpy() for name, value in columns.items()})
+    found = []
     for kind, value, own in (("white", aspect, rate), ("black", 1 - aspect, 1 - rate)):
         near = (value.mean(1) <= min(mean, relative * own)) & (value.amax(1) <= extreme)
-        lines += [
-            {
-                "component": k,
-                "kind": kind,
-                "mean": float(aspect[k].mean()),
-                "max": float(aspect[k].max()),
-                "min": float(aspect[k].min()),
-                "sum": float(aspect[k].sum()),
-                "share": float(share[k]),
-            }
-            for k in near.nonzero().flatten().tolist()
-        ]
-    columns = ["component", "kind", "mean", "max", "min", "sum", "share"]
-    return pd.DataFrame(lines, columns=columns).sort_values("share", ascending=False).set_index("component")
+        found.append(every[near.cpu().numpy()].assign(kind=kind))
+    table = pd.concat(found).sort_values("share", ascending=False).rename_axis("component")
+    return table[["kind", *columns]]
 
 
 def attribute(fit: Fit, x: Any = None, *, mask: Any = None, rows: Any = None) -> xr.DataArray:
@@ -84,9 +77,9 @@ def attribute(fit: Fit, x: Any = None, *, mask: Any = None, rows: Any = None) ->
         what = f"attribution of {data.x.numel()} entries to {len(aspect)} aspects"
         require(what, 3.0 * size, allowed=allowed_bytes(), fits="attribute a part of the rows at a time, with rows=")
     coords = {
-        "component": list(range(len(aspect))),
-        "row": data.coords.get("row", list(range(len(data)))),
-        "feature": data.coords.get("feature", list(range(data.num_features))),
+        "component": range(len(aspect)),
+        "row": data.coords.get("row", range(len(data))),
+        "feature": data.coords.get("feature", range(data.num_features)),
     }
     q = _attribution(aspect, membership, data, _total_count(fit))
     return xr.DataArray(q.cpu().numpy(), dims=("component", "row", "feature"), coords=coords, name="attribution")
@@ -105,19 +98,7 @@ def denoise(fit: Fit, x: Any = None, *, mask: Any = None, drop: str | int = "whi
     ------
     MethodError: there is no such phantom, or nothing is left once it is dropped.
     """
-    aspect = _aspect(fit)
-    dropped = _chosen(fit, drop, thresholds)
-    if len(dropped) == len(aspect):
-        raise MethodError(f"all {len(aspect)} aspects would be dropped; nothing is left to reconstruct from")
-    _, membership = _rows(fit, x, mask)
-    kept = membership.clone()
-    kept[:, dropped] = 0
-    average = fit.posterior.mean.mean(0).clone()
-    average[dropped] = 0
-    total = kept.sum(1, keepdim=True)
-    explained = total > torch.finfo(kept.dtype).eps ** 0.5
-    share = torch.where(explained, kept / torch.where(explained, total, 1.0), average / average.sum())
-    return share @ aspect
+    return _denoised(fit, _rows(fit, x, mask)[1], _chosen(fit, drop, thresholds))
 
 
 def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", **thresholds: float) -> pd.DataFrame:
@@ -136,15 +117,14 @@ def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", *
     if top < 1:
         raise MethodError(f"top = {top}, expected at least 1")
     chosen = _chosen(fit, phantom, thresholds)
-    data, membership, at = _one_row(fit, row)
+    data, membership = _one_row(fit, row)
     q = _attribution(aspect, membership, data, _total_count(fit))[chosen].sum(0)[0]
     wanted = data.x[0] > 0 if phantom == "black" else data.x[0] == 0
     if data.mask is not None:
         wanted = wanted & data.mask[0]
-    clean = denoise(fit, at, mask=data.mask if at is not None else None, drop=phantom, **thresholds)
-    mean = clean[0] if at is not None else clean[int(row_number(fit, row))]
+    mean = _denoised(fit, membership, chosen)[0]
     order = torch.where(wanted, q, -torch.ones_like(q)).argsort(descending=True)[: min(top, int(wanted.sum()))]
-    names = fit.data.coords.get("feature", list(range(data.num_features)))
+    names = fit.data.coords.get("feature", range(data.num_features))
     index = pd.Index([names[t] for t in order.tolist()], name="feature")
     return pd.DataFrame({"probability": q[order].tolist(), "mean": mean[order].tolist()}, index=index)
 
@@ -161,15 +141,27 @@ def row_number(fit: Fit, row: Any) -> int:
     return int(number) % len(fit.data)
 
 
-def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor, Any]:
-    """The row as data, its membership (1, K), and its values where it is a new one."""
+def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor]:
+    """The row as data, and its membership (1, K)."""
     if np.ndim(row) == 0:
         number = row_number(fit, row)
         at = slice(number, number + 1)
-        return fit.data.rows(at).dense(), fit.posterior.mean[at], None
-    values = torch.tensor(np.asarray(row, dtype=np.float64))[None]  # a copy: pandas hands out read-only views
-    data, membership = _rows(fit, values, None)
-    return data, membership, values
+        return fit.data.rows(at).dense(), fit.posterior.mean[at]
+    # A copy: pandas hands out read-only views.
+    return _rows(fit, torch.tensor(np.asarray(row, dtype=np.float64))[None], None)
+
+
+def _denoised(fit: Fit, membership: Tensor, dropped: list[int]) -> Tensor:
+    """The means of the entries (N, D) without some of the aspects."""
+    aspect = _aspect(fit)
+    if len(dropped) == len(aspect):
+        raise MethodError(f"all {len(aspect)} aspects would be dropped; nothing is left to reconstruct from")
+    gone = torch.tensor(dropped, device=aspect.device)
+    kept, average = membership.index_fill(1, gone, 0.0), fit.posterior.mean.mean(0).index_fill(0, gone, 0.0)
+    total = kept.sum(1, keepdim=True)
+    explained = total > torch.finfo(kept.dtype).eps ** 0.5
+    share = torch.where(explained, kept / torch.where(explained, total, 1.0), average / average.sum())
+    return share @ aspect
 
 
 def _attribution(aspect: Tensor, membership: Tensor, data: Data, total_count: int) -> Tensor:
@@ -194,7 +186,7 @@ def _chosen(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[in
     if which not in _KINDS:
         raise MethodError(unknown_name("kind of phantom", which, _KINDS) + ", or a component's number")
     table = phantoms(fit, **thresholds)
-    found = [int(k) for k, kind in zip(table.index, table["kind"], strict=True) if kind == which]
+    found = table.index[table["kind"] == which].tolist()
     if not found:
         means = aspect.mean(1) if which == "white" else 1 - aspect.mean(1)
         nearest = int(means.argmin())
