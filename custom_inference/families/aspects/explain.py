@@ -98,7 +98,8 @@ def denoise(fit: Fit, x: Any = None, *, mask: Any = None, drop: str | int = "whi
     ------
     MethodError: there is no such phantom, or nothing is left once it is dropped.
     """
-    return _denoised(fit, _rows(fit, x, mask)[1], _chosen(fit, drop, thresholds))
+    dropped = _chosen(fit, drop, thresholds)
+    return _denoised(fit, _rows(fit, x, mask)[1], dropped)
 
 
 def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", **thresholds: float) -> pd.DataFrame:

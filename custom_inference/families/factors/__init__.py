@@ -1,16 +1,24 @@
 """Factor models with Gaussian scores: Jaakkola's bound, quadrature, points."""
 
+from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
-from custom_inference.families.factors.presentation import PRESENTATION
 from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import LogisticPCA
+
+#: Prominence: the standard deviation of each component's part of the log-odds.
+_PRESENTATION = Presentation(
+    value="weight on the log odds",
+    local="score",
+    prominence=lambda _, params: params["weight"].norm(dim=-1),
+    columns=lambda _, params: {"norm": params["weight"].norm(dim=-1)},
+)
 
 FAMILIES = (
     Family(
         model=LogisticPCA,
         engines={"exact": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
         default="gaussian",
-        presentation=PRESENTATION,
+        presentation=_PRESENTATION,
     ),
 )

@@ -19,14 +19,12 @@ from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.normal import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
-from ppl_models import Data, Model
+from ppl_models import Data, MethodError, Model
 from ppl_models.logistic_pca import canonical_turn
 
 #: Where a prior is flat, an update is held back by this share of its own curvature, which keeps the systems regular
 #: and (as a proximal step) the ascent monotone.
 _PROXIMAL = 1e-6
-#: Entries of the (rows, features) arrays per block: a few of them stay in cache.
-_BLOCK_ENTRIES = 2**17
 
 
 class ScorePrior(NamedTuple):
@@ -38,6 +36,13 @@ class ScorePrior(NamedTuple):
     @classmethod
     def of(cls, model: Model, like: Tensor) -> ScorePrior:
         return cls(*normal_parameters(model, "score", model.local_shape, like))
+
+    def require_proper(self) -> None:
+        """Scores that are integrated out need a prior that integrates."""
+        if bool((self.precision == 0).any()):
+            raise MethodError(
+                "the prior of 'score' is flat, so that it cannot be integrated out; use guide=\"map\" for it"
+            )
 
 
 def half_signs(rows: BinaryRows) -> Tensor:
@@ -54,19 +59,9 @@ def squared_rows(matrix: Tensor) -> Tensor:
     return (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
 
 
-def parts(rows: BinaryRows) -> list[slice]:
-    """Blocks of rows whose (rows, features) arrays are of moderate size."""
-    size = max(64, _BLOCK_ENTRIES // rows.ones.shape[1])
-    return [slice(start, start + size) for start in range(0, len(rows), size)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class LogisticEngine(Proposals, Canonical, Checked, Engine):
     """Data, starts, priors and the M step of every engine of logistic PCA."""
-
-    def score_prior(self, model: Model, params: Params) -> ScorePrior:
-        """A precision of 0 is flat."""
-        return ScorePrior.of(model, params["weight"])
 
     @property
     def engine(self) -> LogisticEngine:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -101,14 +96,11 @@ class LogisticEngine(Proposals, Canonical, Checked, Engine):
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         """For every feature, (w_t, b_t) = [sum_n c_nt E[s~ s~'] + prior]^-1 [sum_n (x_nt - 1/2) E[s~] + prior]."""
-        pair, target = step.statistics["pair"], step.statistics["target"]
         size = len(params["weight"]) + 1
-        current = torch.cat([params["weight"], params["bias"][None]]).T
-        mean, precision = weight_prior(model, current)
-        pull = _proximal(pair.reshape(-1, size, size), precision)
-        left = pair.reshape(-1, size, size) + torch.diag_embed(precision + pull)
-        right = target + precision * mean + pull * current
-        found = torch.cholesky_solve(right[..., None], torch.linalg.cholesky(left))[..., 0]
+        pair, current = step.statistics["pair"].reshape(-1, size, size), _extended(params["weight"], params["bias"])
+        priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
+        mean, precision = (_extended(*parts) for parts in zip(*priors, strict=True))
+        found, _ = _least_squares(pair, step.statistics["target"], mean, precision, current)
         return {"weight": found[:, :-1].T.contiguous(), "bias": found[:, -1].contiguous()}
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
@@ -118,15 +110,33 @@ class LogisticEngine(Proposals, Canonical, Checked, Engine):
         return bool(cross > 0.98 * own[0] * own[1])
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """Weights and scores turned into the canonical rotation, where the priors allow."""
-        return canonical(params, locals_) if rotatable(model) else (params, locals_)
+        """Orthogonal rows of the weight, the longest first, the largest entry of each positive; scores turned alike.
+
+        As it is where the priors prefer directions of the score space.
+        """
+        if not rotatable(model):
+            return params, locals_
+        turn, moved = canonical_turn(params["weight"]), dict(locals_)
+        if "score" in moved:
+            moved["score"] = moved["score"] @ turn.T
+        if "covariance" in moved:
+            moved["covariance"] = turn @ moved["covariance"] @ turn.T
+        return {**params, "weight": turn @ params["weight"]}, moved
 
 
-def weight_prior(model: Model, current: Tensor) -> tuple[Tensor, Tensor]:
-    """(mean, precision) of (w_t, b_t), each (D, K + 1)."""
-    found = [normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias")]
-    (mean, precision), (bias_mean, bias_precision) = found
-    return torch.cat([mean, bias_mean[None]]).T, torch.cat([precision, bias_precision[None]]).T
+def _extended(weight: Tensor, bias: Tensor) -> Tensor:
+    """(w_t, b_t) of every feature, (D, K + 1)."""
+    return torch.cat([weight, bias[None]]).T
+
+
+def _least_squares(
+    pair: Tensor, target: Tensor, mean: Tensor, precision: Tensor, current: Tensor
+) -> tuple[Tensor, Tensor]:
+    """[pair + prior]^-1 [target + prior] (N, K), and the Cholesky factor of the matrix (N, K, K)."""
+    pull = _proximal(pair, precision.expand_as(current))
+    factor = torch.linalg.cholesky(pair + torch.diag_embed(precision + pull))
+    right = target + precision * mean + pull * current
+    return torch.cholesky_solve(right[..., None], factor)[..., 0], factor
 
 
 def _proximal(pair: Tensor, precision: Tensor) -> Tensor:
@@ -140,14 +150,10 @@ def score_system(
     params: Params, rows: BinaryRows, rate: Tensor, prior: ScorePrior, current: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """(mean (N, K), Cholesky factor of the precision (N, K, K)) of the quadratic in the scores, at rate = c(xi)."""
-    weight, bias = params["weight"], params["bias"]
-    size, rate = len(weight), temperature * rate
-    pair = (rate @ squared_rows(weight.T)).reshape(-1, size, size)
-    pull = _proximal(pair, prior.precision.expand_as(current))
-    precision = pair + torch.diag_embed(prior.precision + pull)
-    right = (temperature * half_signs(rows) - rate * bias) @ weight.T + prior.precision * prior.mean + pull * current
-    factor = torch.linalg.cholesky(precision)
-    return torch.cholesky_solve(right[..., None], factor)[..., 0], factor
+    weight, rate = params["weight"], temperature * rate
+    pair = (rate @ squared_rows(weight.T)).unflatten(1, (len(weight), len(weight)))
+    target = (temperature * half_signs(rows) - rate * params["bias"]) @ weight.T
+    return _least_squares(pair, target, *prior, current)
 
 
 def column_log_odds(rows: BinaryRows) -> Tensor:
@@ -179,15 +185,3 @@ def rotatable(model: Model) -> bool:
         if bool((mean != 0).any()) or bool((precision != precision[:1]).any()):
             return False
     return True
-
-
-def canonical(params: Params, warm: dict[str, Tensor]) -> tuple[Params, dict[str, Tensor]]:
-    """Orthogonal rows of the weight, the longest first, the largest entry of each positive; scores turned alike."""
-    weight = params["weight"]
-    turn = canonical_turn(weight)
-    moved = dict(warm)
-    if "score" in moved:
-        moved["score"] = moved["score"] @ turn.T
-    if "covariance" in moved:
-        moved["covariance"] = turn @ moved["covariance"] @ turn.T
-    return {**params, "weight": turn @ weight}, moved

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,21 +30,22 @@ from custom_inference.families.factors.common import (
     ScorePrior,
     half_signs,
     observed_only,
-    parts,
     score_system,
     squared_rows,
 )
-from ppl_models import MethodError, Model
+from ppl_models import Model
 from ppl_models.core.expectations import jaakkola_curvature, log_two_cosh_half
 
+#: Entries of the (rows, features) arrays per block: a few of them stay in cache.
+_BLOCK_ENTRIES = 2**17
 #: Sweeps of the first E step, which starts at the prior's mean.
 _COLD_SWEEPS = 8
 
 
 class _Scores(NamedTuple):
-    """q of a block of rows: mean (N, K), covariance (N, K, K) and log determinant (N,); None for points."""
+    """q of a block of rows: mean (N, K), covariance (N, K, K) and its log determinant (N,); None for points."""
 
-    mean: Tensor
+    score: Tensor
     covariance: Tensor | None = None
     log_det: Tensor | None = None
 
@@ -57,38 +58,36 @@ class _Quadratic(LogisticEngine):
     """
 
     sweeps: int = 2
+    #: What is kept of the scores between E steps.
+    local_names: ClassVar[tuple[str, ...]] = ("score",)
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        prior, total, found, bounds = self.score_prior(model, params), {}, [], []
-        for part in parts(rows):
-            block = rows.select(part)
-            at = self._start(prior, block, {k: v[part] for k, v in warm.items()} if warm else None)
+        prior, total, found, bounds = ScorePrior.of(model, params["weight"]), {}, [], []
+        for block, part in rows.parts(max(64, _BLOCK_ENTRIES // rows.ones.shape[1])):
+            at = _Scores(**{k: v[block] for k, v in warm.items()}) if warm else self._start(prior, len(part))
             for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
-                at = self._updated(params, block, prior, at, temperature)
+                rate = observed_only(part, jaakkola_curvature(self._log_odds(params, at)[1]))
+                at = self._solved(*score_system(params, part, rate, prior, at.score, temperature))
             odds, xi = self._log_odds(params, at)
-            bounds.append(self._bound(block, prior, at, odds, xi))
-            counts = self._statistics(block, at, xi, temperature)
+            bounds.append(self._bound(part, prior, at, odds, xi))
+            counts = self._statistics(part, at, xi, temperature)
             total = {k: total[k] + v if k in total else v for k, v in counts.items()}
-            found.append(self._state(at))
-        state = {name: torch.cat([each[name] for each in found]) for name in found[0]}
+            found.append(at)
+        state = {name: torch.cat([getattr(at, name) for at in found]) for name in self.local_names}
         return EStep(total, state, torch.cat(bounds))
 
     def _log_odds(self, params: Params, at: _Scores) -> tuple[Tensor, Tensor]:
         """E[theta] and the best xi = sqrt(E[theta^2]), each (N, D)."""
-        odds = params["bias"] + at.mean @ params["weight"]
+        odds = params["bias"] + at.score @ params["weight"]
         if at.covariance is None:
             return odds, odds.abs()
         spread = at.covariance.reshape(len(odds), -1) @ squared_rows(params["weight"].T).T
         return odds, (odds.square() + spread.clamp(min=0)).sqrt()
 
-    def _updated(self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _Scores, temperature: float) -> _Scores:
-        rate = observed_only(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
-        return self._solved(*score_system(params, rows, rate, prior, at.mean, temperature))
-
     def _statistics(self, rows: BinaryRows, at: _Scores, xi: Tensor, temperature: float) -> dict[str, Tensor]:
-        extended = torch.cat([at.mean, torch.ones_like(at.mean[:, :1])], 1)
+        extended = torch.cat([at.score, torch.ones_like(at.score[:, :1])], 1)
         pair = squared_rows(extended)
         if at.covariance is not None:
             pair = pair + torch.nn.functional.pad(at.covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
@@ -96,8 +95,8 @@ class _Quadratic(LogisticEngine):
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
     @abc.abstractmethod
-    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
-        """Where the scores' updates begin."""
+    def _start(self, prior: ScorePrior, size: int) -> _Scores:
+        """Where the updates of the scores of so many rows begin: the prior."""
 
     @abc.abstractmethod
     def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
@@ -106,10 +105,7 @@ class _Quadratic(LogisticEngine):
     def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
         """sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the prior's."""
         fit = (half_signs(rows) * odds - observed_only(rows, log_two_cosh_half(xi))).sum(-1)
-        return fit - 0.5 * ((at.mean - prior.mean).square() * prior.precision).sum(-1)
-
-    def _state(self, at: _Scores) -> dict[str, Tensor]:
-        return {"score": at.mean} if at.covariance is None else {"score": at.mean, "covariance": at.covariance}
+        return fit - 0.5 * ((at.score - prior.mean).square() * prior.precision).sum(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +117,8 @@ class LogisticMap(Accelerated, PointLocals, _Quadratic):
     accelerate = "squarem"
     extrapolated = ("score",)
 
-    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
-        return _Scores(warm["score"] if warm else prior.mean.expand(len(rows), -1))
+    def _start(self, prior: ScorePrior, size: int) -> _Scores:
+        return _Scores(prior.mean.expand(size, -1))
 
     def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
         return _Scores(mean)
@@ -139,16 +135,14 @@ class LogisticGaussian(_Quadratic):
     """Gaussian posteriors of the scores, which are integrated out."""
 
     name = "gaussian"
+    local_names = ("score", "covariance")
 
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Normal (or flat), and for a flat prior of the scores."""
         super().check(model, rows)
-        require_proper_scores(model, rows)
+        ScorePrior.of(model, rows.ones).require_proper()
 
-    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
-        if warm:
-            return _Scores(warm["score"], warm["covariance"])
-        size = len(rows)
+    def _start(self, prior: ScorePrior, size: int) -> _Scores:
         return _Scores(prior.mean.expand(size, -1), torch.diag(1 / prior.precision).expand(size, -1, -1))
 
     def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
@@ -164,9 +158,3 @@ class LogisticGaussian(_Quadratic):
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return GaussianPosterior(step.locals["score"], step.locals["covariance"])
-
-
-def require_proper_scores(model: Model, rows: BinaryRows) -> None:
-    """Scores that are integrated out need a prior that integrates."""
-    if bool((ScorePrior.of(model, rows.ones).precision == 0).any()):
-        raise MethodError("the prior of 'score' is flat, so that it cannot be integrated out; use guide=\"map\" for it")

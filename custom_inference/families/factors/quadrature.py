@@ -27,8 +27,7 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import LogisticPosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.factors.common import LogisticEngine, half_signs, squared_rows
-from custom_inference.families.factors.logistic_pca import require_proper_scores
+from custom_inference.families.factors.common import LogisticEngine, ScorePrior, half_signs, squared_rows
 from ppl_models import CapacityError, Model
 from ppl_models.core.expectations import hermite, jaakkola_curvature
 
@@ -60,13 +59,12 @@ class LogisticQuadrature(LogisticEngine, Exact):
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Normal, CapacityError for more than two components."""
         super().check(model, rows)
-        require_proper_scores(model, rows)
-        num_components, num_features = model.shapes["weight"]
-        self.require_few(num_components, num_features, rows.ones.element_size())
+        ScorePrior.of(model, rows.ones).require_proper()
+        self.require_few(model.shapes["weight"][0], rows)
 
-    def require_few(self, num_components: int, num_features: int, itemsize: int) -> None:
+    def require_few(self, num_components: int, rows: BinaryRows) -> None:
         if num_components > MOST_COMPONENTS:
-            size, nodes = float(itemsize * num_features), self._each(num_components)
+            size, nodes = float(rows.ones.element_size() * rows.ones.shape[1]), self._each(num_components)
             raise CapacityError(
                 f"quadrature over {num_components} scores takes {nodes}^{num_components} nodes a row; it is "
                 f'offered for up to {MOST_COMPONENTS}; use the bound "gaussian" instead',
@@ -103,14 +101,13 @@ class LogisticQuadrature(LogisticEngine, Exact):
 
     def _parts(self, params: Params, rows: BinaryRows) -> list[BinaryRows]:
         num_components, num_features = params["weight"].shape
-        self.require_few(num_components, num_features, params["weight"].element_size())
+        self.require_few(num_components, rows)
         size = max(1, _BLOCK_ENTRIES // (self._each(num_components) ** num_components * num_features))
-        return [rows.select(slice(start, start + size)) for start in range(0, len(rows), size)]
+        return [part for _, part in rows.parts(size)]
 
     def _joint(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> LogisticJoint:
-        observed = None if rows.mask is None else rows.mask.to(params["weight"])
-        prior = self.score_prior(model, params)
-        return LogisticJoint(half_signs(rows), params["weight"], params["bias"], *prior, observed, temperature)
+        weight, bias = params["weight"], params["bias"]
+        return LogisticJoint(half_signs(rows), weight, bias, *ScorePrior.of(model, weight), rows.observed, temperature)
 
     def _nodes(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Nodes:
         """The rule is exact up to its own error wherever it is centred: a rough mode is enough."""
