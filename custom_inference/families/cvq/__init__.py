@@ -2,10 +2,8 @@
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import EXACT_EM_UP_TO, Family
-from custom_inference.families.cvq.exact import CvqExact
-from custom_inference.families.cvq.mean_field import CvqMeanField
+from custom_inference.families.cvq.engines import CvqExact, CvqMeanField, CvqTruncated
 from custom_inference.families.cvq.propose import CvqProposals
-from custom_inference.families.cvq.truncated import CvqTruncated
 from ppl_models import CVQ
 
 #: Prominence: what each source adds to the expected square of a row, pi_i |w_i|^2.

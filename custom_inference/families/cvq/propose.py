@@ -28,7 +28,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.beta import FLOOR
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import m_step
-from custom_inference.families.cvq.mean_field import CvqMeanField, statistics_of
+from custom_inference.families.cvq.engines import CvqMeanField, statistics_of
 from ppl_models import Model
 from ppl_models.core.priors import is_flat
 

@@ -19,31 +19,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, DirichletPosterior, GammaPosterior
-from custom_inference.families.common.beta import (
-    beta_divergence,
-    beta_log_density,
-    beta_log_marginal,
-    beta_mode,
-    beta_parameters,
-    beta_prior,
-)
-from custom_inference.families.common.dirichlet import (
-    dirichlet_concentration,
-    dirichlet_divergence,
-    dirichlet_prior,
-    expected_log,
-    log_moment,
-    log_prior_density,
-    softmax_or_simplex,
-)
-from custom_inference.families.common.gamma import (
-    expected_log_gamma,
-    gamma_divergence,
-    gamma_log_density,
-    gamma_log_marginal,
-    gamma_mode,
-    gamma_prior,
-)
+from custom_inference.families.common import beta, dirichlet, gamma
 from custom_inference.families.mixtures.common import Distances, common_distances, squared_distances
 from custom_inference.families.mixtures.density import Cells, Conjugate, Density, Natural
 from custom_inference.families.mixtures.rows import MixtureRows
@@ -72,28 +48,30 @@ class _Simplices(Density):
         return Natural(self.likelihood.natural(value.flatten(1)))
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return self._shaped(softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups))
+        return self._shaped(
+            dirichlet.softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups)
+        )
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return log_prior_density(value.flatten(1), prior[0], groups=self.groups)
+        return dirichlet.log_prior_density(value.flatten(1), prior[0], groups=self.groups)
 
     def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return (dirichlet_prior(model, self.site, like).expand(model.shapes[self.site]).flatten(1),)
+        return (dirichlet.dirichlet_prior(model, self.site, like).expand(model.shapes[self.site]).flatten(1),)
 
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return (counts + prior[0],)
 
     def expected(self, posterior: Conjugate) -> Natural:
-        return Natural(expected_log(posterior[0], self.groups))
+        return Natural(dirichlet.expected_log(posterior[0], self.groups))
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return dirichlet_divergence(posterior[0], prior[0], self.groups).sum()
+        return dirichlet.dirichlet_divergence(posterior[0], prior[0], self.groups).sum()
 
     def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
         return DirichletPosterior(self._shaped(*parameters))
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return log_moment(counts, prior[0], self.groups)
+        return dirichlet.log_moment(counts, prior[0], self.groups)
 
     def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
         return Cells(rows.counts, prior[0], counts, self.groups)
@@ -161,10 +139,10 @@ class Probabilities(Density):
         return rows.mean.clamp(self._total * self.floor_of_centres, self._total * (1 - self.floor_of_centres))
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return beta_mode(counts, self._total * observed, (prior[0], prior[1]), floor=floor or self.floor)
+        return beta.beta_mode(counts, self._total * observed, (prior[0], prior[1]), floor=floor or self.floor)
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return beta_log_density(value, (prior[0], prior[1])).sum()
+        return beta.beta_log_density(value, (prior[0], prior[1])).sum()
 
     def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
         """Drawn from [1/4, 3/4]."""
@@ -172,11 +150,11 @@ class Probabilities(Density):
         return (0.25 + 0.5 * noise).to(rows.like)
 
     def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return tuple(part.expand(model.shapes[self.site]) for part in beta_prior(model, self.site, like))
+        return tuple(part.expand(model.shapes[self.site]) for part in beta.beta_prior(model, self.site, like))
 
     def require_mode(self, model: Model, like: Tensor) -> None:
-        beta_parameters(model, self.site, like)
-        dirichlet_concentration(model, "mixing_proportion", like)
+        beta.beta_parameters(model, self.site, like)
+        dirichlet.dirichlet_concentration(model, "mixing_proportion", like)
 
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return prior[0] + counts, prior[1] + (self._total * observed - counts)
@@ -186,10 +164,10 @@ class Probabilities(Density):
         return Natural(on - off, self._total * (torch.digamma(posterior[0] + posterior[1]) - off))
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return beta_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
+        return beta.beta_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return beta_log_marginal(counts, self._total * observed - counts, (prior[0], prior[1])).sum(-1)
+        return beta.beta_log_marginal(counts, self._total * observed - counts, (prior[0], prior[1])).sum(-1)
 
     def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
         """A group of two categories an entry, failures and successes."""
@@ -218,26 +196,26 @@ class Rates(Density):
         return Natural(self.likelihood.natural(value), value)
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return gamma_mode(counts, observed, (prior[0], prior[1]), floor=floor or self.floor)
+        return gamma.gamma_mode(counts, observed, (prior[0], prior[1]), floor=floor or self.floor)
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return gamma_log_density(value, (prior[0], prior[1]))
+        return gamma.gamma_log_density(value, (prior[0], prior[1]))
 
     def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return tuple(part.expand(model.shapes[self.site]) for part in gamma_prior(model, self.site, like))
+        return tuple(part.expand(model.shapes[self.site]) for part in gamma.gamma_prior(model, self.site, like))
 
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return counts + prior[0], (observed + prior[1]).expand_as(counts).clone()
 
     def expected(self, posterior: Conjugate) -> Natural:
         shape, rate = posterior
-        return Natural(expected_log_gamma(shape, rate), shape / rate)
+        return Natural(gamma.expected_log_gamma(shape, rate), shape / rate)
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return gamma_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
+        return gamma.gamma_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return gamma_log_marginal(counts, observed, (prior[0], prior[1])).sum(-1)
+        return gamma.gamma_log_marginal(counts, observed, (prior[0], prior[1])).sum(-1)
 
 
 _DENSITIES: dict[type[ExponentialFamily], type[Density]] = {

@@ -113,10 +113,10 @@ class NocaTruncated(NocaEngine, CubeEngine):
         return self.cube_step(Transmission(params, rows), params, rows, warm, temperature)
 
 
-def likely_codes(model: Model, params: Params, rows: BinaryRows, *, free: int = 4, iterations: int = 4) -> Tensor:
+def likely_codes(model: Model, params: Params, rows: BinaryRows) -> Tensor:
     """Marginals of a few quick truncated E steps from the empty code, (N, K): a start for other families."""
-    engine, warm = NocaTruncated(free=free, refresh_every=1), None
-    for _ in range(iterations):
+    engine, warm = NocaTruncated(free=4, refresh_every=1), None
+    for _ in range(4):
         warm = engine.e_step(model, params, rows, warm).locals
     assert warm is not None
     return warm["mean"]

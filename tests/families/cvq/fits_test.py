@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.families.cvq.exact import CvqExact
-from custom_inference.families.cvq.mean_field import CvqMeanField
+from custom_inference.families.cvq.engines import CvqExact, CvqMeanField
 from custom_inference.families.cvq.propose import Climber, birth, leading, split, upright
 from ppl_models import CVQ, DataError, DataWarning, MethodError, ModelError
 from ppl_models.datasets import bars, mixed_images

@@ -20,9 +20,7 @@ from custom_inference.core.engine import Params
 from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.families.cvq.common import ascend, m_step
-from custom_inference.families.cvq.exact import CvqExact
-from custom_inference.families.cvq.mean_field import CvqMeanField, statistics_of
-from custom_inference.families.cvq.truncated import CvqTruncated
+from custom_inference.families.cvq.engines import CvqExact, CvqMeanField, CvqTruncated, statistics_of
 from ppl_models import CVQ, CapacityError, Data
 
 ENGINES = [CvqExact(), CvqMeanField(), CvqTruncated(free=2)]
