@@ -91,8 +91,6 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         """alpha - 1, (K,). Raises MethodError for priors of the memberships that are no Dirichlets with alpha >= 1."""
         return dirichlet_concentration(model, "membership", like).expand(model.local_shape) - 1
 
-    # ----- E step -------------------------------------------------------------------------------------------------
-
     def e_step(
         self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
@@ -112,8 +110,6 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
             bounds.append(likelihood + torch.xlogy(prior, membership).sum(1))
         bound = torch.cat(bounds) + rows.log_coefficient
         return EStep(update.statistics, {"membership": torch.cat(memberships)}, bound)
-
-    # ----- M step -------------------------------------------------------------------------------------------------
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:
         """Newton steps need the rows' memberships; without them (stepwise EM) the statistics alone give the EM step."""
@@ -142,8 +138,6 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
                     value[columns] += tile.likelihood(kept["membership"][block.at] @ trial[:, columns]).sum(0)
         value = rows.total(value)[0] + torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
         return torch.where(value >= before, trial, plain)
-
-    # ----- what else the driver asks ------------------------------------------------------------------------------
 
     def posterior(self, model: Model, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["membership"])

@@ -6,20 +6,18 @@ from custom_inference.families.cvq.engines import CvqExact, CvqMeanField, CvqTru
 from custom_inference.families.cvq.propose import CvqProposals
 from ppl_models import CVQ
 
-#: Prominence: what each source adds to the expected square of a row, pi_i |w_i|^2.
-_PRESENTATION = Presentation(
-    value="weight: what a present source adds",
-    local="P(source present | row)",
-    prominence=lambda _, params: params["source_prior"] * params["weight"].square().sum(-1),
-    columns=lambda _, params: {"prior": params["source_prior"], "norm": params["weight"].norm(dim=-1)},
-)
-
 FAMILIES = (
     Family(
         model=CVQ,
         engines={"exact": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
         search=CvqProposals,
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "mean_field",
-        presentation=_PRESENTATION,
+        presentation=Presentation(
+            value="weight: what a present source adds",
+            local="P(source present | row)",
+            # What each source adds to the expected square of a row, pi_i |w_i|^2.
+            prominence=lambda _, params: params["source_prior"] * params["weight"].square().sum(-1),
+            columns=lambda _, params: {"prior": params["source_prior"], "norm": params["weight"].norm(dim=-1)},
+        ),
     ),
 )

@@ -41,8 +41,6 @@ from ppl_models import Model
 #: Rows a block of truncated posteriors: its (rows, 2^H) table stays in cache.
 _BLOCK_ROWS = 1024
 
-# ----- all codes ------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, kw_only=True)
 class CvqExact(CvqEngine, Enumerated):
@@ -103,9 +101,6 @@ def _pairs(num_bits: int, dtype: torch.dtype, device: torch.device) -> tuple[Ten
     first, second = torch.triu_indices(num_bits, num_bits, 1, device=device)
     codes = codes_of(num_bits, dtype, device)
     return first, second, codes[:, first] * codes[:, second]
-
-
-# ----- cubes ----------------------------------------------------------------------------------------------------------
 
 
 class _Table(NamedTuple):
@@ -197,9 +192,6 @@ def likely_codes(model: Model, params: Params, rows: RealRows) -> Tensor:
         warm = engine.e_step(model, params, rows, warm).locals
     assert warm is not None
     return warm["mean"]
-
-
-# ----- mean field -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,19 +6,17 @@ from custom_inference.families.factors.logistic_pca import LogisticGaussian, Log
 from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import LogisticPCA
 
-#: Prominence: the standard deviation of each component's part of the log-odds.
-_PRESENTATION = Presentation(
-    value="weight on the log odds",
-    local="score",
-    prominence=lambda _, params: params["weight"].norm(dim=-1),
-    columns=lambda _, params: {"norm": params["weight"].norm(dim=-1)},
-)
-
 FAMILIES = (
     Family(
         model=LogisticPCA,
         engines={"exact": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
         default="gaussian",
-        presentation=_PRESENTATION,
+        presentation=Presentation(
+            value="weight on the log odds",
+            local="score",
+            # The standard deviation of each component's part of the log-odds.
+            prominence=lambda _, params: params["weight"].norm(dim=-1),
+            columns=lambda _, params: {"norm": params["weight"].norm(dim=-1)},
+        ),
     ),
 )

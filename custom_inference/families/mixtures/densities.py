@@ -27,9 +27,6 @@ from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.likelihoods import Bernoulli, Binomial, Categorical, ExponentialFamily, Multinomial, Poisson
 
-#: Keeps divisions by sums of counts finite.
-_TINY = 1e-12
-
 
 @dataclass(frozen=True)
 class _Simplices(Density):
@@ -45,7 +42,7 @@ class _Simplices(Density):
 
     def natural(self, value: Tensor) -> Natural:
         """log b, whose log-normaliser is 0."""
-        return Natural(self.likelihood.natural(value.flatten(1)))
+        return self.likelihood.natural(value.flatten(1)), None
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
         return self._shaped(
@@ -62,7 +59,7 @@ class _Simplices(Density):
         return (counts + prior[0],)
 
     def expected(self, posterior: Conjugate) -> Natural:
-        return Natural(dirichlet.expected_log(posterior[0], self.groups))
+        return dirichlet.expected_log(posterior[0], self.groups), None
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
         return dirichlet.dirichlet_divergence(posterior[0], prior[0], self.groups).sum()
@@ -94,7 +91,7 @@ class Topics(_Simplices):
         return _sparse.dense(rows.counts) / rows.lengths.clamp(min=1).unsqueeze(-1)
 
     def scaled_mean(self, rows: MixtureRows) -> Tensor:
-        return rows.mean / rows.mean.sum().clamp(min=_TINY)
+        return rows.mean / rows.mean.sum().clamp(min=1e-12)
 
 
 class Responses(_Simplices):
@@ -161,7 +158,7 @@ class Probabilities(Density):
 
     def expected(self, posterior: Conjugate) -> Natural:
         on, off = (torch.digamma(part) for part in posterior)
-        return Natural(on - off, self._total * (torch.digamma(posterior[0] + posterior[1]) - off))
+        return on - off, self._total * (torch.digamma(posterior[0] + posterior[1]) - off)
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
         return beta.beta_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
@@ -193,7 +190,7 @@ class Rates(Density):
 
     def natural(self, value: Tensor) -> Natural:
         """The rates are the log-normalisers of their logarithms."""
-        return Natural(self.likelihood.natural(value), value)
+        return self.likelihood.natural(value), value
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
         return gamma.gamma_mode(counts, observed, (prior[0], prior[1]), floor=floor or self.floor)
@@ -209,7 +206,7 @@ class Rates(Density):
 
     def expected(self, posterior: Conjugate) -> Natural:
         shape, rate = posterior
-        return Natural(gamma.expected_log_gamma(shape, rate), shape / rate)
+        return gamma.expected_log_gamma(shape, rate), shape / rate
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
         return gamma.gamma_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()

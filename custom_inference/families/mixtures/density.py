@@ -18,16 +18,10 @@ from ppl_models.likelihoods import ExponentialFamily
 
 #: Parameters, each (K, F), of the conjugate prior of the component site, and of its posterior, which has the same form.
 Conjugate = tuple[Tensor, ...]
-
+#: w (K, F) and r (K, D) of ``MixtureRows.table``: at given components, or expected under their posterior.
+Natural = tuple[Tensor, Tensor | None]
 #: Random starts draw the classes' counts around the mean row's: as Gamma variables of this shape.
 _SHAPE = 3.0
-
-
-class Natural(NamedTuple):
-    """w (K, F) and r (K, D) of ``MixtureRows.table``: at given components, or expected under their posterior."""
-
-    weight: Tensor
-    rate: Tensor | None = None
 
 
 class Cells(NamedTuple):
@@ -69,8 +63,6 @@ class Density(abc.ABC):
         """What the parameters of the posterior are called."""
         return tuple(one.name for one in fields(self.kind))
 
-    # ----- data -------------------------------------------------------------------------------------------
-
     def rows(self, data: Data) -> MixtureRows:
         return MixtureRows.of_entries(data, self.likelihood)
 
@@ -86,12 +78,10 @@ class Density(abc.ABC):
         """The mean row (F,) on that scale."""
         return rows.mean
 
-    # ----- given values of the components -----------------------------------------------------------------
-
     def natural(self, value: Tensor) -> Natural:
         """Natural parameter and log-normaliser."""
         eta = self.likelihood.natural(value)
-        return Natural(eta, self.likelihood.log_normaliser(eta))
+        return eta, self.likelihood.log_normaliser(eta)
 
     @abc.abstractmethod
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
@@ -106,8 +96,6 @@ class Density(abc.ABC):
         concentration = torch.full((size, rows.counts.shape[1]), _SHAPE, dtype=torch.float64)
         noise = (torch._standard_gamma(concentration, generator=generator) / _SHAPE).to(rows.like)
         return self.mode(self.flat(noise), rows.mean * noise, torch.ones_like(noise))
-
-    # ----- priors and posteriors --------------------------------------------------------------------------
 
     @abc.abstractmethod
     def prior(self, model: Model, like: Tensor) -> Conjugate:

@@ -88,8 +88,6 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
     def rows(self, model: Model, data: Data) -> MixtureRows:
         return density_of(model).rows(data)
 
-    # ----- E and M step -----------------------------------------------------------------------------------
-
     def log_joint(self, model: Model, state: Any, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
         """log p(z_n = k) + temperature log p(x_n | z_n = k), (N, K)."""
         density = density_of(model)
@@ -127,8 +125,6 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
 
     def log_evidence(self, model: Model, params: Params, rows: MixtureRows) -> Tensor:
         return self.log_joint(model, params, rows).logsumexp(-1)
-
-    # ----- starts -----------------------------------------------------------------------------------------
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Ten starts, on rows enough for each class to be seen a hundred times."""

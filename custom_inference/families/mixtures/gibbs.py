@@ -136,11 +136,9 @@ class MixtureSampler(Sampler):
         return MixtureChain(model, density_of(model), rows, seed, given)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
-        share = locals_.mean(0)
-        return Local(
-            CodePosterior(torch.eye(share.shape[1]).to(data.x), torch.log(share).to(data.x)),
-            no_bound(len(data), data.x),
-        )
+        probability = locals_.mean(0)
+        posterior = CodePosterior(torch.eye(probability.shape[1]).to(data.x), torch.log(probability).to(data.x))
+        return Local(posterior, no_bound(len(data), data.x))
 
 
 def _drawn(posterior: Any, generator: np.random.Generator) -> Tensor:

@@ -23,16 +23,6 @@ def _shut_off(params: Mapping[str, Tensor], *, prior_below: float = 0.005, links
     return (params["source_prior"] < prior_below) | (params["loading"].sum(-1) < links_below)
 
 
-#: Prominence: the expected number of features that each source turns on in a row.
-_PRESENTATION = Presentation(
-    value="P(feature on | source present)",
-    local="P(source present | row)",
-    baseline="leak",
-    prominence=lambda _, params: params["source_prior"] * params["loading"].sum(-1),
-    columns=lambda _, params: {"prior": params["source_prior"], "features on": params["loading"].sum(-1)},
-    shut_off=_shut_off,
-)
-
 FAMILIES = (
     Family(
         model=NOCA,
@@ -45,6 +35,14 @@ FAMILIES = (
         search=NocaProposals,
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "truncated",
         guides={"factorized": FactorizedNoisyOr},
-        presentation=_PRESENTATION,
+        presentation=Presentation(
+            value="P(feature on | source present)",
+            local="P(source present | row)",
+            baseline="leak",
+            # The expected number of features that each source turns on in a row.
+            prominence=lambda _, params: params["source_prior"] * params["loading"].sum(-1),
+            columns=lambda _, params: {"prior": params["source_prior"], "features on": params["loading"].sum(-1)},
+            shut_off=_shut_off,
+        ),
     ),
 )

@@ -43,28 +43,18 @@ class NocaEngine(Checked, Engine):
         }
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
-        s = step.statistics
-        counts = {name: s[name] for name in ("sent", "sent_leak", "present", "observed")}
-        update = transmission_update(transmission_priors(model, params), **counts)
-        prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
-        return {**params, **update, "source_prior": prior}
-
-
-Priors = dict[str, tuple[Tensor, Tensor]]
-
-
-def transmission_priors(model: Model, params: Params) -> Priors:
-    """(a, b) of the Beta priors of loading and leak."""
-    return {site: beta_parameters(model, site, params[site]) for site in ("loading", "leak")}
+        s = dict(step.statistics)
+        prior = prior_mode(model, params, s.pop("source"), round(float(s.pop("rows"))))
+        priors = [beta_parameters(model, site, params[site]) for site in ("loading", "leak")]
+        return {**params, **transmission_update(priors, **s), "source_prior": prior}
 
 
 def transmission_update(
-    priors: Priors, *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
-) -> dict[str, Tensor]:
-    """p = T / S for loading (K, D) and leak (D,), with Beta pseudo-counts."""
-    loading = beta_mode(sent, present, priors["loading"], floor=FLOOR)
-    leak = beta_mode(sent_leak, observed, priors["leak"], floor=FLOOR)
-    return {"loading": loading, "leak": leak}
+    priors: list[tuple[Tensor, Tensor]], *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
+) -> Params:
+    """p = T / S for loading (K, D) and leak (D,), with the pseudo-counts (a, b) of their Beta priors."""
+    loading = beta_mode(sent, present, priors[0], floor=FLOOR)
+    return {"loading": loading, "leak": beta_mode(sent_leak, observed, priors[1], floor=FLOOR)}
 
 
 def transmission_statistics(
