@@ -27,7 +27,7 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import LogisticPosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.factors.common import LogisticEngine, ScorePrior, half_signs, squared_rows
+from custom_inference.families.factors.logistic_pca import LogisticEngine, ScorePrior, half_signs, squared_rows
 from ppl_models import CapacityError, Model
 from ppl_models.core.expectations import hermite, jaakkola_curvature
 
