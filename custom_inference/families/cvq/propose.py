@@ -185,7 +185,7 @@ def birth(scaled: Tensor, observed: Tensor | None, mean: Tensor, source: int) ->
         field = scaled @ weight.T - 0.5 * cost + torch.logit(prior)
         on = torch.sigmoid(field)
     gain = (softplus(field) + torch.log1p(-prior)).sum(0)
-    return _placed(mean, source, on[:, gain.argmax()])
+    return mean.select_scatter(on[:, gain.argmax()], 1, source)
 
 
 def split(scaled: Tensor, mean: Tensor, source: int) -> Tensor:
@@ -196,10 +196,4 @@ def split(scaled: Tensor, mean: Tensor, source: int) -> Tensor:
     score[source] = -torch.inf
     chosen = int(score.argmax())
     half = mean[:, chosen] * (along[:, chosen] > 0)
-    return _placed(_placed(mean, source, half), chosen, mean[:, chosen] - half)
-
-
-def _placed(mean: Tensor, source: int, on: Tensor) -> Tensor:
-    mean = mean.clone()
-    mean[:, source] = on
-    return mean
+    return mean.select_scatter(half, 1, source).select_scatter(mean[:, chosen] - half, 1, chosen)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,13 +34,6 @@ from ppl_models.core.expectations import hermite, jaakkola_curvature
 MOST_COMPONENTS = 2
 #: Entries of the (rows, nodes, features) array per block.
 _BLOCK_ENTRIES = 2**21
-
-
-class _Nodes(NamedTuple):
-    """score (N, Q, K) and log_weight (N, Q), whose logsumexp is log p(x_n)."""
-
-    score: Tensor
-    log_weight: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +74,9 @@ class LogisticQuadrature(LogisticEngine, Exact):
         total: dict[str, Tensor] = {}
         bounds, size = [], len(params["weight"])
         for part in self._parts(params, rows):
-            nodes = self._nodes(model, params, part, temperature)
-            bounds.append(nodes.log_weight.logsumexp(-1))
-            weight = nodes.log_weight.softmax(-1)
-            flat = nodes.score.reshape(-1, size)
+            score, log_weight = self._nodes(model, params, part, temperature)
+            bounds.append(log_weight.logsumexp(-1))
+            weight, flat = log_weight.softmax(-1), score.reshape(-1, size)
             xi = (params["bias"] + flat @ params["weight"]).abs()
             extended = torch.cat([flat, torch.ones_like(flat[:, :1])], 1)
             rate = (jaakkola_curvature(xi) * weight.reshape(-1, 1)).reshape(*weight.shape, -1)
@@ -109,8 +100,11 @@ class LogisticQuadrature(LogisticEngine, Exact):
         weight, bias = params["weight"], params["bias"]
         return LogisticJoint(half_signs(rows), weight, bias, *ScorePrior.of(model, weight), rows.observed, temperature)
 
-    def _nodes(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Nodes:
-        """The rule is exact up to its own error wherever it is centred: a rough mode is enough."""
+    def _nodes(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Scores (N, Q, K) and log-weights (N, Q), whose logsumexp is log p(x_n).
+
+        The rule is exact up to its own error wherever it is centred: a rough mode is enough.
+        """
         joint, size = self._joint(model, params, rows, temperature), len(params["weight"])
         mode, factor = joint.mode()
         grid, constant = (value.to(mode) for value in _hermite(self._each(size), size))
@@ -118,19 +112,19 @@ class LogisticQuadrature(LogisticEngine, Exact):
         step = torch.linalg.solve_triangular(factor.mT, grid.T.expand(len(mode), -1, -1), upper=True)
         score = mode[:, None] + step.mT
         log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return _Nodes(score, joint(score) + constant + log_volume[:, None])
+        return score, joint(score) + constant + log_volume[:, None]
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
         """Its moments and its integral by quadrature."""
         means, covariances, evidences = [], [], []
         for part in self._parts(params, rows):
-            nodes = self._nodes(model, params, part)
-            weight = nodes.log_weight.softmax(-1)
-            mean = torch.einsum("nq,nqk->nk", weight, nodes.score)
-            apart = nodes.score - mean[:, None]
+            score, log_weight = self._nodes(model, params, part)
+            weight = log_weight.softmax(-1)
+            mean = torch.einsum("nq,nqk->nk", weight, score)
+            apart = score - mean[:, None]
             means.append(mean)
             covariances.append(torch.einsum("nq,nqk,nql->nkl", weight, apart, apart))
-            evidences.append(nodes.log_weight.logsumexp(-1))
+            evidences.append(log_weight.logsumexp(-1))
         whole = self._joint(model, params, rows)
         return LogisticPosterior(
             location=torch.cat(means), covariance=torch.cat(covariances), log_evidence=torch.cat(evidences),
@@ -141,7 +135,7 @@ class LogisticQuadrature(LogisticEngine, Exact):
     def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
         """log p(x_n | params), (N,)."""
         parts = self._parts(params, rows)
-        return torch.cat([self._nodes(model, params, part).log_weight.logsumexp(-1) for part in parts])
+        return torch.cat([self._nodes(model, params, part)[1].logsumexp(-1) for part in parts])
 
 
 @lru_cache(maxsize=8)

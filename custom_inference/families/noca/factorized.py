@@ -18,7 +18,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,10 +34,9 @@ from custom_inference.families.noca.truncated import likely_codes
 from ppl_models import Model
 from ppl_models.distributions import log1mexp
 
-#: What sums over the rows of a block need of the rows, q (E, K) and lambda (N, K); and those sums, at t.
-Ready = Callable[[BinaryRows, Tensor, Tensor], tuple[Tensor, ...]]
-Terms = Callable[..., list[Tensor]]
-Derivative = Callable[..., tuple[Tensor, Tensor]]
+#: Constants of a block of rows, and sums over them: see ``_roots``.
+Parts = tuple[Tensor, ...]
+Sums = Callable[..., Any]
 
 
 def _safe(q: Tensor) -> Tensor:
@@ -164,22 +163,22 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "loading", theta)
 
-        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> tuple[Tensor, ...]:
+        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> Parts:
             row, column = part.nonzero
             return column, mean[row], _safe(q).reciprocal(), theta0[column, None], part.observed_sum(mean)
 
-        def terms(t: Tensor, column: Tensor, weight: Tensor, scale: Tensor, base: Tensor, seen: Tensor) -> list[Tensor]:
+        def terms(t: Tensor, column: Tensor, weight: Tensor, scale: Tensor, base: Tensor, seen: Tensor) -> Parts:
             absent = t.T.contiguous().index_select(0, column).mul_(scale).add_(base).neg_().exp_()
             on = 1 - absent
             ratio = weight / on
             first = _by_feature(ratio, column, t)
-            return [first, _by_feature(ratio.mul_(absent).mul_(scale).div_(on), column, t), seen]
+            return first, _by_feature(ratio.mul_(absent).mul_(scale).div_(on), column, t), seen
 
         def derivative(t: Tensor, first: Tensor, second: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
             pull = (a - 1) / torch.expm1(t)
             return _balance(first + pull, -second - pull * (1 + 1 / torch.expm1(t)), present + b - 1)
 
-        return _roots(theta, _sums(ready, terms, rows, warm), derivative)
+        return _roots(theta, ready, terms, derivative, rows, warm)
 
     def _leak_roots(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Tensor:
         """sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] = #zeros."""
@@ -187,44 +186,42 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         a, b = beta_parameters(model, "leak", theta0)
         zero = torch.zeros_like(theta0)
 
-        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> tuple[Tensor, ...]:
+        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> Parts:
             row, column = part.nonzero
             off = zero.index_add(0, column, ((1 - mean[row]) * q).sum(-1))
             return column, mean[row] * q, theta.T[column] / _safe(q), part.zeros.sum(0), off
 
-        def terms(t: Tensor, column: Tensor, on: Tensor, shift: Tensor, zeros: Tensor, off: Tensor) -> list[Tensor]:
+        def terms(t: Tensor, column: Tensor, on: Tensor, shift: Tensor, zeros: Tensor, off: Tensor) -> Parts:
             reached = (t[column, None] + shift).expm1_().reciprocal_()
             sent = on * reached
             first = zero.index_add(0, column, sent.sum(-1))
-            return [first, zero.index_add(0, column, sent.mul_(reached).sum(-1)), zeros, off]
+            return first, zero.index_add(0, column, sent.mul_(reached).sum(-1)), zeros, off
 
         def derivative(t: Tensor, first: Tensor, more: Tensor, zeros: Tensor, off: Tensor) -> tuple[Tensor, Tensor]:
             rest, weight = 1 / torch.expm1(t), off + (a - 1)
             return _balance(first + weight * rest, -first - more - weight * rest * (1 + rest), zeros + b - 1)
 
-        return _roots(theta0, _sums(ready, terms, rows, warm), derivative)
+        return _roots(theta0, ready, terms, derivative, rows, warm)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
 
 
-def _sums(ready: Ready, terms: Terms, rows: AllRows, warm: Params) -> Callable[[Tensor], list[Tensor]]:
-    """The terms at t summed over all rows of all processes; ``ready`` is made once where the rows are in memory."""
+def _roots(start: Tensor, ready: Sums, terms: Sums, derivative: Sums, rows: AllRows, warm: Params) -> Tensor:
+    """Where the derivative of F by t is 0.
+
+    ready: what the sums over a block need of its rows, q (E, K) and lambda (N, K); made once where rows are in memory.
+    terms: those sums, at t. derivative: that of F and its slope, from the sums over all rows of all processes.
+    """
     pieces = rows.pieces(warm)
     held = [ready(part, kept["q"], kept["mean"]) for part, kept in pieces] if isinstance(pieces, list) else None
 
-    def total(t: Tensor) -> list[Tensor]:
+    def at(t: Tensor) -> tuple[Tensor, Tensor]:
         constants = held or (ready(part, kept["q"], kept["mean"]) for part, kept in rows.pieces(warm))
-        found = (terms(t, *each) for each in constants)
-        return list(rows.total(*(functools.reduce(torch.add, each) for each in zip(*found, strict=True))))
+        found = zip(*(terms(t, *each) for each in constants), strict=True)
+        return derivative(t, *rows.total(*(functools.reduce(torch.add, each) for each in found)))
 
-    return total
-
-
-def _roots(start: Tensor, total: Callable[[Tensor], list[Tensor]], derivative: Derivative) -> Tensor:
-    """Where the ``derivative`` of F by t is 0, from the sums at t."""
-    low, high = torch.full_like(start, FLOOR), torch.full_like(start, -math.log(FLOOR))
-    return decreasing_root(lambda t: derivative(t, *total(t)), low, high, start)
+    return decreasing_root(at, torch.full_like(start, FLOOR), torch.full_like(start, -math.log(FLOOR)), start)
 
 
 def _by_feature(values: Tensor, column: Tensor, like: Tensor) -> Tensor:

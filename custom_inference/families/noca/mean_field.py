@@ -105,26 +105,51 @@ class _Nodes(NamedTuple):
         return cls(fall, torch.exp(-theta0[:, None] * nodes), terms.weights.to(theta), slope, terms.error)
 
 
-class _Work(NamedTuple):
-    """The ones of a block of rows, and E[e^{-t_l a_j}] of each of them, (E, L), kept up to date by the sweeps."""
+class _Block:
+    """The sweeps over a block of rows: E[e^{-t_l a_j}] of each of its ones, (E, L), is kept up to date."""
 
-    row: Tensor
-    column: Tensor
-    product: Tensor
-
-    @classmethod
-    def of(cls, rows: BinaryRows, mean: Tensor, nodes: _Nodes) -> _Work:
-        row, column = rows.nonzero
-        work = cls(row, column, nodes.leak.index_select(0, column))
+    def __init__(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes):
+        self.params, self.rows, self.mean, self.nodes = params, rows, mean, nodes
+        self.row, self.column = rows.nonzero
+        self.product = nodes.leak.index_select(0, self.column)
         for i in range(mean.shape[1]):
-            work.product.mul_(work.factor(i, mean, nodes)[0])
-        return work
+            self.product.mul_(self.factor(i)[0])
 
-    def factor(self, i: int, mean: Tensor, nodes: _Nodes) -> tuple[Tensor, Tensor]:
+    def on(self, i: int) -> Tensor:
+        """lambda_i of the row of every one, (E,)."""
+        return self.mean[:, i].index_select(0, self.row)
+
+    def factor(self, i: int) -> tuple[Tensor, Tensor]:
         """1 - lambda_i (1 - e^{-t theta_ij}), and the bracket, (E, L): always rounded alike, so that it divides out."""
-        fall = nodes.fall[i].index_select(0, self.column)
-        on = mean[:, i].index_select(0, self.row)[:, None]
-        return torch.addcmul(fall.new_ones(()), fall, on, value=-1), fall
+        fall = self.nodes.fall[i].index_select(0, self.column)
+        return torch.addcmul(fall.new_ones(()), fall, self.on(i)[:, None], value=-1), fall
+
+    def sweep(self, temperature: float) -> None:
+        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
+        mean, product, logit = self.mean, self.product, torch.logit(interior(self.params["source_prior"]))
+        absent = self.rows.zeros @ thetas(self.params)[0].T
+        for i in range(mean.shape[1]):
+            factor, fall = self.factor(i)
+            product.div_(factor)
+            gain = torch.mul(product, fall, out=factor) @ self.nodes.weights
+            raised = torch.zeros_like(mean[:, 0]).index_add(0, self.row, gain) - absent[:, i]
+            mean[:, i] = _clipped(torch.sigmoid(logit[i] + temperature * raised))
+            product.mul_(torch.addcmul(fall.new_ones(()), fall, self.on(i)[:, None], value=-1, out=factor))
+
+    def bound(self) -> Tensor:
+        cost = self.product @ self.nodes.weights + self.nodes.error
+        return linear_terms(self.params, self.rows, self.mean).index_add(0, self.row, -cost)
+
+    def statistics(self) -> dict[str, Tensor]:
+        """Expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i = 1])."""
+        slope, sent = self.nodes.slope, torch.zeros_like(self.params["loading"])
+        for i in range(len(sent)):
+            factor, fall = self.factor(i)
+            given = torch.div(self.product, factor, out=factor)
+            given.addcmul_(given, fall, value=-1)
+            sent[i].index_add_(0, self.column, self.on(i) * (1 + given @ slope))
+        sent_leak = torch.zeros_like(sent[0]).index_add(0, self.column, 1 + self.product @ slope)
+        return transmission_statistics(self.params, self.rows, self.mean, sent, sent_leak)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,62 +171,23 @@ class NocaMeanField(NocaEngine):
         start = warm["mean"] if warm else likely_codes(model, params, rows)
         total: dict[str, Tensor] = {}
         means, bounds = [], []
-        for block, part in rows.parts(_block_rows(rows, nodes)):
-            mean = _clipped(start[block].clone())
-            work = _Work.of(part, mean, nodes)
+        for at, part in rows.parts(_block_rows(rows, nodes)):
+            block = _Block(params, part, _clipped(start[at].clone()), nodes)
             for _ in range(self.sweeps):
-                self._sweep(params, part, mean, nodes, work, temperature)
-            bounds.append(_bound(params, part, mean, nodes, work))
-            counts = self._statistics(params, part, mean, nodes, work)
-            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
-            means.append(mean)
+                block.sweep(temperature)
+            bounds.append(block.bound())
+            total = {k: total[k] + v if k in total else v for k, v in block.statistics().items()}
+            means.append(block.mean)
         return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
-
-    def _sweep(
-        self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work, temperature: float
-    ) -> None:
-        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
-        theta, _ = thetas(params)
-        row, _, product = work
-        logit, absent = torch.logit(interior(params["source_prior"])), rows.zeros @ theta.T
-        for i in range(mean.shape[1]):
-            factor, fall = work.factor(i, mean, nodes)
-            product.div_(factor)
-            gain = torch.mul(product, fall, out=factor) @ nodes.weights
-            raised = torch.zeros_like(mean[:, 0]).index_add(0, row, gain) - absent[:, i]
-            mean[:, i] = _clipped(torch.sigmoid(logit[i] + temperature * raised))
-            on = mean[:, i].index_select(0, row)[:, None]
-            product.mul_(torch.addcmul(fall.new_ones(()), fall, on, value=-1, out=factor))
 
     def bound(self, model: Model, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
         """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
         nodes = _Nodes.of(params, self.tolerance)
-        bounds = []
-        for block, part in rows.parts(_block_rows(rows, nodes)):
-            at = mean[block]
-            bounds.append(_bound(params, part, at, nodes, _Work.of(part, at, nodes)))
-        return torch.cat(bounds)
-
-    def _statistics(
-        self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work
-    ) -> dict[str, Tensor]:
-        """Expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i = 1])."""
-        row, column, product = work
-        sent = torch.zeros_like(params["loading"])
-        for i in range(mean.shape[1]):
-            factor, fall = work.factor(i, mean, nodes)
-            given = torch.div(product, factor, out=factor)
-            given.addcmul_(given, fall, value=-1)
-            sent[i].index_add_(0, column, mean[:, i].index_select(0, row) * (1 + given @ nodes.slope))
-        sent_leak = torch.zeros_like(params["leak"]).index_add(0, column, 1 + product @ nodes.slope)
-        return transmission_statistics(params, rows, mean, sent, sent_leak)
+        parts = rows.parts(_block_rows(rows, nodes))
+        return torch.cat([_Block(params, part, mean[at], nodes).bound() for at, part in parts])
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
-
-
-def _bound(params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work) -> Tensor:
-    return linear_terms(params, rows, mean).index_add(0, work.row, -(work.product @ nodes.weights + nodes.error))
 
 
 def _block_rows(rows: BinaryRows, nodes: _Nodes) -> int:
