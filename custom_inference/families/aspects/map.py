@@ -94,7 +94,6 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
     def e_step(
         self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del generator
         aspect, prior = params["aspect_probability"], self.pseudo_count(model, params["aspect_probability"])
         newton = self.takes_newton(rows, len(aspect))
         update, memberships, bounds = MembershipUpdate(aspect, prior / temperature, newton=newton), [], []
@@ -116,9 +115,9 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         aspect, s = params["aspect_probability"], step.statistics
         prior = beta_parameters(model, "aspect_probability", aspect)
         plain = beta_mode(s["on"], s["on"] + s["off"], prior, floor=margin(aspect.dtype))
-        if "curvature" not in s or "membership" not in step.locals:
-            return {**params, "aspect_probability": plain}
-        return {**params, "aspect_probability": self._newton(aspect, step, prior, plain, AllRows.of(rows))}
+        if "curvature" in s and "membership" in step.locals:
+            plain = self._newton(aspect, step, prior, plain, AllRows.of(rows))
+        return {**params, "aspect_probability": plain}
 
     def _newton(
         self, aspect: Tensor, step: EStep, prior: tuple[Tensor, Tensor], plain: Tensor, rows: AllRows
@@ -150,10 +149,8 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         aspect, membership = params["aspect_probability"], locals_["membership"]
         edge = margin(aspect.dtype)
         inside = membership.clamp(min=edge)
-        return (
-            {**params, "aspect_probability": aspect.clamp(edge, 1 - edge)},
-            {**locals_, "membership": inside / inside.sum(-1, keepdim=True)},
-        )
+        locals_ = {**locals_, "membership": inside / inside.sum(-1, keepdim=True)}
+        return {**params, "aspect_probability": aspect.clamp(edge, 1 - edge)}, locals_
 
 
 class MembershipUpdate:

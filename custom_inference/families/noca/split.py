@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize, pad
 
 from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.beta import FLOOR
@@ -26,8 +28,7 @@ from custom_inference.families.noca.truncated import NocaTruncated, Transmission
 from ppl_models import Model
 
 
-@dataclass
-class _State:
+class _State(NamedTuple):
     """Parameters with the cubes and the bound they were last used with."""
 
     params: Params
@@ -62,9 +63,8 @@ class _Climber:
 
     def start(self, params: Params, iterations: int) -> _State:
         """The state after so many iterations from empty codes."""
-        nothing = self.rows.ones.new_zeros(len(self.rows))
         cubes = Cubes.empty(self.rows, len(params["source_prior"]))
-        return self.climb(_State(params, cubes, nothing), iterations)
+        return self.climb(_State(params, cubes, self.rows.ones.new_zeros(len(self.rows))), iterations)
 
     def price(self, params: Params) -> Tensor:
         """BIC's price of every source, (K,): half log N for its prior and for each link in use."""
@@ -106,8 +106,7 @@ def removal_loss(climber: _Climber, state: _State) -> tuple[Tensor, Tensor]:
     params, cubes = state.params, state.cubes
     size, total = state.size, len(climber.rows)
     row, source = (cubes.mean > 0.02).nonzero(as_tuple=True)
-    base = cubes.base[row].scatter(1, source[:, None], 0.0)
-    part, again = climber.rows.select(row), Cubes.at(base)
+    part, again = climber.rows.select(row), Cubes.at(cubes.base[row].scatter(1, source[:, None], 0.0))
     bound = state.bound[row]
     for _ in range(2):
         step = climber.engine.cube_step(Transmission(params, part, forbid=source), params, part, again._asdict(), 1.0)
@@ -146,9 +145,8 @@ def prune_by_evidence(climber: _Climber, state: _State, maximum: int, iterations
 def split(climber: _Climber, state: _State, number: int, generator: torch.Generator) -> _State:
     """Split the ``number`` sources whose transmissions vary most coherently over their active rows."""
     params, base = state.params, state.cubes.base
-    theta, theta0 = thetas(params)
+    (theta, theta0), size = thetas(params), state.size
     row, source = (base > 0).nonzero(as_tuple=True)
-    size = state.size
     on = -torch.expm1(-(base @ theta + theta0))
     z = (climber.rows.ones / on)[row] * params["loading"][source]
 
@@ -160,7 +158,7 @@ def split(climber: _Climber, state: _State, number: int, generator: torch.Genera
     z = z - mean[source]
     direction = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(z)
     for _ in range(8):  # power iteration for the leading eigenvector of every source's covariance
-        direction = torch.nn.functional.normalize(direction)
+        direction = normalize(direction)
         direction = by_source(z * (z * direction[source]).sum(1, keepdim=True)) / count[:, None]
     eigenvalue = torch.where(count > 20, direction.norm(dim=1), -1.0)
     up = ((z * direction[source]).sum(1) > 0).to(z)
@@ -170,17 +168,12 @@ def split(climber: _Climber, state: _State, number: int, generator: torch.Genera
     share = above_count / count
     top = eigenvalue.topk(min(number, size)).indices
     top = top[eigenvalue[top] > 0]
-    prior, loading = params["source_prior"].clone(), params["loading"].clone()
-    second = prior[top] * (1 - share[top])
+    prior = torch.cat([params["source_prior"], params["source_prior"][top] * (1 - share[top])])
+    loading = torch.cat([params["loading"], below[top]])
     prior[top], loading[top] = prior[top] * share[top], above[top]
-    halves = {
-        "source_prior": torch.cat([prior, second]).clamp(1e-4, 0.99),
-        "loading": torch.cat([loading, below[top]]).clamp(1e-3, 0.95),
-        "leak": params["leak"].clamp(min=0.003),
-    }
-    pad = base.new_zeros(len(base), len(top))
-    cubes = Cubes.at(torch.cat([base, pad], 1), torch.cat([state.cubes.mean, pad], 1))
-    return _State(halves, cubes, state.bound)
+    leak = params["leak"].clamp(min=0.003)
+    halves = {"source_prior": prior.clamp(1e-4, 0.99), "loading": loading.clamp(1e-3, 0.95), "leak": leak}
+    return _State(halves, Cubes.at(*(pad(value, (0, len(top))) for value in (base, state.cubes.mean))), state.bound)
 
 
 def split_and_prune(model: Model, rows: BinaryRows, generator: torch.Generator, *, cycles: int = 6) -> Params:
@@ -240,6 +233,6 @@ def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10
 def padded(params: Params, size: int) -> Params:
     """The parameters with shut-off sources added up to ``size``."""
     missing = max(0, size - len(params["source_prior"]))
-    prior = torch.nn.functional.pad(params["source_prior"], (0, missing), value=FLOOR)
-    loading = torch.nn.functional.pad(params["loading"], (0, 0, 0, missing), value=FLOOR)
+    prior = pad(params["source_prior"], (0, missing), value=FLOOR)
+    loading = pad(params["loading"], (0, 0, 0, missing), value=FLOOR)
     return {**params, "source_prior": prior, "loading": loading}
