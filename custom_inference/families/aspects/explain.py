@@ -18,6 +18,7 @@ from torch import Tensor
 
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.fit import Fit
+from custom_inference.families.common.counts import CountRows
 from ppl_models import AspectBernoulli, Data, DataError, MethodError, ModelError
 from ppl_models.core.errors import unknown_name
 
@@ -39,7 +40,8 @@ def phantoms(fit: Fit, *, mean: float = 0.02, extreme: float = 0.5, relative: fl
     the features, and ``share``, the mean membership. Empty where there is none. With thresholds of 1, and ``relative``
     infinite, every aspect is listed under both kinds.
     """
-    aspect, rate = _aspect(fit), _rate_of_ones(fit)
+    aspect, rows = _aspect(fit), CountRows.of(fit.data, _total_count(fit))
+    rate = float(rows.ones.sum() / rows.draws.sum())
     columns = {
         "mean": aspect.mean(1), "max": aspect.amax(1), "min": aspect.amin(1), "sum": aspect.sum(1),
         "share": fit.posterior.mean.mean(0),
@@ -130,26 +132,19 @@ def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", *
     return pd.DataFrame({"probability": q[order].tolist(), "mean": mean[order].tolist()}, index=index)
 
 
-def row_number(fit: Fit, row: Any) -> int:
-    """The position of a training row given by its number or, where the rows have labels, by its label."""
-    labels = fit.data.coords.get("row")
-    if labels is not None and row in labels:
-        return labels.index(row)
-    number = row if isinstance(row, int | np.integer) and not isinstance(row, bool) else None
-    if number is None or not -len(fit.data) <= number < len(fit.data):
-        problem = f"no row {row!r} among the {len(fit.data)} training rows"
-        raise DataError(problem, axis="row", expected="a row's number or label, or the values of a new row")
-    return int(number) % len(fit.data)
-
-
 def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor]:
     """The row as data, and its membership (1, K)."""
-    if np.ndim(row) == 0:
-        number = row_number(fit, row)
-        at = slice(number, number + 1)
-        return fit.data.rows(at).dense(), fit.posterior.mean[at]
-    # A copy: pandas hands out read-only views.
-    return _rows(fit, torch.tensor(np.asarray(row, dtype=np.float64))[None], None)
+    if np.ndim(row) > 0:
+        # A copy: pandas hands out read-only views.
+        return _rows(fit, torch.tensor(np.asarray(row, dtype=np.float64))[None], None)
+    labels, number = fit.data.coords.get("row", ()), row
+    if row in labels:
+        number = labels.index(row)
+    elif not isinstance(row, int | np.integer) or isinstance(row, bool) or not -len(fit.data) <= row < len(fit.data):
+        problem = f"no row {row!r} among the {len(fit.data)} training rows"
+        raise DataError(problem, axis="row", expected="a row's number or label, or the values of a new row")
+    at = slice(int(number) % len(fit.data), int(number) % len(fit.data) + 1)
+    return fit.data.rows(at).dense(), fit.posterior.mean[at]
 
 
 def _denoised(fit: Fit, membership: Tensor, dropped: list[int]) -> Tensor:
@@ -207,13 +202,6 @@ def _aspect(fit: Fit) -> Tensor:
 
 def _total_count(fit: Fit) -> int:
     return fit.model.settings()["total_count"]
-
-
-def _rate_of_ones(fit: Fit) -> float:
-    data = fit.data
-    observed = float(data.x.numel() if data.mask is None else data.mask.sum())
-    ones = data.x if data.mask is None or data.is_sparse else data.x * data.mask
-    return float(ones.sum()) / (observed * _total_count(fit))
 
 
 def _rows(fit: Fit, x: Any, mask: Any) -> tuple[Data, Tensor]:

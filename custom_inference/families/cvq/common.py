@@ -85,13 +85,12 @@ def quadratics(
 def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[str, Tensor]:
     """The additive statistics of a block of rows, from <s> (B, K) and, where given, <ss'>.
 
-    second: <ss'> with any diagonal, (B, K, K), or its sum over the rows (K, K) where nothing is missing; for
+    second: <ss'> with any diagonal, its sum over the rows (K, K), or (B, K, K) where entries are missing; for
         independent bits it is made here: <s_i s_j> = lambda_i lambda_j.
     """
     num_bits = mean.shape[1]
     if rows.observed is None:
-        total = mean.T @ mean if second is None else second if second.ndim == 2 else second.sum(0)
-        present = mean.sum(0)
+        total, present = mean.T @ mean if second is None else second, mean.sum(0)
     else:
         second = (mean[:, :, None] * mean[:, None, :]) if second is None else second
         total = (rows.observed.T @ second.flatten(1)).unflatten(1, (num_bits, num_bits))
@@ -145,15 +144,12 @@ class CvqEngine(Checked, Engine):
         }
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
-        return m_step(model, params, step.statistics)
-
-
-def m_step(model: Model, params: Params, s: dict[str, Tensor]) -> Params:
-    """pi, then W, then sigma: each the maximum of the expected log joint plus log prior, the others held."""
-    prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
-    weight = weight_mode(model, params, s)
-    scale = scale_mode(model, params["scale"], s, expected_residual(weight, s))
-    return {**params, "source_prior": prior, "weight": weight, "scale": scale}
+        """pi, then W, then sigma: each the maximum of the expected log joint plus log prior, the others held."""
+        s = step.statistics
+        prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
+        weight = weight_mode(model, params, s)
+        scale = scale_mode(model, params["scale"], s, expected_residual(weight, s))
+        return {**params, "source_prior": prior, "weight": weight, "scale": scale}
 
 
 def weight_mode(model: Model, params: Params, s: dict[str, Tensor]) -> Tensor:
@@ -184,10 +180,7 @@ def ascend(matrix: Tensor, right: Tensor, start: Tensor) -> Tensor:
     if bool(sound):
         step = torch.cholesky_solve(columns, factor)
     else:
-        value, vector = torch.linalg.eigh(matrix)
-        kept = value > 10 * edge * value.amax(-1, keepdim=True).clamp(min=torch.finfo(value.dtype).tiny)
-        inverse = torch.where(kept, value, torch.ones_like(value)).reciprocal() * kept
-        step = vector @ (inverse[..., None] * (vector.mT @ columns))
+        step = torch.linalg.pinv(matrix, rtol=10 * edge, hermitian=True) @ columns
     return start + (step if shared else step[..., 0].T)
 
 

@@ -196,7 +196,7 @@ def likely_codes(model: Model, params: Params, rows: RealRows) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class CvqMeanField(CvqEngine):
-    """E step: ``sweeps`` coordinate sweeps over the sources; closed-form M step."""
+    """E step: ``sweeps`` coordinate sweeps over the sources (0: F_n at given lambda); closed-form M step."""
 
     sweeps: int = 2
     name: ClassVar[str] = "mean_field"
@@ -215,20 +215,8 @@ class CvqMeanField(CvqEngine):
             statistics = added(statistics, moments(part, mean))
         return EStep(statistics, {"mean": torch.cat(means)}, torch.cat(bounds))
 
-    def bound(self, model: Model, params: Params, rows: RealRows, mean: Tensor) -> Tensor:
-        """F_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
-        return torch.cat([free_energy(form, mean[block]) for block, _, form in quadratics(params, rows)])
-
     def posterior(self, model: Model, params: Params, rows: RealRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
-
-
-def statistics_of(params: Params, rows: RealRows, mean: Tensor) -> dict[str, Tensor]:
-    """The statistics of an E step that ended at lambda = ``mean`` (N, K)."""
-    statistics: dict[str, Tensor] = {}
-    for block, part, _ in quadratics(params, rows):
-        statistics = added(statistics, moments(part, mean[block]))
-    return statistics
 
 
 def swept(form: Quadratic, start: Tensor, sweeps: int) -> Tensor:

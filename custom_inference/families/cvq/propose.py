@@ -27,8 +27,7 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.beta import FLOOR
 from custom_inference.families.common.rows import RealRows
-from custom_inference.families.cvq.common import m_step
-from custom_inference.families.cvq.engines import CvqMeanField, statistics_of
+from custom_inference.families.cvq.engines import CvqMeanField
 from ppl_models import Model
 from ppl_models.core.priors import is_flat
 
@@ -96,7 +95,8 @@ class Climber:
     def climb(self, params: Params, number: int, mean: Tensor | None = None) -> tuple[Params, EStep]:
         """``number`` EM iterations; with ``mean`` (N, K) they begin with an M step."""
         if mean is not None:
-            params = m_step(self.model, params, statistics_of(params, self.rows, mean))
+            given = CvqMeanField(sweeps=0).e_step(self.model, params, self.rows, {"mean": mean})
+            params = self.engine.m_step(self.model, params, given, self.rows)
         step = self.engine.e_step(self.model, params, self.rows, None if mean is None else {"mean": mean})
         for _ in range(number):
             params = self.engine.m_step(self.model, params, step, self.rows)

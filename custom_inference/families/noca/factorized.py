@@ -125,26 +125,19 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
     ) -> EStep:
         outcomes, first = [], 0
         for _, part in rows.parts():  # rows are independent given the globals, and a block's arrays stay in cache
-            last = first + len(part.nonzero[0])
-            q = self.first_q(model, params, part) if not warm else warm["q"][first:last]
-            outcomes.append(self._alternate(params, part, q, temperature))
-            first = last
+            row, links = part.nonzero[0], Links.of(params, part)
+            q = self.first_q(model, params, part) if not warm else warm["q"][first : first + len(row)]
+            gain, slope = links.gain(q)
+            mean = self.source_mean(params, part, gain, temperature)
+            for _ in range(self.inner_steps):
+                q = sharpen(mean.index_select(0, row), q, slope)
+                gain, slope = links.gain(q)
+                mean = self.source_mean(params, part, gain, temperature)
+            outcomes.append((q, mean, self.bound(params, part, gain, mean)))
+            first += len(row)
         q, mean, bound = (torch.cat(parts) for parts in zip(*outcomes, strict=True))
         statistics = {"source": mean.sum(0), "rows": mean.new_tensor(len(rows))}
         return EStep(statistics, {"q": q, "mean": mean}, bound)
-
-    def _alternate(
-        self, params: Params, rows: BinaryRows, q: Tensor, temperature: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """q, lambda and F_n after ``inner_steps`` alternations."""
-        row, links = rows.nonzero[0], Links.of(params, rows)
-        gain, slope = links.gain(q)
-        mean = self.source_mean(params, rows, gain, temperature)
-        for _ in range(self.inner_steps):
-            q = sharpen(mean.index_select(0, row), q, slope)
-            gain, slope = links.gain(q)
-            mean = self.source_mean(params, rows, gain, temperature)
-        return q, mean, self.bound(params, rows, gain, mean)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows | AllRows) -> Params:
         """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each).

@@ -154,7 +154,7 @@ class _Block:
 
 @dataclass(frozen=True, kw_only=True)
 class NocaMeanField(NocaEngine):
-    """E step: ``sweeps`` coordinate sweeps over the sources; M step: cause transmission.
+    """E step: ``sweeps`` coordinate sweeps over the sources (0: L_n at given lambda); M step: cause transmission.
 
     tolerance: largest uniform error of the exponential sum, per observed one.
     """
@@ -179,12 +179,6 @@ class NocaMeanField(NocaEngine):
             total = {k: total[k] + v if k in total else v for k, v in block.statistics().items()}
             means.append(block.mean)
         return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
-
-    def bound(self, model: Model, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
-        """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
-        nodes = _Nodes.of(params, self.tolerance)
-        parts = rows.parts(_block_rows(rows, nodes))
-        return torch.cat([_Block(params, part, mean[at], nodes).bound() for at, part in parts])
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])

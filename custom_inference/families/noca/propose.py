@@ -23,7 +23,6 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.functional import softplus
 
 from custom_inference.core.align import match_components
@@ -91,8 +90,12 @@ def grow(model: Model, rows: BinaryRows, generator: torch.Generator, held_leak: 
 
 def birth(params: Params, rows: BinaryRows, generator: torch.Generator) -> Params:
     """Add the source that most raises the likelihood, every row's other sources held at their best code."""
-    ones, zeros = rows.ones, rows.zeros
-    silent = torch.exp(-_best_activation(params, rows))
+    (theta, theta0), ones, zeros = thetas(params), rows.ones, rows.zeros
+    activation = theta0.expand_as(ones)  # a_j at the most probable code of every row, (N, D)
+    if len(theta):
+        codes, joint = NocaExact().log_joint(params, rows)
+        activation = theta0 + codes[joint.argmax(-1)] @ theta
+    silent = torch.exp(-activation)
     up = torch.log((1 - (1 - BIRTH_LOADING) * silent) / (1 - silent).clamp(min=FLOOR))
     gain = ones * up + zeros * math.log(1 - BIRTH_LOADING)
     left = ones * (up > math.log(2.0))  # what the row leaves unexplained
@@ -103,12 +106,3 @@ def birth(params: Params, rows: BinaryRows, generator: torch.Generator) -> Param
     pattern = ((users @ left + 0.05) / (users.sum() + 1)).clamp(0.01, 0.95)
     prior = torch.cat([params["source_prior"], ones.new_full((1,), BIRTH_PRIOR)])
     return {**params, "source_prior": prior, "loading": torch.cat([params["loading"], pattern[None]])}
-
-
-def _best_activation(params: Params, rows: BinaryRows) -> Tensor:
-    """a_j at the most probable code of every row, (N, D)."""
-    theta, theta0 = thetas(params)
-    if not len(theta):
-        return theta0.expand_as(rows.ones)
-    codes, joint = NocaExact().log_joint(params, rows)
-    return theta0 + codes[joint.argmax(-1)] @ theta
