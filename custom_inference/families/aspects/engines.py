@@ -160,7 +160,6 @@ class AspectExact(AspectMarginal, Exact):
         return [part for _, part in rows.parts(block)]
 
     def log_evidence(self, model: Model, params: Params, rows: CountRows) -> Tensor:
-        """log p(x_n | params), (N,)."""
         return torch.cat([self._log_terms(model, params, part)[1] for part in self._parts(params, rows, keep=False)])
 
     def _log_terms(self, model: Model, params: Params, rows: CountRows) -> tuple[Tensor, Tensor]:

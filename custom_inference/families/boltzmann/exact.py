@@ -147,11 +147,14 @@ def _random(model: Model, rows: BinaryRows, generator: torch.Generator, starts: 
 
 def ascend(model: Model, rows: BinaryRows, starts: Params) -> Params:
     """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
-    distinct, count = _distinct(rows)
+    seen = rows.ones if rows.mask is None else torch.cat([rows.ones, rows.mask.to(rows.ones)], 1)
+    different, count = torch.unique(seen, dim=0, return_counts=True)
+    size = rows.ones.shape[1]
+    distinct = BinaryRows(different[:, :size], None if rows.mask is None else different[:, size:].bool())
     exact = distinct.to(torch.float64)
 
-    def objective(at: Params, seen: BinaryRows) -> Tensor:
-        return log_likelihood(at, seen) @ count.to(seen.like) + model.log_prior(at)
+    def objective(at: Params, rows: BinaryRows) -> Tensor:
+        return log_likelihood(at, rows) @ count.to(rows.like) + model.log_prior(at)
 
     at = {site: value.clone().requires_grad_() for site, value in starts.items()}
     adam = torch.optim.Adam(list(at.values()), lr=_RATE, betas=(0.9, 0.99))
@@ -167,15 +170,6 @@ def ascend(model: Model, rows: BinaryRows, starts: Params) -> Params:
         return objective({site: value[None] for site, value in one.items()}, exact)[0]
 
     return polished(single, {site: value[best] for site, value in found.items()}, _POLISH, float(len(rows)))
-
-
-def _distinct(rows: BinaryRows) -> tuple[BinaryRows, Tensor]:
-    """The distinct rows, and how often each occurs."""
-    seen = rows.ones if rows.mask is None else torch.cat([rows.ones, rows.mask.to(rows.ones)], 1)
-    found, count = torch.unique(seen, dim=0, return_counts=True)
-    size = rows.ones.shape[1]
-    mask = None if rows.mask is None else found[:, size:].bool()
-    return BinaryRows.of(Data(x=found[:, :size], mask=mask)), count.to(rows.like)
 
 
 def polished(objective: Objective, start: Params, iterations: int, scale: float) -> Params:

@@ -211,7 +211,8 @@ class CvqMeanField(CvqEngine):
         for block, part, form in quadratics(params, rows, temperature):
             mean = swept(form, start[block], self.sweeps)
             means.append(mean)
-            bounds.append(free_energy(form, mean))
+            entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
+            bounds.append(form.constant + (mean * (form.linear - 0.5 * form.pull(mean))).sum(-1) + entropy)
             statistics = added(statistics, moments(part, mean))
         return EStep(statistics, {"mean": torch.cat(means)}, torch.cat(bounds))
 
@@ -230,9 +231,3 @@ def swept(form: Quadratic, start: Tensor, sweeps: int) -> Tensor:
             pull = coupling[i] @ mean if shared else (coupling[i] * mean).sum(0)
             torch.sigmoid(linear[i] - pull, out=mean[i])
     return mean.T.contiguous()
-
-
-def free_energy(form: Quadratic, mean: Tensor) -> Tensor:
-    """F_n (B,)."""
-    entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
-    return form.constant + (mean * (form.linear - 0.5 * form.pull(mean))).sum(-1) + entropy

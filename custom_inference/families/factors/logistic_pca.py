@@ -17,7 +17,6 @@ The statistics sum_n c_nt E[s~ s~'] and sum_n (x_nt - 1/2) E[s~], s~ = (s, 1), a
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -79,10 +78,8 @@ def squared_rows(matrix: Tensor) -> Tensor:
 class LogisticEngine(Proposals, Canonical, Checked, Engine):
     """Data, starts, priors and the M step of every engine of logistic PCA."""
 
-    @property
-    def engine(self) -> LogisticEngine:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Itself: its proposals are its own."""
-        return self
+    #: Itself: its proposals are its own.
+    engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def rows(self, model: Model, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
@@ -130,7 +127,9 @@ class LogisticEngine(Proposals, Canonical, Checked, Engine):
 
         As it is where the priors prefer directions of the score space.
         """
-        if not rotatable(model):
+        sites = {"weight": model.shapes["weight"], "score": model.local_shape}
+        priors = [normal_parameters(model, site, shape, params["weight"]) for site, shape in sites.items()]
+        if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
             return params, locals_
         turn, moved = canonical_turn(params["weight"]), dict(locals_)
         if "score" in moved:
@@ -179,16 +178,6 @@ def principal_axes(matrix: Tensor, count: int) -> Tensor:
     return axes if short <= 0 else torch.cat([axes, 1e-2 * torch.eye(matrix.shape[1]).to(axes)[:short]])
 
 
-def rotatable(model: Model) -> bool:
-    """Whether the priors are the same in every direction of the score space."""
-    like = torch.zeros((), dtype=torch.float64)
-    for site, shape in (("weight", model.shapes["weight"]), ("score", model.local_shape)):
-        mean, precision = normal_parameters(model, site, shape, like)
-        if bool((mean != 0).any()) or bool((precision != precision[:1]).any()):
-            return False
-    return True
-
-
 class _Scores(NamedTuple):
     """q of a block of rows: mean (N, K), covariance (N, K, K) and its log determinant (N,); None for points."""
 
@@ -199,7 +188,7 @@ class _Scores(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class _Quadratic(LogisticEngine):
-    """The E step that both families share.
+    """The E step of both engines, here with points for scores.
 
     sweeps: updates of xi and the scores per E step.
     """
@@ -248,13 +237,13 @@ class _Quadratic(LogisticEngine):
         rate = observed_only(rows, jaakkola_curvature(xi))
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
-    @abc.abstractmethod
     def _start(self, prior: ScorePrior, size: int) -> _Scores:
         """Where the updates of the scores of so many rows begin: the prior."""
+        return _Scores(prior.mean.expand(size, -1))
 
-    @abc.abstractmethod
     def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
         """The scores from the solution of their normal equations and the Cholesky factor of the system."""
+        return _Scores(mean)
 
     def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
         """sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the prior's."""
@@ -270,12 +259,6 @@ class LogisticMap(Accelerated, PointLocals, _Quadratic):
     objective = "log joint"
     accelerate = "squarem"
     extrapolated = ("score",)
-
-    def _start(self, prior: ScorePrior, size: int) -> _Scores:
-        return _Scores(prior.mean.expand(size, -1))
-
-    def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
-        return _Scores(mean)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])

@@ -133,7 +133,6 @@ class LogisticQuadrature(LogisticEngine, Exact):
         )  # fmt: skip
 
     def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
-        """log p(x_n | params), (N,)."""
         parts = self._parts(params, rows)
         return torch.cat([self._nodes(model, params, part)[1].logsumexp(-1) for part in parts])
 

@@ -45,13 +45,8 @@ _PRESENTATIONS = {
     MixtureOfPoissons: _presented("expected count", more=lambda params: {"counts per row": params["rate"].sum(-1)}),
 }
 
+_ENGINES = {"exact": MixtureExact, "vb": MixtureVB}
 FAMILIES = tuple(
-    Family(
-        model=model,
-        engines={"exact": MixtureExact, "vb": MixtureVB},
-        default="exact",
-        sampler=MixtureSampler,
-        presentation=presentation,
-    )
+    Family(model=model, engines=_ENGINES, default="exact", sampler=MixtureSampler, presentation=presentation)
     for model, presentation in _PRESENTATIONS.items()
 )

@@ -21,11 +21,15 @@ from torch import Tensor
 from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common import beta, dirichlet, gamma
 from custom_inference.families.mixtures.common import Distances, common_distances, squared_distances
-from custom_inference.families.mixtures.density import Cells, Conjugate, Density, Natural
+from custom_inference.families.mixtures.density import Conjugate, Density, Natural
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.likelihoods import Bernoulli, Binomial, Categorical, ExponentialFamily, Multinomial, Poisson
+
+#: Counts of categories in groups that lie side by side, as their sampler reads them: rows (N, F) in CSR, the prior's
+#: concentration and the classes' counts, (K, F), and the number of groups.
+Cells = tuple[Tensor, Tensor, Tensor, int]
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class _Simplices(Density):
         return dirichlet.log_moment(counts, prior[0], self.groups)
 
     def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
-        return Cells(rows.counts, prior[0], counts, self.groups)
+        return rows.counts, prior[0], counts, self.groups
 
 
 class Topics(_Simplices):
@@ -172,7 +176,7 @@ class Probabilities(Density):
         draws = self._total * (torch.ones_like(x) if rows.mask is None else rows.mask.to(x))
         pairs = [(draws - x, x), (prior[1], prior[0]), (self._total * observed - counts, counts)]
         both, concentration, table = (torch.stack(pair, -1).flatten(1) for pair in pairs)
-        return Cells(_sparse.from_dense(both), concentration, table, x.shape[1])
+        return _sparse.from_dense(both), concentration, table, x.shape[1]
 
 
 class Rates(Density):

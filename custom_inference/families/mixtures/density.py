@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -22,16 +22,6 @@ Conjugate = tuple[Tensor, ...]
 Natural = tuple[Tensor, Tensor | None]
 #: Random starts draw the classes' counts around the mean row's: as Gamma variables of this shape.
 _SHAPE = 3.0
-
-
-class Cells(NamedTuple):
-    """Counts of categories in ``groups`` that lie side by side, as the sampler of them reads: rows (N, F) in CSR, the
-    prior's concentration and the classes' counts, (K, F)."""
-
-    rows: Tensor
-    prior: Tensor
-    counts: Tensor
-    groups: int
 
 
 @dataclass(frozen=True)

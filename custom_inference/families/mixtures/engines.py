@@ -68,10 +68,8 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
 
     accelerate = "squarem"
 
-    @property
-    def engine(self) -> MixtureExact:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Itself: its proposals are its own."""
-        return self
+    #: Itself: its proposals are its own.
+    engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def feasible(self, model: Model) -> bool:
         """Always: a row has K classes."""

@@ -46,13 +46,6 @@ class MixtureChain(Chain):
             self.assignment = below.sum(1).clip(max=len(self.alpha) - 1)
         self._arguments = self._of_rates() if isinstance(density, Rates) else self._of_simplices()
 
-    def one_hot(self) -> Tensor:
-        """(N, K); rows without a class are 0."""
-        found = torch.zeros(self.responsibility.shape, dtype=self.rows.like.dtype)
-        known = np.flatnonzero(self.assignment >= 0)
-        found[known, self.assignment[known]] = 1.0
-        return found.to(self.rows.like.device)
-
     def sweep(self) -> None:
         """One new class for every row; other threads may run meanwhile."""
         from custom_inference.families.mixtures import gibbs_kernels as kernels
@@ -63,13 +56,13 @@ class MixtureChain(Chain):
     def _of_simplices(self) -> tuple[NDArray[Any], ...]:
         """What the compiled sweep of words, categories or successes takes."""
         size, *statistics = self._statistics()
-        cells = self.density.cells(self.rows, self.prior, *statistics)  # pyright: ignore[reportAttributeAccessIssue]
-        layout = (cells.rows.crow_indices(), cells.rows.col_indices(), cells.rows.values())
-        group = np.repeat(np.arange(cells.groups), cells.counts.shape[1] // cells.groups)
-        prior, table = _turned(cells.prior), _turned(cells.counts).astype(np.int64)
-        mass, totals = (value.reshape(cells.groups, -1, value.shape[1]).sum(1) for value in (prior, table))
-        present = (self.assignment, self.alpha, prior, mass, _whole(size), table, totals)
-        return *(_whole(part) for part in layout), group, *present
+        density: Any = self.density
+        rows, prior, counts, groups = density.cells(self.rows, self.prior, *statistics)
+        layout = (_whole(part) for part in (rows.crow_indices(), rows.col_indices(), rows.values()))
+        group = np.repeat(np.arange(groups), counts.shape[1] // groups)
+        prior, table = _turned(prior), _turned(counts).astype(np.int64)
+        mass, totals = (value.reshape(groups, -1, value.shape[1]).sum(1) for value in (prior, table))
+        return *layout, group, self.assignment, self.alpha, prior, mass, _whole(size), table, totals
 
     def _of_rates(self) -> tuple[NDArray[Any], ...]:
         """What the compiled sweep of events takes."""
@@ -81,8 +74,9 @@ class MixtureChain(Chain):
         return _whole(x), _whole(seen), self.assignment, self.alpha, *prior, _whole(size), events, exposure
 
     def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
-        """n (K,), S (K, F) and M (K, D) of the present classes."""
-        chosen = self.one_hot()
+        """n (K,), S (K, F) and M (K, D) of the present classes; rows without one count in none."""
+        classes = torch.arange(len(self.alpha))
+        chosen = (torch.as_tensor(self.assignment)[:, None] == classes).to(self.rows.like)
         counts, observed = self.rows.collect(chosen), self.rows.observed(chosen)
         return chosen.sum(0), counts, chosen.sum(0).unsqueeze(-1) if observed is None else observed
 

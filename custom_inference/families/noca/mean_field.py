@@ -171,7 +171,8 @@ class NocaMeanField(NocaEngine):
         start = warm["mean"] if warm else likely_codes(model, params, rows)
         total: dict[str, Tensor] = {}
         means, bounds = [], []
-        for at, part in rows.parts(_block_rows(rows, nodes)):
+        per_row = max(1, int(rows.ones.sum() / len(rows))) * len(nodes.weights)
+        for at, part in rows.parts(max(1, _BLOCK_ENTRIES // per_row)):
             block = _Block(params, part, _clipped(start[at].clone()), nodes)
             for _ in range(self.sweeps):
                 block.sweep(temperature)
@@ -182,11 +183,6 @@ class NocaMeanField(NocaEngine):
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
-
-
-def _block_rows(rows: BinaryRows, nodes: _Nodes) -> int:
-    per_row = max(1, int(rows.ones.sum() / len(rows))) * len(nodes.weights)
-    return max(1, _BLOCK_ENTRIES // per_row)
 
 
 def _clipped(mean: Tensor) -> Tensor:
