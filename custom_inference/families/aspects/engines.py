@@ -30,7 +30,7 @@ from custom_inference.core.posteriors import DirichletMixture, DirichletPosterio
 from custom_inference.families.common import polynomial as _polynomial
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters
 from custom_inference.families.common.counts import CountRows
-from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior
+from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from custom_inference.families.common.polynomial import BLOCK_ENTRIES, num_states, num_terms
 from ppl_models import Data, Model
 
@@ -89,10 +89,10 @@ class AspectDirichlet(AspectMarginal):
         for at, part in rows.blocks:
             gamma = warm["concentration"][at] if warm else alpha + (part.draws / len(alpha))[:, None]
             for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
-                share = _log_share(gamma).exp()
+                share = _share(gamma)
                 rise, fall = part.ones / (share @ present), part.zeros / (share @ absent)
                 gamma = alpha + share * (rise @ present.T + fall @ absent.T)
-            share = _log_share(gamma).exp()
+            share = _share(gamma)
             one, zero = share @ present, share @ absent
             on += present * (share.T @ (part.ones / one))
             off += absent * (share.T @ (part.zeros / zero))
@@ -146,7 +146,7 @@ class AspectExact(AspectMarginal, Exact):
             bounds.append(log_scale + (weight @ states[-1]).log() + part.log_coefficient)
             for draw, share in _polynomial.attributed(draws, states, weight):
                 feature, is_one = draws.outcome(draw)
-                share = draws.only_observed(feature, share)
+                share = share if draws.mask is None else share * draws.mask[feature]
                 on[:, feature] += share @ is_one
                 off[:, feature] += share @ (1 - is_one)
         return EStep({"on": on, "off": off}, {}, torch.cat(bounds))
@@ -201,12 +201,7 @@ class _Draws:
         b = (a * is_one + (1 - a) * (1 - is_one)).pow(self.temperature)
         return b if self.mask is None else torch.where(self.mask[feature], b, torch.ones_like(b))
 
-    def only_observed(self, feature: int, share: Tensor) -> Tensor:
-        """The shares of draws that were observed, 0 for the others."""
-        return share if self.mask is None else share * self.mask[feature]
 
-
-def _log_share(gamma: Tensor) -> Tensor:
-    """E[log s] under Dirichlet(gamma), bounded: the exponential of concentrations near 0 would be e^(-1 / gamma)."""
-    value = torch.digamma(gamma) - torch.digamma(gamma.sum(-1, keepdim=True))
-    return value.clamp(min=-80.0)
+def _share(gamma: Tensor) -> Tensor:
+    """e of the module's docstring, bounded: of concentrations near 0 it would be e^(-1 / gamma)."""
+    return expected_log(gamma).clamp(min=-80.0).exp()

@@ -80,11 +80,11 @@ class ExactHarmonium(Checked, Exact):
 
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises CapacityError where a sum over the smaller layer is too large."""
-        units = model.shapes["weight"][0] if rows.mask is not None else min(model.shapes["weight"])
+        hidden, visible = model.shapes["weight"]
+        units, what, width = min(hidden, visible), "units in the smaller layer", hidden + visible
+        if rows.mask is not None:
+            units, what, width = hidden, "hidden units with missing entries", len(rows)
         if units > _MOST_UNITS:
-            what, width = "units in the smaller layer", sum(model.shapes["weight"])
-            if rows.mask is not None:
-                what, width = "hidden units with missing entries", len(rows)
             needed = 8.0 * 2.0**units * width
             message = f"exact sums over 2^{units} states ({units} {what}); at most {_MOST_UNITS} are summed over"
             raise CapacityError(message, needed_bytes=needed, allowed_bytes=needed * 2.0 ** (_MOST_UNITS - units))
@@ -100,7 +100,7 @@ class ExactHarmonium(Checked, Exact):
             # The slope of the first two terms is the expectation of what the parameters multiply.
             at = {site: params[site].detach().clone().requires_grad_() for site in SITES}
             bound = log_likelihood(at, rows)
-            sums = torch.autograd.grad((bound + _log_z(at)).sum(), [at[site] for site in SITES])
+            sums = torch.autograd.grad((bound + _log_z(at)).sum(), list(at.values()))
         statistics = dict(zip(SITES, sums, strict=True)) | {"rows": bound.new_tensor(float(len(rows)))}
         return EStep({name: temperature * value for name, value in statistics.items()}, {}, bound.detach())
 

@@ -125,10 +125,8 @@ class CvqEngine(Checked, Engine):
             prior = model.priors[site]
             if not is_flat(prior) and not isinstance(prior, kinds):
                 names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
-                raise MethodError(
-                    f"closed-form steps need a {names} prior for '{site}', not {type(prior).__name__}; "
-                    "use SVI or NUTS for it"
-                )
+                wanted = f"a {names} prior for '{site}', not {type(prior).__name__}"
+                raise MethodError(f"closed-form steps need {wanted}; use SVI or NUTS for it")
         super().check(model, rows)
 
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:

@@ -55,9 +55,8 @@ class ScorePrior(NamedTuple):
     def require_proper(self) -> None:
         """Scores that are integrated out need a prior that integrates."""
         if bool((self.precision == 0).any()):
-            raise MethodError(
-                "the prior of 'score' is flat, so that it cannot be integrated out; use guide=\"map\" for it"
-            )
+            problem = "the prior of 'score' is flat, so that it cannot be integrated out"
+            raise MethodError(f'{problem}; use guide="map" for it')
 
 
 def half_signs(rows: BinaryRows) -> Tensor:
