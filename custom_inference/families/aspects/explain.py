@@ -186,10 +186,10 @@ def _chosen(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[in
     if not found:
         means = aspect.mean(1) if which == "white" else 1 - aspect.mean(1)
         nearest = int(means.argmin())
+        mean, low, high = (float(value) for value in (aspect[nearest].mean(), *aspect[nearest].aminmax()))
         raise MethodError(
-            f"the fit has no {which} phantom: the nearest is aspect {nearest}, whose probabilities have mean "
-            f"{float(aspect[nearest].mean()):.3g} and range {float(aspect[nearest].min()):.3g} to "
-            f"{float(aspect[nearest].max()):.3g}; raise the thresholds of phantoms(), or give the aspect's number"
+            f"the fit has no {which} phantom: the nearest is aspect {nearest}, whose probabilities have mean {mean:.3g} "
+            f"and range {low:.3g} to {high:.3g}; raise the thresholds of phantoms(), or give the aspect's number"
         )
     return found
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pyro.distributions import InverseGamma
@@ -39,8 +38,7 @@ from ppl_models.core.priors import is_flat
 _BLOCK_ENTRIES = 2**18
 
 
-@dataclass(frozen=True)
-class Quadratic:
+class Quadratic(NamedTuple):
     """The log joint of a block of rows: constant c (B,), linear h (B, K), coupling G without its diagonal.
 
     coupling: (K, K), or (B, K, K) where entries are missing.

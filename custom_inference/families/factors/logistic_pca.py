@@ -168,10 +168,7 @@ def principal_axes(matrix: Tensor, count: int) -> Tensor:
     gram = (matrix.T @ matrix if tall else matrix @ matrix.T) / len(matrix)
     value, vector = torch.linalg.eigh(gram)
     value, vector = value[-count:].flip(0).clamp(min=0), vector[:, -count:].flip(1)
-    if tall:
-        axes = (vector * value.sqrt()).T
-    else:
-        axes = (matrix.T @ vector).T / len(matrix) ** 0.5
+    axes = (vector * value.sqrt()).T if tall else (matrix.T @ vector).T / len(matrix) ** 0.5
     # More components than the data have dimensions: a component of length 0 would stay there for ever.
     short = count - len(axes)
     return axes if short <= 0 else torch.cat([axes, 1e-2 * torch.eye(matrix.shape[1]).to(axes)[:short]])

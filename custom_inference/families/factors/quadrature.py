@@ -56,13 +56,11 @@ class LogisticQuadrature(LogisticEngine, Exact):
 
     def require_few(self, num_components: int, rows: BinaryRows) -> None:
         if num_components > MOST_COMPONENTS:
-            size, nodes = float(rows.ones.element_size() * rows.ones.shape[1]), self._each(num_components)
-            raise CapacityError(
-                f"quadrature over {num_components} scores takes {nodes}^{num_components} nodes a row; it is "
-                f'offered for up to {MOST_COMPONENTS}; use the bound "gaussian" instead',
-                needed_bytes=size * float(nodes) ** num_components,
-                allowed_bytes=size * float(nodes) ** MOST_COMPONENTS,
-            )
+            nodes, each = self._each(num_components), float(rows.ones.element_size() * rows.ones.shape[1])
+            needed, allowed = (each * float(nodes) ** number for number in (num_components, MOST_COMPONENTS))
+            what = f"quadrature over {num_components} scores takes {nodes}^{num_components} nodes a row"
+            fits = f'it is offered for up to {MOST_COMPONENTS}; use the bound "gaussian" instead'
+            raise CapacityError(f"{what}; {fits}", needed_bytes=needed, allowed_bytes=allowed)
 
     def _each(self, num_components: int) -> int:
         """Nodes for each component."""

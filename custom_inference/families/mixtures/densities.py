@@ -20,8 +20,7 @@ from torch import Tensor
 
 from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common import beta, dirichlet, gamma
-from custom_inference.families.mixtures.common import Distances, common_distances, squared_distances
-from custom_inference.families.mixtures.density import Conjugate, Density, Natural
+from custom_inference.families.mixtures.common import Conjugate, Density, Distances, Natural, squared_distances
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
@@ -217,6 +216,21 @@ class Rates(Density):
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
         return gamma.gamma_log_marginal(counts, observed, (prior[0], prior[1])).sum(-1)
+
+
+def common_distances(rows: MixtureRows) -> Distances:
+    """Mean squared difference of the entries observed in both; 1/2, that of fair coins, where no entry was."""
+    x, seen = _sparse.dense(rows.counts), rows.observed_entries
+    assert seen is not None
+
+    def distances(index: Tensor) -> Tensor:
+        index = index.to(x.device)
+        some, also = x[index], seen[index]
+        apart = x.square() @ also.T + seen @ some.square().T - 2 * x @ some.T
+        both = seen @ also.T
+        return torch.where(both > 0, apart / both.clamp(min=1), 0.5)
+
+    return distances
 
 
 _DENSITIES: dict[type[ExponentialFamily], type[Density]] = {

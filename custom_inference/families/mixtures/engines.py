@@ -44,9 +44,8 @@ from custom_inference.families.common.dirichlet import (
     log_prior_density,
     softmax_or_simplex,
 )
-from custom_inference.families.mixtures.common import distant_rows, merge_classes, same_classes
+from custom_inference.families.mixtures.common import Conjugate, Density, distant_rows, merge_classes, same_classes
 from custom_inference.families.mixtures.densities import density_of
-from custom_inference.families.mixtures.density import Conjugate, Density
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BetaPosterior, CodePosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.mixtures.common import Density
 from custom_inference.families.mixtures.densities import Rates, density_of
-from custom_inference.families.mixtures.density import Density
 from custom_inference.families.mixtures.engines import MixtureExact
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
