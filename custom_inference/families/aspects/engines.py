@@ -77,7 +77,6 @@ class AspectDirichlet(AspectMarginal):
     """sweeps: updates of gamma per E step."""
 
     sweeps: int = 5
-
     name = "dirichlet"
 
     def e_step(

@@ -188,8 +188,8 @@ def _chosen(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[in
         nearest = int(means.argmin())
         mean, low, high = (float(value) for value in (aspect[nearest].mean(), *aspect[nearest].aminmax()))
         raise MethodError(
-            f"the fit has no {which} phantom: the nearest is aspect {nearest}, whose probabilities have mean {mean:.3g} "
-            f"and range {low:.3g} to {high:.3g}; raise the thresholds of phantoms(), or give the aspect's number"
+            f"the fit has no {which} phantom: the nearest is aspect {nearest}, whose probabilities have mean "
+            f"{mean:.3g} and range {low:.3g} to {high:.3g}; raise the thresholds of phantoms(), or give its number"
         )
     return found
 

@@ -159,14 +159,13 @@ class Climber:
 def leading(scaled: Tensor, weight: Tensor, number: int, *, iterations: int = 12) -> Tensor:
     """Leading eigenvectors of sum_n q_nk r_n r_n' for every column k of ``weight`` (N, K): (K, D, number)."""
     size, num_features = weight.shape[1], scaled.shape[1]
-    number = min(number, num_features)
-    generator = torch.Generator().manual_seed(0)
-    vectors = torch.randn(size, num_features, number, generator=generator, dtype=torch.float64).to(scaled)
+    shape, generator = (size, num_features, min(number, num_features)), torch.Generator().manual_seed(0)
+    vectors = torch.randn(shape, generator=generator, dtype=torch.float64).to(scaled)
     for _ in range(iterations):
         vectors = torch.linalg.qr(vectors).Q
         along = scaled @ vectors.permute(1, 0, 2).flatten(1)  # (N, K number)
-        along = along.unflatten(1, (size, number)) * weight[..., None]
-        vectors = (scaled.T @ along.flatten(1)).unflatten(1, (size, number)).permute(1, 0, 2)
+        along = along.unflatten(1, (size, -1)) * weight[..., None]
+        vectors = (scaled.T @ along.flatten(1)).unflatten(1, (size, -1)).permute(1, 0, 2)
     return torch.linalg.qr(vectors).Q
 
 

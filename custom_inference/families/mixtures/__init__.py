@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.presentation import Presentation
+from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.mixtures.engines import MixtureExact, MixtureVB
 from custom_inference.families.mixtures.gibbs import MixtureSampler
@@ -20,13 +20,13 @@ from ppl_models import (
 )
 
 
-def _words(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _words(params: Params) -> dict[str, Tensor]:
     """The number of words that each topic spreads over: the exponential of its entropy."""
     return {"words": torch.exp(torch.special.entr(params["topic"]).sum(-1))}
 
 
 def _presented(
-    value: str, local: str = "P(class | row)", more: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] = lambda _: {}
+    value: str, local: str = "P(class | row)", more: Callable[[Params], dict[str, Tensor]] = lambda _: {}
 ) -> Presentation:
     """Prominence: the proportion of the rows that each class draws."""
     return Presentation(

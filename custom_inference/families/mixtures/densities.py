@@ -48,9 +48,8 @@ class _Simplices(Density):
         return self.likelihood.natural(value.flatten(1)), None
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return self._shaped(
-            dirichlet.softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups)
-        )
+        flat = dirichlet.softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups)
+        return self._shaped(flat)
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
         return dirichlet.log_prior_density(value.flatten(1), prior[0], groups=self.groups)

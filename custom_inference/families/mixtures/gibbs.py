@@ -26,8 +26,7 @@ from ppl_models.distributions import Flat
 class MixtureChain(Chain):
     """The classes of all rows.
 
-    assignment: (N,) int64, -1 before the first sweep. responsibility: (N, K), the probabilities that each was
-    last drawn with.
+    assignment: (N,) int64, -1 before the first sweep. responsibility: (N, K), what each was last drawn with.
     given: log p(x_n, z_n = k) at values of the globals that the first classes are drawn from; without it the first
         sweep draws each given those before it.
     """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torch import Tensor
 
-from custom_inference.core.presentation import Presentation
+from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import EXACT_EM_UP_TO, Family
 from custom_inference.families.noca.exact import NocaExact
 from custom_inference.families.noca.factorized import NocaFactorized
@@ -17,7 +15,7 @@ from custom_inference.families.noca.truncated import NocaTruncated
 from ppl_models import NOCA
 
 
-def _shut_off(params: Mapping[str, Tensor], *, prior_below: float = 0.005, links_below: float = 0.1) -> Tensor:
+def _shut_off(params: Params, *, prior_below: float = 0.005, links_below: float = 0.1) -> Tensor:
     """A source is shut off where its prior is below ``prior_below``, or where all its links sum to less than
     ``links_below``: the expected number of features that its presence turns on (000, sections 3.3 and 4.2)."""
     return (params["source_prior"] < prior_below) | (params["loading"].sum(-1) < links_below)
