@@ -184,7 +184,7 @@ def polished(objective: Objective, start: Params, iterations: int, scale: float)
         at = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
         with torch.enable_grad():
             value = -objective(unpacked(at)) / scale
-        return float(value), torch.autograd.grad(value, at)[0].numpy()
+        return float(value.detach()), torch.autograd.grad(value, at)[0].numpy()
 
     first = torch.cat([start[site].detach().flatten() for site in SITES]).cpu().double().numpy()
     found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})
