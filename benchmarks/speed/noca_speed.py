@@ -30,9 +30,8 @@ from benchmarks.speed._peers import PEERS, QUOTED
 from custom_inference import EM, FactorizedNoisyOr, VariationalEM
 from custom_inference.core.engine import Engine
 from custom_inference.families.noca.exact import NocaExact
-from custom_inference.families.noca.exponential_sum import exponential_sum
 from custom_inference.families.noca.factorized import NocaFactorized
-from custom_inference.families.noca.mean_field import NocaMeanField
+from custom_inference.families.noca.mean_field import NocaMeanField, exponential_sum
 from custom_inference.families.noca.truncated import NocaTruncated
 from ppl_models import NOCA
 

@@ -13,9 +13,8 @@ from scipy.special import logsumexp
 import custom_inference as ci
 from custom_inference.core import registry
 from custom_inference.core.registry import Family, engines_of
-from custom_inference.families.mixtures.exact import MixtureExact
+from custom_inference.families.mixtures.engines import MixtureExact, MixtureVB
 from custom_inference.families.mixtures.gibbs import MixtureSampler
-from custom_inference.families.mixtures.vb import MixtureVB
 from ppl_models import (
     DataError,
     DataWarning,

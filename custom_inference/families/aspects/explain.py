@@ -18,6 +18,7 @@ from torch import Tensor
 
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.fit import Fit
+from custom_inference.families.common.counts import CountRows
 from ppl_models import AspectBernoulli, Data, DataError, MethodError, ModelError
 from ppl_models.core.errors import unknown_name
 
@@ -39,25 +40,19 @@ def phantoms(fit: Fit, *, mean: float = 0.02, extreme: float = 0.5, relative: fl
     the features, and ``share``, the mean membership. Empty where there is none. With thresholds of 1, and ``relative``
     infinite, every aspect is listed under both kinds.
     """
-    aspect, rate = _aspect(fit), _rate_of_ones(fit)
-    share = fit.posterior.mean.mean(0)
-    lines = []
+    aspect, rows = _aspect(fit), CountRows.of(fit.data, _total_count(fit))
+    rate = float(rows.ones.sum() / rows.draws.sum())
+    columns = {
+        "mean": aspect.mean(1), "max": aspect.amax(1), "min": aspect.amin(1), "sum": aspect.sum(1),
+        "share": fit.posterior.mean.mean(0),
+    }  # fmt: skip
+    every = pd.DataFrame({name: value.double().cpu().numpy() for name, value in columns.items()})
+    found = []
     for kind, value, own in (("white", aspect, rate), ("black", 1 - aspect, 1 - rate)):
         near = (value.mean(1) <= min(mean, relative * own)) & (value.amax(1) <= extreme)
-        lines += [
-            {
-                "component": k,
-                "kind": kind,
-                "mean": float(aspect[k].mean()),
-                "max": float(aspect[k].max()),
-                "min": float(aspect[k].min()),
-                "sum": float(aspect[k].sum()),
-                "share": float(share[k]),
-            }
-            for k in near.nonzero().flatten().tolist()
-        ]
-    columns = ["component", "kind", "mean", "max", "min", "sum", "share"]
-    return pd.DataFrame(lines, columns=columns).sort_values("share", ascending=False).set_index("component")
+        found.append(every[near.cpu().numpy()].assign(kind=kind))
+    table = pd.concat(found).sort_values("share", ascending=False).rename_axis("component")
+    return table[["kind", *columns]]
 
 
 def attribute(fit: Fit, x: Any = None, *, mask: Any = None, rows: Any = None) -> xr.DataArray:
@@ -84,9 +79,9 @@ def attribute(fit: Fit, x: Any = None, *, mask: Any = None, rows: Any = None) ->
         what = f"attribution of {data.x.numel()} entries to {len(aspect)} aspects"
         require(what, 3.0 * size, allowed=allowed_bytes(), fits="attribute a part of the rows at a time, with rows=")
     coords = {
-        "component": list(range(len(aspect))),
-        "row": data.coords.get("row", list(range(len(data)))),
-        "feature": data.coords.get("feature", list(range(data.num_features))),
+        "component": range(len(aspect)),
+        "row": data.coords.get("row", range(len(data))),
+        "feature": data.coords.get("feature", range(data.num_features)),
     }
     q = _attribution(aspect, membership, data, _total_count(fit))
     return xr.DataArray(q.cpu().numpy(), dims=("component", "row", "feature"), coords=coords, name="attribution")
@@ -105,19 +100,8 @@ def denoise(fit: Fit, x: Any = None, *, mask: Any = None, drop: str | int = "whi
     ------
     MethodError: there is no such phantom, or nothing is left once it is dropped.
     """
-    aspect = _aspect(fit)
     dropped = _chosen(fit, drop, thresholds)
-    if len(dropped) == len(aspect):
-        raise MethodError(f"all {len(aspect)} aspects would be dropped; nothing is left to reconstruct from")
-    _, membership = _rows(fit, x, mask)
-    kept = membership.clone()
-    kept[:, dropped] = 0
-    average = fit.posterior.mean.mean(0).clone()
-    average[dropped] = 0
-    total = kept.sum(1, keepdim=True)
-    explained = total > torch.finfo(kept.dtype).eps ** 0.5
-    share = torch.where(explained, kept / torch.where(explained, total, 1.0), average / average.sum())
-    return share @ aspect
+    return _denoised(fit, _rows(fit, x, mask)[1], dropped)
 
 
 def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", **thresholds: float) -> pd.DataFrame:
@@ -136,40 +120,44 @@ def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", *
     if top < 1:
         raise MethodError(f"top = {top}, expected at least 1")
     chosen = _chosen(fit, phantom, thresholds)
-    data, membership, at = _one_row(fit, row)
+    data, membership = _one_row(fit, row)
     q = _attribution(aspect, membership, data, _total_count(fit))[chosen].sum(0)[0]
     wanted = data.x[0] > 0 if phantom == "black" else data.x[0] == 0
     if data.mask is not None:
         wanted = wanted & data.mask[0]
-    clean = denoise(fit, at, mask=data.mask if at is not None else None, drop=phantom, **thresholds)
-    mean = clean[0] if at is not None else clean[int(row_number(fit, row))]
+    mean = _denoised(fit, membership, chosen)[0]
     order = torch.where(wanted, q, -torch.ones_like(q)).argsort(descending=True)[: min(top, int(wanted.sum()))]
-    names = fit.data.coords.get("feature", list(range(data.num_features)))
+    names = fit.data.coords.get("feature", range(data.num_features))
     index = pd.Index([names[t] for t in order.tolist()], name="feature")
     return pd.DataFrame({"probability": q[order].tolist(), "mean": mean[order].tolist()}, index=index)
 
 
-def row_number(fit: Fit, row: Any) -> int:
-    """The position of a training row given by its number or, where the rows have labels, by its label."""
-    labels = fit.data.coords.get("row")
-    if labels is not None and row in labels:
-        return labels.index(row)
-    number = row if isinstance(row, int | np.integer) and not isinstance(row, bool) else None
-    if number is None or not -len(fit.data) <= number < len(fit.data):
+def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor]:
+    """The row as data, and its membership (1, K)."""
+    if np.ndim(row) > 0:
+        # A copy: pandas hands out read-only views.
+        return _rows(fit, torch.tensor(np.asarray(row, dtype=np.float64))[None], None)
+    labels, number = fit.data.coords.get("row", ()), row
+    if row in labels:
+        number = labels.index(row)
+    elif not isinstance(row, int | np.integer) or isinstance(row, bool) or not -len(fit.data) <= row < len(fit.data):
         problem = f"no row {row!r} among the {len(fit.data)} training rows"
         raise DataError(problem, axis="row", expected="a row's number or label, or the values of a new row")
-    return int(number) % len(fit.data)
+    at = slice(int(number) % len(fit.data), int(number) % len(fit.data) + 1)
+    return fit.data.rows(at).dense(), fit.posterior.mean[at]
 
 
-def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor, Any]:
-    """The row as data, its membership (1, K), and its values where it is a new one."""
-    if np.ndim(row) == 0:
-        number = row_number(fit, row)
-        at = slice(number, number + 1)
-        return fit.data.rows(at).dense(), fit.posterior.mean[at], None
-    values = torch.tensor(np.asarray(row, dtype=np.float64))[None]  # a copy: pandas hands out read-only views
-    data, membership = _rows(fit, values, None)
-    return data, membership, values
+def _denoised(fit: Fit, membership: Tensor, dropped: list[int]) -> Tensor:
+    """The means of the entries (N, D) without some of the aspects."""
+    aspect = _aspect(fit)
+    if len(dropped) == len(aspect):
+        raise MethodError(f"all {len(aspect)} aspects would be dropped; nothing is left to reconstruct from")
+    gone = torch.tensor(dropped, device=aspect.device)
+    kept, average = membership.index_fill(1, gone, 0.0), fit.posterior.mean.mean(0).index_fill(0, gone, 0.0)
+    total = kept.sum(1, keepdim=True)
+    explained = total > torch.finfo(kept.dtype).eps ** 0.5
+    share = torch.where(explained, kept / torch.where(explained, total, 1.0), average / average.sum())
+    return share @ aspect
 
 
 def _attribution(aspect: Tensor, membership: Tensor, data: Data, total_count: int) -> Tensor:
@@ -194,14 +182,14 @@ def _chosen(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[in
     if which not in _KINDS:
         raise MethodError(unknown_name("kind of phantom", which, _KINDS) + ", or a component's number")
     table = phantoms(fit, **thresholds)
-    found = [int(k) for k, kind in zip(table.index, table["kind"], strict=True) if kind == which]
+    found = table.index[table["kind"] == which].tolist()
     if not found:
         means = aspect.mean(1) if which == "white" else 1 - aspect.mean(1)
         nearest = int(means.argmin())
+        mean, low, high = (float(value) for value in (aspect[nearest].mean(), *aspect[nearest].aminmax()))
         raise MethodError(
             f"the fit has no {which} phantom: the nearest is aspect {nearest}, whose probabilities have mean "
-            f"{float(aspect[nearest].mean()):.3g} and range {float(aspect[nearest].min()):.3g} to "
-            f"{float(aspect[nearest].max()):.3g}; raise the thresholds of phantoms(), or give the aspect's number"
+            f"{mean:.3g} and range {low:.3g} to {high:.3g}; raise the thresholds of phantoms(), or give its number"
         )
     return found
 
@@ -214,13 +202,6 @@ def _aspect(fit: Fit) -> Tensor:
 
 def _total_count(fit: Fit) -> int:
     return fit.model.settings()["total_count"]
-
-
-def _rate_of_ones(fit: Fit) -> float:
-    data = fit.data
-    observed = float(data.x.numel() if data.mask is None else data.mask.sum())
-    ones = data.x if data.mask is None or data.is_sparse else data.x * data.mask
-    return float(ones.sum()) / (observed * _total_count(fit))
 
 
 def _rows(fit: Fit, x: Any, mask: Any) -> tuple[Data, Tensor]:

@@ -26,23 +26,15 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import (
-    Accelerated,
-    AllRows,
-    Checked,
-    FromData,
-    LocalEngine,
-    PointLocals,
-    ReadsRows,
-)
-from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params, Warm
+from custom_inference.core.capabilities import AllRows, FromData, LocalEngine, PointLocals, ReadsRows
+from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
-from custom_inference.families.aspects.membership import MembershipUpdate
+from custom_inference.families.aspects.engines import AspectEngine
 from custom_inference.families.common.beta import beta_mode, beta_parameters
-from custom_inference.families.common.box_newton import box_newton, unpacked
-from custom_inference.families.common.counts import CountRows, margin
+from custom_inference.families.common.box_newton import box_newton, pair_index, unpacked
+from custom_inference.families.common.counts import CountRows, Tiles, margin
 from custom_inference.families.common.dirichlet import dirichlet_concentration
-from ppl_models import Data, MethodError, Model
+from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 
 #: Rows without a membership from before start in the middle of the simplex and take this many updates at once.
@@ -52,7 +44,7 @@ _SHARP = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class AspectMap(LocalEngine, FromData, Accelerated, PointLocals, ReadsRows, Checked, Engine):
+class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
     """E step: memberships at fixed aspects; M step: aspects at fixed memberships.
 
     update: "newton" (safeguarded by EM), "em", the plain algorithm of the paper, or "auto": Newton where rows have many
@@ -72,9 +64,6 @@ class AspectMap(LocalEngine, FromData, Accelerated, PointLocals, ReadsRows, Chec
     objective: ClassVar[Objective] = "log joint"
     accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("membership",)
-
-    def rows(self, model: Model, data: Data) -> CountRows:
-        return CountRows.of(data, model.settings()["total_count"])
 
     def check(self, model: Model, rows: CountRows) -> None:
         self.pseudo_count(model, rows.like)
@@ -102,12 +91,9 @@ class AspectMap(LocalEngine, FromData, Accelerated, PointLocals, ReadsRows, Chec
         """alpha - 1, (K,). Raises MethodError for priors of the memberships that are no Dirichlets with alpha >= 1."""
         return dirichlet_concentration(model, "membership", like).expand(model.local_shape) - 1
 
-    # ----- E step -------------------------------------------------------------------------------------------------
-
     def e_step(
         self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del generator
         aspect, prior = params["aspect_probability"], self.pseudo_count(model, params["aspect_probability"])
         newton = self.takes_newton(rows, len(aspect))
         update, memberships, bounds = MembershipUpdate(aspect, prior / temperature, newton=newton), [], []
@@ -124,29 +110,20 @@ class AspectMap(LocalEngine, FromData, Accelerated, PointLocals, ReadsRows, Chec
         bound = torch.cat(bounds) + rows.log_coefficient
         return EStep(update.statistics, {"membership": torch.cat(memberships)}, bound)
 
-    # ----- M step -------------------------------------------------------------------------------------------------
-
     def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:
         """Newton steps need the rows' memberships; without them (stepwise EM) the statistics alone give the EM step."""
         aspect, s = params["aspect_probability"], step.statistics
         prior = beta_parameters(model, "aspect_probability", aspect)
         plain = beta_mode(s["on"], s["on"] + s["off"], prior, floor=margin(aspect.dtype))
-        membership = step.locals.get("membership")
-        if "curvature" not in s or membership is None:
-            return {**params, "aspect_probability": plain}
-        return {**params, "aspect_probability": self._newton(params, s, prior, plain, membership, AllRows.of(rows))}
+        if "curvature" in s and "membership" in step.locals:
+            plain = self._newton(aspect, step, prior, plain, AllRows.of(rows))
+        return {**params, "aspect_probability": plain}
 
     def _newton(
-        self,
-        params: Params,
-        s: dict[str, Tensor],
-        prior: tuple[Tensor, Tensor],
-        plain: Tensor,
-        membership: Tensor,
-        rows: AllRows,
+        self, aspect: Tensor, step: EStep, prior: tuple[Tensor, Tensor], plain: Tensor, rows: AllRows
     ) -> Tensor:
         """The Newton step of every column whose own part of F it raises, the EM step of the others."""
-        aspect, edge = params["aspect_probability"], margin(params["aspect_probability"].dtype)
+        s, edge = step.statistics, margin(aspect.dtype)
         a, b = (count - 1 for count in prior)
         gradient = (s["on"] + a) / aspect - (s["off"] + b) / (1 - aspect)
         curvature = unpacked(s["curvature"].T)
@@ -154,20 +131,12 @@ class AspectMap(LocalEngine, FromData, Accelerated, PointLocals, ReadsRows, Chec
         trial = box_newton(aspect.T, gradient.T, curvature, edge, 1 - edge).T.contiguous()
         value = torch.zeros_like(trial[0])
         before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
-        for part, kept in rows.pieces({"membership": membership}):
+        for part, kept in rows.pieces({"membership": step.locals["membership"]}):
             for block in part.tiled():
                 for columns, tile in block.tiles:
                     value[columns] += tile.likelihood(kept["membership"][block.at] @ trial[:, columns]).sum(0)
         value = rows.total(value)[0] + torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
         return torch.where(value >= before, trial, plain)
-
-    # ----- what else the driver asks ------------------------------------------------------------------------------
-
-    def initial(self, model: Model, rows: CountRows, generator: torch.Generator) -> Params:
-        """Aspects uniform in [0.25, 0.75], the source's start "within the required range" (below eq. 6)."""
-        shape = model.shapes["aspect_probability"]
-        noise = torch.rand(shape, generator=generator, dtype=torch.float64).to(rows.like)
-        return {"aspect_probability": 0.25 + 0.5 * noise}
 
     def posterior(self, model: Model, params: Params, rows: CountRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["membership"])
@@ -180,7 +149,122 @@ class AspectMap(LocalEngine, FromData, Accelerated, PointLocals, ReadsRows, Chec
         aspect, membership = params["aspect_probability"], locals_["membership"]
         edge = margin(aspect.dtype)
         inside = membership.clamp(min=edge)
-        return (
-            {**params, "aspect_probability": aspect.clamp(edge, 1 - edge)},
-            {**locals_, "membership": inside / inside.sum(-1, keepdim=True)},
-        )
+        locals_ = {**locals_, "membership": inside / inside.sum(-1, keepdim=True)}
+        return {**params, "aspect_probability": aspect.clamp(edge, 1 - edge)}, locals_
+
+
+class MembershipUpdate:
+    """Raises log p(x_n | s_n, a) + sum_k prior_k log s_nk for every row of a block, by EM or by Newton steps.
+
+    prior: alpha - 1, (K,).
+
+    ``statistics`` adds up over the blocks given to ``last`` what the M step needs: expected counts of ones and zeros
+    of every aspect, "on" and "off" (K, D); for Newton steps also the "curvature" by the columns of a, its pairs
+    (K (K + 1) / 2, D), and the "column" log-likelihoods (D,).
+    """
+
+    def __init__(self, aspect: Tensor, prior: Tensor, *, newton: bool):
+        self.aspect, self.prior, self.newton = aspect, prior, newton
+        self.informative = bool((prior > 0).any())
+        self.statistics = {"on": torch.zeros_like(aspect), "off": torch.zeros_like(aspect)}
+        first, second, _ = pair_index(len(aspect))
+        self.first, self.second = first.to(aspect.device), second.to(aspect.device)
+        if newton:
+            self.products = self._pairs(aspect).T.contiguous()
+            self.statistics |= {"curvature": torch.zeros_like(self.products.T), "column": torch.zeros_like(aspect[0])}
+
+    def __call__(self, block: Tiles, membership: Tensor) -> Tensor:
+        """The new memberships (B, K)."""
+        plain, trial, before = self._proposals(block, membership)
+        if trial is None:
+            return plain
+        value = sum((tile.likelihood(trial @ self.aspect[:, at]).sum(1) for at, tile in block.tiles), before * 0)
+        return self._safe(block, plain, trial, before, value)
+
+    def last(self, block: Tiles, membership: Tensor) -> tuple[Tensor, Tensor]:
+        """The new memberships and their log-likelihoods (B,); adds to the statistics."""
+        plain, trial, before = self._proposals(block, membership)
+        chosen = plain if trial is None else trial
+        value, found = self._evaluated(block, chosen)
+        if trial is not None:
+            chosen = self._safe(block, plain, trial, before, value)
+            if chosen is not trial:
+                value, found = self._evaluated(block, chosen)
+        for at, parts in found:
+            for name, part in parts.items():
+                self.statistics[name][..., at] += part
+        return chosen, value
+
+    def _safe(self, block: Tiles, plain: Tensor, trial: Tensor, before: Tensor, value: Tensor) -> Tensor:
+        """The Newton step where it raised the objective, elsewhere the EM step; ``trial`` itself if everywhere."""
+        rises = (value + self._log_prior(trial) >= before) & (block.draws > 0)
+        return trial if bool(rises.all()) else torch.where(rises.unsqueeze(1), trial, plain)
+
+    def _proposals(self, block: Tiles, membership: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The EM step, the Newton step, and the objective before."""
+        slope, likelihood, curvature = self._sums(block, membership)
+        total = (block.draws + self.prior.sum()).unsqueeze(1)
+        plain = (membership * slope + self.prior) / total
+        # A row without any information goes to the prior's mode, which for the flat prior is its mean.
+        plain = torch.where(total > 0, plain, torch.full_like(plain, 1 / plain.shape[1]))
+        plain = plain / plain.sum(1, keepdim=True)
+        trial = self._newton(membership, slope - total, curvature) if self.newton else None
+        return plain, trial, likelihood + self._log_prior(membership)
+
+    def _sums(self, block: Tiles, membership: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of every row, the derivative of log p(x_n | s_n, a) = sum_t ones log p1 + zeros log p0 by s_n, (B, K).
+
+        With Newton steps also the log-likelihood (B,), and the packed pairs of minus the second derivative,
+        sum_t [rise / p] a a' + [fall / (1 - p)] (1 - a) (1 - a)'.
+        """
+        slope, likelihood = torch.zeros_like(membership), torch.zeros_like(membership[:, 0])
+        curvature = membership.new_zeros(len(membership), len(self.first))
+        falling, constant = torch.zeros_like(membership), membership.new_zeros(len(membership), 1)
+        for at, tile in block.tiles:
+            aspect = self.aspect[:, at]
+            p = membership @ aspect
+            if self.newton:
+                likelihood += tile.likelihood(p.clone()).sum(1)
+            slopes = tile.slopes(p, curvature=self.newton)
+            slope.addmm_(slopes.slope, aspect.T).add_(slopes.fall.sum(1, keepdim=True))
+            if self.newton:
+                curvature.addmm_(slopes.curvature, self.products[at])
+                falling.addmm_(slopes.curvature_of_zeros, aspect.T)
+                constant += slopes.curvature_of_zeros.sum(1, keepdim=True)
+        if self.newton:
+            # (1 - a_k)(1 - a_l) = 1 - a_k - a_l + a_k a_l
+            curvature += constant - falling[:, self.first] - falling[:, self.second]
+        return slope, likelihood, curvature
+
+    def _newton(self, membership: Tensor, gradient: Tensor, packed: Tensor) -> Tensor:
+        curvature = unpacked(packed)
+        if self.informative:
+            gradient = gradient + self.prior / membership
+            curvature.diagonal(dim1=1, dim2=2).add_(self.prior / membership.square())
+        edge = margin(membership.dtype) ** 2 if self.informative else 0.0
+        trial = box_newton(membership, gradient, curvature, edge, torch.inf)
+        return trial / trial.sum(1, keepdim=True).clamp(min=torch.finfo(trial.dtype).tiny)
+
+    def _evaluated(self, block: Tiles, membership: Tensor) -> tuple[Tensor, list[tuple[slice, dict[str, Tensor]]]]:
+        """The log-likelihood of the rows, and the statistics of every tile."""
+        value, found, turned = torch.zeros_like(membership[:, 0]), [], membership.T.contiguous()
+        pairs = self._pairs(turned) if self.newton else turned
+        for at, tile in block.tiles:
+            aspect = self.aspect[:, at]
+            p = membership @ aspect
+            likelihood = tile.likelihood(p.clone())
+            value += likelihood.sum(1)
+            slopes = tile.slopes(p, curvature=self.newton)
+            off = turned @ slopes.fall
+            parts = {"on": aspect * (turned @ slopes.slope + off), "off": (1 - aspect) * off}
+            if self.newton:
+                parts |= {"curvature": pairs @ slopes.curvature, "column": likelihood.sum(0)}
+            found.append((at, parts))
+        return value, found
+
+    def _pairs(self, values: Tensor) -> Tensor:
+        """(K, M) -> products of every pair of rows, (K (K + 1) / 2, M)."""
+        return values[self.first] * values[self.second]
+
+    def _log_prior(self, membership: Tensor) -> Tensor:
+        return torch.xlogy(self.prior, membership).sum(1) if self.informative else torch.zeros_like(membership[:, 0])

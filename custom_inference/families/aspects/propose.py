@@ -22,6 +22,8 @@ from ppl_models import Model
 
 #: The search makes one start where the data have this many entries: least squares then starts near one optimum.
 _MANY_ENTRIES = 2**20
+#: Alternations of least squares.
+_ITERATIONS = 50
 #: Below so many entries of x the default search makes more starts.
 _FEW_ENTRIES = 2**18
 
@@ -29,22 +31,35 @@ _FEW_ENTRIES = 2**18
 class AspectProposals(Proposals):
     """Starts of the engines that integrate the memberships out."""
 
+    #: How far starts stay from 0 and 1.
+    margin = 0.02
+
     def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
-        """Least squares within the domain, from rows that differ by attempt."""
-        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
-        return {"aspect_probability": aspect.clamp(0.02, 0.98)}
+        """Least squares within the domain, from random aspects, which is how the attempts differ."""
+        shape = model.shapes["aspect_probability"]
+        left, right = leading_space(rows, shape[0], generator)
+        aspect = torch.rand(shape, generator=generator, dtype=torch.float64).to(left)
+        for _ in range(_ITERATIONS):
+            membership = simplex_projection(left @ (right @ torch.linalg.pinv(aspect)))
+            aspect = ((torch.linalg.pinv(membership) @ left) @ right).clamp(0.0, 1.0)
+        return {"aspect_probability": aspect.clamp(self.margin, 1 - self.margin)}
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Every aspect has its counterpart; see :func:`same_aspects`."""
-        return same_aspects(first["aspect_probability"], second["aspect_probability"])
+        """The aspects match one to one.
+
+        A pair matches with a cosine above .95, or a root mean square difference below .05: the cosine alone would tell
+        two phantoms apart, whose few faint entries differ.
+        """
+        one, other = first["aspect_probability"], second["aspect_probability"]
+        matched = match_components(one, other)
+        apart = (one - other[torch.tensor(matched.order, device=other.device)]).square().mean(1).sqrt().cpu()
+        return bool(((matched.similarity > 0.95) | (apart < 0.05)).all())
 
 
 class AspectPointProposals(AspectProposals):
     """Starts of the point estimates."""
 
-    def propose(self, model: Model, rows: CountRows, generator: torch.Generator, attempt: int) -> Params:
-        aspect = propose_aspects(rows, model.shapes["aspect_probability"][0], generator, attempt)
-        return {"aspect_probability": aspect.clamp(0.01, 0.99)}
+    margin = 0.01
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Few data have many optima, and starts are cheap there; with many data for an aspect starts agree."""
@@ -55,21 +70,6 @@ class AspectPointProposals(AspectProposals):
 
     def finishing(self) -> AspectMap:
         return replace(self.engine, update="newton") if self.engine.update == "auto" else self.engine
-
-
-def propose_aspects(
-    rows: CountRows, num_components: int, generator: torch.Generator, attempt: int, *, iterations: int = 50
-) -> Tensor:
-    """Aspects (K, D). The alternation starts from random aspects, which is how the attempts differ."""
-    del attempt  # the generator has moved on since the last one
-    left, right = leading_space(rows, num_components, generator)
-    noise = torch.rand((num_components, rows.like.shape[1]), generator=generator, dtype=torch.float64)
-    aspect = noise.to(left)
-    membership = aspect.new_zeros(len(rows), num_components)
-    for _ in range(iterations):
-        membership = simplex_projection(left @ (right @ torch.linalg.pinv(aspect)))
-        aspect = ((torch.linalg.pinv(membership) @ left) @ right).clamp(0.0, 1.0)
-    return aspect
 
 
 def filled(rows: CountRows, block: CountRows) -> Tensor:
@@ -108,14 +108,3 @@ def simplex_projection(values: Tensor) -> Tensor:
     rank = torch.arange(1, values.shape[-1] + 1, device=values.device, dtype=values.dtype)
     support = (ordered * rank > excess).sum(-1, keepdim=True).clamp(min=1)
     return (values - excess.gather(-1, support - 1) / support).clamp(min=0)
-
-
-def same_aspects(one: Tensor, other: Tensor) -> bool:
-    """Whether the aspects (K, D) of two starts match one to one.
-
-    A pair matches with a cosine above .95, or a root mean square difference below .05: the cosine alone would tell
-    two phantoms apart, whose few faint entries differ.
-    """
-    matched = match_components(one, other)
-    apart = (one - other[torch.tensor(matched.order, device=other.device)]).square().mean(1).sqrt().cpu()
-    return bool(((matched.similarity > 0.95) | (apart < 0.05)).all())

@@ -80,10 +80,12 @@ class ExactHarmonium(Checked, Exact):
 
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises CapacityError where a sum over the smaller layer is too large."""
-        units = model.shapes["weight"][0] if rows.mask is not None else min(model.shapes["weight"])
+        hidden, visible = model.shapes["weight"]
+        units, what, width = min(hidden, visible), "units in the smaller layer", hidden + visible
+        if rows.mask is not None:
+            units, what, width = hidden, "hidden units with missing entries", len(rows)
         if units > _MOST_UNITS:
-            what = "hidden units with missing entries" if rows.mask is not None else "units in the smaller layer"
-            needed = 8.0 * 2.0**units * (len(rows) if rows.mask is not None else sum(model.shapes["weight"]))
+            needed = 8.0 * 2.0**units * width
             message = f"exact sums over 2^{units} states ({units} {what}); at most {_MOST_UNITS} are summed over"
             raise CapacityError(message, needed_bytes=needed, allowed_bytes=needed * 2.0 ** (_MOST_UNITS - units))
 
@@ -94,17 +96,15 @@ class ExactHarmonium(Checked, Exact):
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del model, warm, generator
         with torch.enable_grad():
             # The slope of the first two terms is the expectation of what the parameters multiply.
             at = {site: params[site].detach().clone().requires_grad_() for site in SITES}
             bound = log_likelihood(at, rows)
-            sums = torch.autograd.grad((bound + _log_z(at)).sum(), [at[site] for site in SITES])
+            sums = torch.autograd.grad((bound + _log_z(at)).sum(), list(at.values()))
         statistics = dict(zip(SITES, sums, strict=True)) | {"rows": bound.new_tensor(float(len(rows)))}
         return EStep({name: temperature * value for name, value in statistics.items()}, {}, bound.detach())
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
-        del rows
         counts = step.statistics
 
         def objective(at: Params) -> Tensor:
@@ -114,29 +114,23 @@ class ExactHarmonium(Checked, Exact):
         return polished(objective, params, _M_STEP, float(counts["rows"]))
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
-        del model, step
         table = _table(params, rows)
         if table is None:
             return BernoulliPosterior(torch.sigmoid(params["hidden_bias"] + rows.ones @ params["weight"].T))
-        codes = all_codes(len(params["hidden_bias"])).to(rows.like)
-        return CodePosterior(codes, torch.log_softmax(table, -1))
+        return CodePosterior(all_codes(len(params["hidden_bias"])).to(rows.like), torch.log_softmax(table, -1))
 
     def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
-        del model
         return log_likelihood(params, rows)
 
 
 class HarmoniumProposals(Proposals):
-    """One start, the best of several that climbed side by side."""
+    """One start: the best of several random ones that climbed log p(x) + log p(theta) side by side."""
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
-        """The best of several random starts that climbed log p(x) + log p(theta) side by side."""
-        del attempt
         return ascend(model, rows, _random(model, rows, generator, _STARTS))
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """One proposal, which makes its starts itself, on all rows."""
-        del model
         return 1, num_rows
 
 
@@ -153,11 +147,14 @@ def _random(model: Model, rows: BinaryRows, generator: torch.Generator, starts: 
 
 def ascend(model: Model, rows: BinaryRows, starts: Params) -> Params:
     """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
-    distinct, count = _distinct(rows)
+    seen = rows.ones if rows.mask is None else torch.cat([rows.ones, rows.mask.to(rows.ones)], 1)
+    different, count = torch.unique(seen, dim=0, return_counts=True)
+    size = rows.ones.shape[1]
+    distinct = BinaryRows(different[:, :size], None if rows.mask is None else different[:, size:].bool())
     exact = distinct.to(torch.float64)
 
-    def objective(at: Params, seen: BinaryRows) -> Tensor:
-        return log_likelihood(at, seen) @ count.to(seen.like) + model.log_prior(at)
+    def objective(at: Params, rows: BinaryRows) -> Tensor:
+        return log_likelihood(at, rows) @ count.to(rows.like) + model.log_prior(at)
 
     at = {site: value.clone().requires_grad_() for site, value in starts.items()}
     adam = torch.optim.Adam(list(at.values()), lr=_RATE, betas=(0.9, 0.99))
@@ -175,32 +172,21 @@ def ascend(model: Model, rows: BinaryRows, starts: Params) -> Params:
     return polished(single, {site: value[best] for site, value in found.items()}, _POLISH, float(len(rows)))
 
 
-def _distinct(rows: BinaryRows) -> tuple[BinaryRows, Tensor]:
-    """The distinct rows, and how often each occurs."""
-    seen = rows.ones if rows.mask is None else torch.cat([rows.ones, rows.mask.to(rows.ones)], 1)
-    found, count = torch.unique(seen, dim=0, return_counts=True)
-    size = rows.ones.shape[1]
-    mask = None if rows.mask is None else found[:, size:].bool()
-    return BinaryRows.of(Data(x=found[:, :size], mask=mask)), count.to(rows.like)
-
-
 def polished(objective: Objective, start: Params, iterations: int, scale: float) -> Params:
     """L-BFGS up ``objective`` in double precision; the start itself where that is no better."""
-    shapes = {site: start[site].shape for site in SITES}
-    like = start["weight"]
+    like, shapes = start["weight"], {site: start[site].shape for site in SITES}
 
-    def unpacked(flat: Any) -> Params:
-        parts = torch.as_tensor(flat, dtype=torch.float64).split([shape.numel() for shape in shapes.values()])
+    def unpacked(flat: Tensor) -> Params:
+        parts = flat.split([shape.numel() for shape in shapes.values()])
         return {site: part.view(shape) for part, (site, shape) in zip(parts, shapes.items(), strict=True)}
 
     def slope(flat: Any) -> tuple[float, Any]:
+        at = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
         with torch.enable_grad():
-            at = {site: value.requires_grad_() for site, value in unpacked(flat).items()}
-            value = -objective(at) / scale
-            value.backward()
-        return float(value), torch.cat([torch.as_tensor(at[site].grad).flatten() for site in SITES]).numpy()
+            value = -objective(unpacked(at)) / scale
+        return float(value.detach()), torch.autograd.grad(value, at)[0].numpy()
 
-    first = np.concatenate([start[site].detach().cpu().double().numpy().ravel() for site in SITES])
+    first = torch.cat([start[site].detach().flatten() for site in SITES]).cpu().double().numpy()
     found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})
     better = np.isfinite(found.fun) and found.fun <= slope(first)[0]
-    return {site: value.to(like) for site, value in unpacked(found.x if better else first).items()}
+    return {site: value.to(like) for site, value in unpacked(torch.as_tensor(found.x if better else first)).items()}

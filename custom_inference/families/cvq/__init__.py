@@ -1,11 +1,9 @@
 """The cooperative vector quantizer (source 003): all codes, mean field, truncated posteriors; starts that find it."""
 
+from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import EXACT_EM_UP_TO, Family
-from custom_inference.families.cvq.exact import CvqExact
-from custom_inference.families.cvq.mean_field import CvqMeanField
-from custom_inference.families.cvq.presentation import PRESENTATION
+from custom_inference.families.cvq.engines import CvqExact, CvqMeanField, CvqTruncated
 from custom_inference.families.cvq.propose import CvqProposals
-from custom_inference.families.cvq.truncated import CvqTruncated
 from ppl_models import CVQ
 
 FAMILIES = (
@@ -14,6 +12,12 @@ FAMILIES = (
         engines={"exact": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
         search=CvqProposals,
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "mean_field",
-        presentation=PRESENTATION,
+        presentation=Presentation(
+            value="weight: what a present source adds",
+            local="P(source present | row)",
+            # What each source adds to the expected square of a row, pi_i |w_i|^2.
+            prominence=lambda _, params: params["source_prior"] * params["weight"].square().sum(-1),
+            columns=lambda _, params: {"prior": params["source_prior"], "norm": params["weight"].norm(dim=-1)},
+        ),
     ),
 )

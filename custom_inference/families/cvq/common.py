@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pyro.distributions import InverseGamma
 from torch import Tensor
+from torch.distributions import LogNormal, Normal
 
 from custom_inference.core.capabilities import Checked
 from custom_inference.core.engine import Engine, EStep, Params
@@ -38,8 +38,7 @@ from ppl_models.core.priors import is_flat
 _BLOCK_ENTRIES = 2**18
 
 
-@dataclass(frozen=True)
-class Quadratic:
+class Quadratic(NamedTuple):
     """The log joint of a block of rows: constant c (B,), linear h (B, K), coupling G without its diagonal.
 
     coupling: (K, K), or (B, K, K) where entries are missing.
@@ -84,13 +83,12 @@ def quadratics(
 def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[str, Tensor]:
     """The additive statistics of a block of rows, from <s> (B, K) and, where given, <ss'>.
 
-    second: <ss'> with any diagonal, (B, K, K), or its sum over the rows (K, K) where nothing is missing; for
+    second: <ss'> with any diagonal, its sum over the rows (K, K), or (B, K, K) where entries are missing; for
         independent bits it is made here: <s_i s_j> = lambda_i lambda_j.
     """
     num_bits = mean.shape[1]
     if rows.observed is None:
-        total = mean.T @ mean if second is None else second if second.ndim == 2 else second.sum(0)
-        present = mean.sum(0)
+        total, present = mean.T @ mean if second is None else second, mean.sum(0)
     else:
         second = (mean[:, :, None] * mean[:, None, :]) if second is None else second
         total = (rows.observed.T @ second.flatten(1)).unflatten(1, (num_bits, num_bits))
@@ -113,71 +111,49 @@ def added(total: dict[str, Tensor], more: dict[str, Tensor]) -> dict[str, Tensor
 
 
 class CvqEngine(Checked, Engine):
-    """``rows``, ``check``, ``initial`` and ``m_step`` of every CVQ engine."""
+    """Data, priors, starts and the M step of every CVQ engine."""
 
     def rows(self, model: Model, data: Data) -> RealRows:
         return RealRows.of(data)
 
     def check(self, model: Model, rows: RealRows) -> None:
-        """Raises MethodError for priors without closed-form updates."""
-        check_priors(model, rows.like)
+        """Raises MethodError for priors that the M step has no closed form for."""
+        beta_parameters(model, "source_prior", rows.like.new_zeros(model.shapes["source_prior"]))
+        for site, kinds in {"weight": (Normal,), "scale": (LogNormal, InverseGamma)}.items():
+            prior = model.priors[site]
+            if not is_flat(prior) and not isinstance(prior, kinds):
+                names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
+                wanted = f"a {names} prior for '{site}', not {type(prior).__name__}"
+                raise MethodError(f"closed-form steps need {wanted}; use SVI or NUTS for it")
         super().check(model, rows)
 
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
         """The plain start: weights are faded random rows, sigma is the data's root mean square."""
-        return random_start(model, rows, generator)
+        num_bits, like = model.shapes["source_prior"][0], rows.like
+        spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
+        pick = torch.randint(len(rows), (num_bits,), generator=generator).to(like.device)
+        noise = torch.randn(num_bits, like.shape[1], generator=generator, dtype=torch.float64).to(like)
+        return {
+            "source_prior": logit_jitter(min(0.3, 2.0 / num_bits), (num_bits,), 0.1, generator, like),
+            "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
+            "scale": spread.expand(model.shapes["scale"]).clone(),
+        }
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
-        return m_step(model, params, step.statistics)
-
-
-def random_start(model: Model, rows: RealRows, generator: torch.Generator) -> Params:
-    num_bits = model.shapes["source_prior"][0]
-    like = rows.like
-    spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
-    pick = torch.randint(len(rows), (num_bits,), generator=generator).to(like.device)
-    noise = torch.randn(num_bits, like.shape[1], generator=generator, dtype=torch.float64).to(like)
-    return {
-        "source_prior": logit_jitter(min(0.3, 2.0 / num_bits), (num_bits,), 0.1, generator, like),
-        "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
-        "scale": spread.expand(model.shapes["scale"]).clone(),
-    }
-
-
-# ----- M step -----------------------------------------------------------------------------------------------------
-
-
-def check_priors(model: Model, params_like: Tensor) -> None:
-    """Raises MethodError for priors that the M step has no closed form for."""
-    beta_parameters(model, "source_prior", params_like.new_zeros(model.shapes["source_prior"]))
-    allowed = {"weight": (torch.distributions.Normal,), "scale": (torch.distributions.LogNormal, InverseGamma)}
-    for site, kinds in allowed.items():
-        prior = model.priors[site]
-        if not is_flat(prior) and not isinstance(prior, kinds):
-            names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
-            raise MethodError(
-                f"closed-form steps need a {names} prior for '{site}', not {type(prior).__name__}; "
-                "use SVI or NUTS for it"
-            )
-
-
-def m_step(model: Model, params: Params, statistics: dict[str, Tensor]) -> Params:
-    """pi, then W, then sigma: each the maximum of the expected log joint plus log prior, the others held."""
-    s = statistics
-    prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
-    weight = weight_mode(model, params, s)
-    scale = scale_mode(model, params["scale"], s, expected_residual(weight, s))
-    return {**params, "source_prior": prior, "weight": weight, "scale": scale}
+        """pi, then W, then sigma: each the maximum of the expected log joint plus log prior, the others held."""
+        s = step.statistics
+        prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
+        weight = weight_mode(model, params, s)
+        scale = scale_mode(model, params["scale"], s, expected_residual(weight, s))
+        return {**params, "source_prior": prior, "weight": weight, "scale": scale}
 
 
 def weight_mode(model: Model, params: Params, s: dict[str, Tensor]) -> Tensor:
     """Solve <ss'> W = <s>' x; with w_ij ~ Normal(m, t^2), (<ss'> + g) w_j = <s>' x_j + g m with g = sigma_j^2 / t^2."""
     weight, pairs, cross = params["weight"], s["pairs"], s["cross"]
-    prior = model.priors["weight"]
+    prior: Any = model.priors["weight"]
     if is_flat(prior):
         return ascend(pairs, cross, weight)
-    if not isinstance(prior, torch.distributions.Normal):
-        raise MethodError(f"no closed-form update of 'weight' under {type(prior).__name__}")
     variance = params["scale"].square().expand(weight.shape[1])
     ridge = variance / prior.scale.to(weight).expand_as(weight).square()
     matrix = pairs + torch.diag_embed(ridge.T)  # (D, K, K)
@@ -200,10 +176,7 @@ def ascend(matrix: Tensor, right: Tensor, start: Tensor) -> Tensor:
     if bool(sound):
         step = torch.cholesky_solve(columns, factor)
     else:
-        value, vector = torch.linalg.eigh(matrix)
-        kept = value > 10 * edge * value.amax(-1, keepdim=True).clamp(min=torch.finfo(value.dtype).tiny)
-        inverse = torch.where(kept, value, torch.ones_like(value)).reciprocal() * kept
-        step = vector @ (inverse[..., None] * (vector.mT @ columns))
+        step = torch.linalg.pinv(matrix, rtol=10 * edge, hermitian=True) @ columns
     return start + (step if shared else step[..., 0].T)
 
 
@@ -234,10 +207,8 @@ def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tens
         a, b = prior.concentration.to(scale), prior.rate.to(scale)
         total = count + a + 1
         found = (b + (b.square() + 4 * total * residual).sqrt()) / (2 * total)
-    elif isinstance(prior, torch.distributions.LogNormal):
-        return _log_normal_mode(count, residual, prior.loc.to(scale), prior.scale.to(scale), floor)
     else:
-        raise MethodError(f"no closed-form update of 'scale' under {type(prior).__name__}")
+        return _log_normal_mode(count, residual, prior.loc.to(scale), prior.scale.to(scale), floor)
     return torch.maximum(found, floor)
 
 

@@ -1,6 +1,9 @@
 """Logistic PCA with point scores ("map") and with Gaussian posteriors of the scores ("gaussian").
 
-Both alternate between xi and the scores under Jaakkola's bound (``common``):
+Under ``Bernoulli().jaakkola(x, xi)``, with slope x - 1/2 and curvature c(xi), log p(x | theta) of log-odds theta is
+bounded by a quadratic: every update of scores and of weights is a least-squares problem, and none lowers the objective
+(Schein, Saul & Ungar 2003, eqs. 5-11, with their T = c(theta)). Its parts are taken one by one, as sweeps over the
+scores need the curvature alone. Both engines alternate between xi and the scores:
 
 - "map" (Schein, Saul & Ungar 2003): xi = |theta| at the current scores, where the bound touches the likelihood. The
   objective is sum log p(x_n | s_n) - (s_n - m)' P (s_n - m) / 2, the prior's constant left out. In the scores alone it
@@ -14,102 +17,234 @@ The statistics sum_n c_nt E[s~ s~'] and sum_n (x_nt - 1/2) E[s~], s~ = (s, 1), a
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, PointLocals
-from custom_inference.core.engine import POINT, EStep, Params, Warm
+from custom_inference.core.capabilities import Accelerated, Canonical, Checked, PointLocals
+from custom_inference.core.engine import POINT, Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
+from custom_inference.core.proposals import Proposals
+from custom_inference.families.common.normal import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.factors.common import (
-    LogisticEngine,
-    ScorePrior,
-    half_signs,
-    observed_only,
-    parts,
-    score_system,
-    squared_rows,
-)
-from ppl_models import MethodError, Model
+from ppl_models import Data, MethodError, Model
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
+from ppl_models.logistic_pca import canonical_turn
 
+#: Where a prior is flat, an update is held back by this share of its own curvature, which keeps the systems regular
+#: and (as a proximal step) the ascent monotone.
+_PROXIMAL = 1e-6
+#: Entries of the (rows, features) arrays per block: a few of them stay in cache.
+_BLOCK_ENTRIES = 2**17
 #: Sweeps of the first E step, which starts at the prior's mean.
 _COLD_SWEEPS = 8
 
 
-class _Scores(NamedTuple):
-    """q of a block of rows: mean (N, K), covariance (N, K, K) and log determinant (N,); None for points."""
+class ScorePrior(NamedTuple):
+    """mean and precision (K,) of the Normal prior of a row's score; precision 0: flat."""
 
     mean: Tensor
+    precision: Tensor
+
+    @classmethod
+    def of(cls, model: Model, like: Tensor) -> ScorePrior:
+        return cls(*normal_parameters(model, "score", model.local_shape, like))
+
+    def require_proper(self) -> None:
+        """Scores that are integrated out need a prior that integrates."""
+        if bool((self.precision == 0).any()):
+            problem = "the prior of 'score' is flat, so that it cannot be integrated out"
+            raise MethodError(f'{problem}; use guide="map" for it')
+
+
+def half_signs(rows: BinaryRows) -> Tensor:
+    """x - 1/2 where observed, 0 elsewhere, (N, D)."""
+    return rows.ones - 0.5 if rows.mask is None else (rows.ones - rows.zeros) / 2
+
+
+def observed_only(rows: BinaryRows, value: Tensor) -> Tensor:
+    return value if rows.mask is None else value * rows.mask
+
+
+def squared_rows(matrix: Tensor) -> Tensor:
+    """The outer product of every row of (M, K) with itself, (M, K * K)."""
+    return (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticEngine(Proposals, Canonical, Checked, Engine):
+    """Data, starts, priors and the M step of every engine of logistic PCA."""
+
+    #: Itself: its proposals are its own.
+    engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def rows(self, model: Model, data: Data) -> BinaryRows:
+        return BinaryRows.of(data)
+
+    def check(self, model: Model, rows: BinaryRows) -> None:
+        """Raises MethodError for priors other than Normal (or flat)."""
+        for site, shape in (*model.shapes.items(), ("score", model.local_shape)):
+            normal_parameters(model, site, shape, rows.ones)
+
+    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
+        """Small random weights, the columns' log-odds as bias."""
+        noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64).to(rows.ones)
+        return {"weight": 0.3 * noise, "bias": column_log_odds(rows)}
+
+    def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
+        """The leading principal components of the data linearised at log-odds 0; later attempts random."""
+        if attempt > 0:
+            return self.initial(model, rows, generator)
+        # One step of Schein's algorithm from theta = 0, where c = 1/4: PCA of 4 (x - mean).
+        mean = rows.ones.sum(0) / rows.observed_count.clamp(min=1)
+        residual = 4 * observed_only(rows, rows.ones - mean)
+        return {"weight": principal_axes(residual, model.shapes["weight"][0]), "bias": column_log_odds(rows)}
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """The principal components and two random starts, on rows enough to span the components."""
+        return 3, 1000 + 50 * model.local_shape[0]
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
+        """For every feature, (w_t, b_t) = [sum_n c_nt E[s~ s~'] + prior]^-1 [sum_n (x_nt - 1/2) E[s~] + prior]."""
+        size = len(params["weight"]) + 1
+        pair, current = step.statistics["pair"].reshape(-1, size, size), _extended(params["weight"], params["bias"])
+        priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
+        mean, precision = (_extended(*parts) for parts in zip(*priors, strict=True))
+        found, _ = _least_squares(pair, step.statistics["target"], mean, precision, current)
+        return {"weight": found[:, :-1].T.contiguous(), "bias": found[:, -1].contiguous()}
+
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        """W'W of both, which no rotation changes, have a cosine above .98."""
+        cross = (first["weight"] @ second["weight"].T).square().sum()
+        own = [(p["weight"] @ p["weight"].T).square().sum().sqrt() for p in (first, second)]
+        return bool(cross > 0.98 * own[0] * own[1])
+
+    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
+        """Orthogonal rows of the weight, the longest first, the largest entry of each positive; scores turned alike.
+
+        As it is where the priors prefer directions of the score space.
+        """
+        sites = {"weight": model.shapes["weight"], "score": model.local_shape}
+        priors = [normal_parameters(model, site, shape, params["weight"]) for site, shape in sites.items()]
+        if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
+            return params, locals_
+        turn, moved = canonical_turn(params["weight"]), dict(locals_)
+        if "score" in moved:
+            moved["score"] = moved["score"] @ turn.T
+        if "covariance" in moved:
+            moved["covariance"] = turn @ moved["covariance"] @ turn.T
+        return {**params, "weight": turn @ params["weight"]}, moved
+
+
+def _extended(weight: Tensor, bias: Tensor) -> Tensor:
+    """(w_t, b_t) of every feature, (D, K + 1)."""
+    return torch.cat([weight, bias[None]]).T
+
+
+def _least_squares(
+    pair: Tensor, target: Tensor, mean: Tensor, precision: Tensor, current: Tensor
+) -> tuple[Tensor, Tensor]:
+    """[pair + prior]^-1 [target + prior] (N, K), and the Cholesky factor of the matrix (N, K, K)."""
+    # Held back only where the prior is flat: by a share of the curvature, never 0.
+    diagonal = pair.diagonal(dim1=-2, dim2=-1)
+    share = _PROXIMAL * diagonal.mean(-1, keepdim=True) + torch.finfo(pair.dtype).eps
+    pull = torch.where(precision > 0, torch.zeros_like(diagonal), share.expand_as(diagonal))
+    factor = torch.linalg.cholesky(pair + torch.diag_embed(precision + pull))
+    right = target + precision * mean + pull * current
+    return torch.cholesky_solve(right[..., None], factor)[..., 0], factor
+
+
+def column_log_odds(rows: BinaryRows) -> Tensor:
+    """Log-odds of every column, with half a count of each kind added, (D,)."""
+    ones = rows.ones.sum(0)
+    return torch.log((ones + 0.5) / (rows.observed_count - ones + 0.5))
+
+
+def principal_axes(matrix: Tensor, count: int) -> Tensor:
+    """W (K, D) with W'W the best rank-K approximation of M'M / N: scores on it have unit variance."""
+    tall = matrix.shape[0] >= matrix.shape[1]
+    gram = (matrix.T @ matrix if tall else matrix @ matrix.T) / len(matrix)
+    value, vector = torch.linalg.eigh(gram)
+    value, vector = value[-count:].flip(0).clamp(min=0), vector[:, -count:].flip(1)
+    axes = (vector * value.sqrt()).T if tall else (matrix.T @ vector).T / len(matrix) ** 0.5
+    # More components than the data have dimensions: a component of length 0 would stay there for ever.
+    short = count - len(axes)
+    return axes if short <= 0 else torch.cat([axes, 1e-2 * torch.eye(matrix.shape[1]).to(axes)[:short]])
+
+
+class _Scores(NamedTuple):
+    """q of a block of rows: mean (N, K), covariance (N, K, K) and its log determinant (N,); None for points."""
+
+    score: Tensor
     covariance: Tensor | None = None
     log_det: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Quadratic(LogisticEngine):
-    """The E step that both families share.
+    """The E step of both engines, here with points for scores.
 
     sweeps: updates of xi and the scores per E step.
     """
 
     sweeps: int = 2
+    #: What is kept of the scores between E steps.
+    local_names: ClassVar[tuple[str, ...]] = ("score",)
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        prior, total, found, bounds = self.score_prior(model, params), {}, [], []
-        for part in parts(rows):
-            block = rows.select(part)
-            at = self._start(prior, block, {k: v[part] for k, v in warm.items()} if warm else None)
+        prior, total, found, bounds = ScorePrior.of(model, params["weight"]), {}, [], []
+        for block, part in rows.parts(max(64, _BLOCK_ENTRIES // rows.ones.shape[1])):
+            at = _Scores(**{k: v[block] for k, v in warm.items()}) if warm else self._start(prior, len(part))
             for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
-                at = self._updated(params, block, prior, at, temperature)
+                at = self._updated(params, part, prior, at, temperature)
             odds, xi = self._log_odds(params, at)
-            bounds.append(self._bound(block, prior, at, odds, xi))
-            counts = self._statistics(block, at, xi, temperature)
+            bounds.append(self._bound(part, prior, at, odds, xi))
+            counts = self._statistics(part, at, xi, temperature)
             total = {k: total[k] + v if k in total else v for k, v in counts.items()}
-            found.append(self._state(at))
-        state = {name: torch.cat([each[name] for each in found]) for name in found[0]}
+            found.append(at)
+        state = {name: torch.cat([getattr(at, name) for at in found]) for name in self.local_names}
         return EStep(total, state, torch.cat(bounds))
+
+    def _updated(self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _Scores, temperature: float) -> _Scores:
+        """The best scores at the best xi."""
+        weight = params["weight"]
+        rate = temperature * observed_only(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
+        pair = (rate @ squared_rows(weight.T)).unflatten(1, (len(weight), len(weight)))
+        target = (temperature * half_signs(rows) - rate * params["bias"]) @ weight.T
+        return self._solved(*_least_squares(pair, target, *prior, at.score))
 
     def _log_odds(self, params: Params, at: _Scores) -> tuple[Tensor, Tensor]:
         """E[theta] and the best xi = sqrt(E[theta^2]), each (N, D)."""
-        odds = params["bias"] + at.mean @ params["weight"]
+        odds = params["bias"] + at.score @ params["weight"]
         if at.covariance is None:
             return odds, odds.abs()
         spread = at.covariance.reshape(len(odds), -1) @ squared_rows(params["weight"].T).T
         return odds, (odds.square() + spread.clamp(min=0)).sqrt()
 
-    def _updated(self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _Scores, temperature: float) -> _Scores:
-        rate = observed_only(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
-        return self._solved(*score_system(params, rows, rate, prior, at.mean, temperature))
-
     def _statistics(self, rows: BinaryRows, at: _Scores, xi: Tensor, temperature: float) -> dict[str, Tensor]:
-        extended = torch.cat([at.mean, torch.ones_like(at.mean[:, :1])], 1)
+        extended = torch.cat([at.score, torch.ones_like(at.score[:, :1])], 1)
         pair = squared_rows(extended)
         if at.covariance is not None:
             pair = pair + torch.nn.functional.pad(at.covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
         rate = observed_only(rows, jaakkola_curvature(xi))
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
-    @abc.abstractmethod
-    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
-        """Where the scores' updates begin."""
+    def _start(self, prior: ScorePrior, size: int) -> _Scores:
+        """Where the updates of the scores of so many rows begin: the prior."""
+        return _Scores(prior.mean.expand(size, -1))
 
-    @abc.abstractmethod
     def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
         """The scores from the solution of their normal equations and the Cholesky factor of the system."""
+        return _Scores(mean)
 
     def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
         """sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the prior's."""
         fit = (half_signs(rows) * odds - observed_only(rows, log_two_cosh_half(xi))).sum(-1)
-        return fit - 0.5 * ((at.mean - prior.mean).square() * prior.precision).sum(-1)
-
-    def _state(self, at: _Scores) -> dict[str, Tensor]:
-        return {"score": at.mean} if at.covariance is None else {"score": at.mean, "covariance": at.covariance}
+        return fit - 0.5 * ((at.score - prior.mean).square() * prior.precision).sum(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,12 +255,6 @@ class LogisticMap(Accelerated, PointLocals, _Quadratic):
     objective = "log joint"
     accelerate = "squarem"
     extrapolated = ("score",)
-
-    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
-        return _Scores(warm["score"] if warm else prior.mean.expand(len(rows), -1))
-
-    def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
-        return _Scores(mean)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])
@@ -139,16 +268,14 @@ class LogisticGaussian(_Quadratic):
     """Gaussian posteriors of the scores, which are integrated out."""
 
     name = "gaussian"
+    local_names = ("score", "covariance")
 
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Normal (or flat), and for a flat prior of the scores."""
         super().check(model, rows)
-        require_proper_scores(model, rows)
+        ScorePrior.of(model, rows.ones).require_proper()
 
-    def _start(self, prior: ScorePrior, rows: BinaryRows, warm: dict[str, Tensor] | None) -> _Scores:
-        if warm:
-            return _Scores(warm["score"], warm["covariance"])
-        size = len(rows)
+    def _start(self, prior: ScorePrior, size: int) -> _Scores:
         return _Scores(prior.mean.expand(size, -1), torch.diag(1 / prior.precision).expand(size, -1, -1))
 
     def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
@@ -164,9 +291,3 @@ class LogisticGaussian(_Quadratic):
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return GaussianPosterior(step.locals["score"], step.locals["covariance"])
-
-
-def require_proper_scores(model: Model, rows: BinaryRows) -> None:
-    """Scores that are integrated out need a prior that integrates."""
-    if bool((ScorePrior.of(model, rows.ones).precision == 0).any()):
-        raise MethodError("the prior of 'score' is flat, so that it cannot be integrated out; use guide=\"map\" for it")

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,8 +26,7 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import LogisticPosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.factors.common import LogisticEngine, half_signs, squared_rows
-from custom_inference.families.factors.logistic_pca import require_proper_scores
+from custom_inference.families.factors.logistic_pca import LogisticEngine, ScorePrior, half_signs, squared_rows
 from ppl_models import CapacityError, Model
 from ppl_models.core.likelihood import hermite, jaakkola_curvature
 
@@ -36,13 +34,6 @@ from ppl_models.core.likelihood import hermite, jaakkola_curvature
 MOST_COMPONENTS = 2
 #: Entries of the (rows, nodes, features) array per block.
 _BLOCK_ENTRIES = 2**21
-
-
-class _Nodes(NamedTuple):
-    """score (N, Q, K) and log_weight (N, Q), whose logsumexp is log p(x_n)."""
-
-    score: Tensor
-    log_weight: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +51,16 @@ class LogisticQuadrature(LogisticEngine, Exact):
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Normal, CapacityError for more than two components."""
         super().check(model, rows)
-        require_proper_scores(model, rows)
-        num_components, num_features = model.shapes["weight"]
-        self.require_few(num_components, num_features, rows.ones.element_size())
+        ScorePrior.of(model, rows.ones).require_proper()
+        self.require_few(model.shapes["weight"][0], rows)
 
-    def require_few(self, num_components: int, num_features: int, itemsize: int) -> None:
+    def require_few(self, num_components: int, rows: BinaryRows) -> None:
         if num_components > MOST_COMPONENTS:
-            size, nodes = float(itemsize * num_features), self._each(num_components)
-            raise CapacityError(
-                f"quadrature over {num_components} scores takes {nodes}^{num_components} nodes a row; it is "
-                f'offered for up to {MOST_COMPONENTS}; use the bound "gaussian" instead',
-                needed_bytes=size * float(nodes) ** num_components,
-                allowed_bytes=size * float(nodes) ** MOST_COMPONENTS,
-            )
+            nodes, each = self._each(num_components), float(rows.ones.element_size() * rows.ones.shape[1])
+            needed, allowed = (each * float(nodes) ** number for number in (num_components, MOST_COMPONENTS))
+            what = f"quadrature over {num_components} scores takes {nodes}^{num_components} nodes a row"
+            fits = f'it is offered for up to {MOST_COMPONENTS}; use the bound "gaussian" instead'
+            raise CapacityError(f"{what}; {fits}", needed_bytes=needed, allowed_bytes=allowed)
 
     def _each(self, num_components: int) -> int:
         """Nodes for each component."""
@@ -84,10 +72,9 @@ class LogisticQuadrature(LogisticEngine, Exact):
         total: dict[str, Tensor] = {}
         bounds, size = [], len(params["weight"])
         for part in self._parts(params, rows):
-            nodes = self._nodes(model, params, part, temperature)
-            bounds.append(nodes.log_weight.logsumexp(-1))
-            weight = nodes.log_weight.softmax(-1)
-            flat = nodes.score.reshape(-1, size)
+            score, log_weight = self._nodes(model, params, part, temperature)
+            bounds.append(log_weight.logsumexp(-1))
+            weight, flat = log_weight.softmax(-1), score.reshape(-1, size)
             xi = (params["bias"] + flat @ params["weight"]).abs()
             extended = torch.cat([flat, torch.ones_like(flat[:, :1])], 1)
             rate = (jaakkola_curvature(xi) * weight.reshape(-1, 1)).reshape(*weight.shape, -1)
@@ -103,17 +90,19 @@ class LogisticQuadrature(LogisticEngine, Exact):
 
     def _parts(self, params: Params, rows: BinaryRows) -> list[BinaryRows]:
         num_components, num_features = params["weight"].shape
-        self.require_few(num_components, num_features, params["weight"].element_size())
+        self.require_few(num_components, rows)
         size = max(1, _BLOCK_ENTRIES // (self._each(num_components) ** num_components * num_features))
-        return [rows.select(slice(start, start + size)) for start in range(0, len(rows), size)]
+        return [part for _, part in rows.parts(size)]
 
     def _joint(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> LogisticJoint:
-        observed = None if rows.mask is None else rows.mask.to(params["weight"])
-        prior = self.score_prior(model, params)
-        return LogisticJoint(half_signs(rows), params["weight"], params["bias"], *prior, observed, temperature)
+        weight, bias = params["weight"], params["bias"]
+        return LogisticJoint(half_signs(rows), weight, bias, *ScorePrior.of(model, weight), rows.observed, temperature)
 
-    def _nodes(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Nodes:
-        """The rule is exact up to its own error wherever it is centred: a rough mode is enough."""
+    def _nodes(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Scores (N, Q, K) and log-weights (N, Q), whose logsumexp is log p(x_n).
+
+        The rule is exact up to its own error wherever it is centred: a rough mode is enough.
+        """
         joint, size = self._joint(model, params, rows, temperature), len(params["weight"])
         mode, factor = joint.mode()
         grid, constant = (value.to(mode) for value in _hermite(self._each(size), size))
@@ -121,19 +110,19 @@ class LogisticQuadrature(LogisticEngine, Exact):
         step = torch.linalg.solve_triangular(factor.mT, grid.T.expand(len(mode), -1, -1), upper=True)
         score = mode[:, None] + step.mT
         log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return _Nodes(score, joint(score) + constant + log_volume[:, None])
+        return score, joint(score) + constant + log_volume[:, None]
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
         """Its moments and its integral by quadrature."""
         means, covariances, evidences = [], [], []
         for part in self._parts(params, rows):
-            nodes = self._nodes(model, params, part)
-            weight = nodes.log_weight.softmax(-1)
-            mean = torch.einsum("nq,nqk->nk", weight, nodes.score)
-            apart = nodes.score - mean[:, None]
+            score, log_weight = self._nodes(model, params, part)
+            weight = log_weight.softmax(-1)
+            mean = torch.einsum("nq,nqk->nk", weight, score)
+            apart = score - mean[:, None]
             means.append(mean)
             covariances.append(torch.einsum("nq,nqk,nql->nkl", weight, apart, apart))
-            evidences.append(nodes.log_weight.logsumexp(-1))
+            evidences.append(log_weight.logsumexp(-1))
         whole = self._joint(model, params, rows)
         return LogisticPosterior(
             location=torch.cat(means), covariance=torch.cat(covariances), log_evidence=torch.cat(evidences),
@@ -142,9 +131,8 @@ class LogisticQuadrature(LogisticEngine, Exact):
         )  # fmt: skip
 
     def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
-        """log p(x_n | params), (N,)."""
         parts = self._parts(params, rows)
-        return torch.cat([self._nodes(model, params, part).log_weight.logsumexp(-1) for part in parts])
+        return torch.cat([self._nodes(model, params, part)[1].logsumexp(-1) for part in parts])
 
 
 @lru_cache(maxsize=8)

@@ -1,18 +1,52 @@
 """Mixtures, whose rows each have one class: exact EM, variational Bayes, collapsed Gibbs, for every likelihood."""
 
-from custom_inference.core.registry import Family
-from custom_inference.families.mixtures.exact import MixtureExact
-from custom_inference.families.mixtures.gibbs import MixtureSampler
-from custom_inference.families.mixtures.presentation import PRESENTATIONS
-from custom_inference.families.mixtures.vb import MixtureVB
+from __future__ import annotations
 
-FAMILIES = tuple(
-    Family(
-        model=model,
-        engines={"exact": MixtureExact, "vb": MixtureVB},
-        default="exact",
-        sampler=MixtureSampler,
-        presentation=presentation,
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.presentation import Params, Presentation
+from custom_inference.core.registry import Family
+from custom_inference.families.mixtures.engines import MixtureExact, MixtureVB
+from custom_inference.families.mixtures.gibbs import MixtureSampler
+from ppl_models import (
+    MixtureOfBernoullis,
+    MixtureOfCategoricals,
+    MixtureOfMultinomialCounts,
+    MixtureOfMultinomials,
+    MixtureOfPoissons,
+)
+
+
+def _words(params: Params) -> dict[str, Tensor]:
+    """The number of words that each topic spreads over: the exponential of its entropy."""
+    return {"words": torch.exp(torch.special.entr(params["topic"]).sum(-1))}
+
+
+def _presented(
+    value: str, local: str = "P(class | row)", more: Callable[[Params], dict[str, Tensor]] = lambda _: {}
+) -> Presentation:
+    """Prominence: the proportion of the rows that each class draws."""
+    return Presentation(
+        value=value,
+        local=local,
+        prominence=lambda _, params: params["mixing_proportion"],
+        columns=lambda _, params: {"proportion": params["mixing_proportion"], **more(params)},
     )
-    for model, presentation in PRESENTATIONS.items()
+
+
+_PRESENTATIONS = {
+    MixtureOfBernoullis: _presented("P(feature on | class)"),
+    MixtureOfCategoricals: _presented("P(category | component)"),
+    MixtureOfMultinomials: _presented("P(word | topic)", "P(topic | document)", _words),
+    MixtureOfMultinomialCounts: _presented("P(word | topic)", "P(topic | document)", _words),
+    MixtureOfPoissons: _presented("expected count", more=lambda params: {"counts per row": params["rate"].sum(-1)}),
+}
+
+_ENGINES = {"exact": MixtureExact, "vb": MixtureVB}
+FAMILIES = tuple(
+    Family(model=model, engines=_ENGINES, default="exact", sampler=MixtureSampler, presentation=presentation)
+    for model, presentation in _PRESENTATIONS.items()
 )

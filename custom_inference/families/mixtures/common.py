@@ -1,43 +1,165 @@
-"""What fits of mixtures start with, rows far from each other, and how two of them are compared."""
+"""What engines and sampler of mixtures ask of the densities of the classes, and what fits start with: distant rows.
+
+An over-complete start has a centre in every class of the data almost surely, which K centres seldom have; what it has
+too many of is recognised by the marginal likelihood, components integrated out: merging two classes gains
+
+    log m(S_a + S_b) - log m(S_a) - log m(S_b)
+
+which is positive where the rows of both might well come from one class, whatever their number, and very negative where
+not. (Of over-complete starts: Dasgupta & Schulman, J. Machine Learning Research 8, 2007; of the criterion: Heller &
+Ghahramani, *Bayesian hierarchical clustering*, ICML 2005.)
+"""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
-from custom_inference.core.engine import Params
+from custom_inference.core.posteriors import ContinuousPosterior
 from custom_inference.families.mixtures.rows import MixtureRows
+from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
+from ppl_models.likelihoods import ExponentialFamily
 
+#: Parameters, each (K, F), of the conjugate prior of the component site, and of its posterior, which has the same form.
+Conjugate = tuple[Tensor, ...]
+#: w (K, F) and r (K, D) of ``MixtureRows.table``: at given components, or expected under their posterior.
+Natural = tuple[Tensor, Tensor | None]
+#: Squared distances (N, C) of all rows from those of an index (C,).
+Distances = Callable[[Tensor], Tensor]
+#: log m of classes with statistics (..., F) and (..., D), (...).
+LogMarginal = Callable[[Tensor, Tensor], Tensor]
+
+#: Random starts draw the classes' counts around the mean row's: as Gamma variables of this shape.
+_SHAPE = 3.0
 #: Candidates among which each centre of an informed start is chosen (greedy k-means++).
 _CANDIDATES = 4
+#: Differences of the log marginal likelihood are computed for so many entries at a time.
+_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class Density(abc.ABC):
+    """The class-conditional density of one model: x_n | class k, with the component site its means.
+
+    ``counts`` and ``observed`` are S (K, F) and M (K, D) of ``densities``, M (K, 1) where nothing is missing.
+    """
+
+    site: str
+    likelihood: ExponentialFamily
+
+    #: The posterior of the component site, with the parameters of ``Conjugate``.
+    kind: ClassVar[type[Any]]
+    #: All parameters of a prior under which ``mode`` is maximum likelihood.
+    flat_at: ClassVar[float] = 0.0
+    #: Components are kept this far off their edges; those of informed starts by so much.
+    floor: ClassVar[float] = 1e-12
+    floor_of_centres: ClassVar[float] = 1e-12
+    #: Informed starts begin with so many times as many classes, which are merged.
+    excess: ClassVar[int] = 3
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        return cls(model.component_site, model.likelihood)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the parameters of the posterior are called."""
+        return tuple(one.name for one in fields(self.kind))
+
+    def rows(self, data: Data) -> MixtureRows:
+        return MixtureRows.of_entries(data, self.likelihood)
+
+    def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
+        """How different rows are; and their weights (N,)."""
+        return squared_distances(rows.counts), torch.ones_like(rows.base)
+
+    def scaled(self, rows: MixtureRows) -> Tensor:
+        """Counts (N, F), dense, of which every row weighs the same."""
+        return _sparse.dense(rows.counts)
+
+    def scaled_mean(self, rows: MixtureRows) -> Tensor:
+        """The mean row (F,) on that scale."""
+        return rows.mean
+
+    def natural(self, value: Tensor) -> Natural:
+        """Natural parameter and log-normaliser."""
+        eta = self.likelihood.natural(value)
+        return eta, self.likelihood.log_normaliser(eta)
+
+    @abc.abstractmethod
+    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
+        """The component site by maximum a posteriori."""
+
+    @abc.abstractmethod
+    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
+        """The log prior density that ``mode`` goes with."""
+
+    def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
+        """A random component site of ``size`` classes: the mean row, every entry scaled at random."""
+        concentration = torch.full((size, rows.counts.shape[1]), _SHAPE, dtype=torch.float64)
+        noise = (torch._standard_gamma(concentration, generator=generator) / _SHAPE).to(rows.like)
+        return self.mode(self.flat(noise), rows.mean * noise, torch.ones_like(noise))
+
+    @abc.abstractmethod
+    def prior(self, model: Model, like: Tensor) -> Conjugate:
+        """The prior's parameters. Raises MethodError for priors that are not conjugate."""
+
+    def flat(self, like: Tensor) -> Conjugate:
+        """A prior under which ``mode`` is maximum likelihood, of the shape of ``like``: one that counts nothing in the
+        basis of logarithms, so that small counts are not rounded by what is added and taken off again."""
+        return tuple(torch.full_like(like, self.flat_at) for _ in self.names)
+
+    def require_mode(self, model: Model, like: Tensor) -> None:  # noqa: B027 - an empty default is meant
+        """Raises MethodError for priors under which ``mode`` is none; by default every prior has one in some basis."""
+
+    @abc.abstractmethod
+    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
+        """The parameters of the posterior of the component site."""
+
+    @abc.abstractmethod
+    def expected(self, posterior: Conjugate) -> Natural:
+        """Natural parameter and log-normaliser, expected under the posterior."""
+
+    @abc.abstractmethod
+    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
+        """KL of the posterior from the prior."""
+
+    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
+        return self.kind(*parameters)
+
+    @abc.abstractmethod
+    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
+        """log of the likelihood of rows with these statistics, (..., F) and (..., D), component integrated out; (...).
+
+        Of all features, or of those of ``informative``. Terms that do not depend on the rows' classes are left out.
+        """
+
+    def informative(self, counts: Tensor, most: int) -> Tensor:
+        """The most frequent features, at most ``most``: enough to tell classes apart by."""
+        total = counts.sum(0)
+        return torch.arange(len(total)) if len(total) <= most else torch.topk(total, most).indices
 
 
 def same_classes(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:
     """Of components (K, ...) with their proportions (K,)."""
     if len(first[0]) == 1:
         return True
-    apart = [value.flatten(1) - share @ value.flatten(1) for value, share in (first, second)]
+    apart = [value.flatten(1) - proportion @ value.flatten(1) for value, proportion in (first, second)]
     return bool((match_components(*apart).similarity > 0.95).all())
 
 
-def equal_shares(site: str, value: Tensor) -> Params:
-    """Components with equal proportions."""
-    size = len(value)
-    return {"mixing_proportion": torch.full((size,), 1 / size).to(value), site: value}
-
-
-def distant_rows(
-    distance: Callable[[Tensor], Tensor], weight: Tensor, count: int, generator: torch.Generator
-) -> Tensor:
+def distant_rows(distance: Distances, weight: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """``count`` rows, each drawn with probability proportional to the distance from the nearest one chosen before.
 
     Of ``_CANDIDATES`` such draws the one is kept that leaves the smallest sum of distances (greedy k-means++).
-
-    distance: squared, (N, C) of all rows from the rows of an index (C,). weight: (N,), how much each row counts.
+    weight: (N,), how much each row counts.
     """
     heavy = weight.to(torch.float64).cpu()
     heavy = heavy if float(heavy.sum()) > 0 else torch.ones_like(heavy)
@@ -54,38 +176,52 @@ def distant_rows(
     return chosen
 
 
-class SquaredDistances:
-    """|f_n - f_c|^2 between all rows of features (N, F), dense or CSR, and the rows of an index."""
-
-    def __init__(self, features: Tensor):
-        self.features = features
-        values = features.values() if _sparse.is_sparse(features) else features
-        if _sparse.is_sparse(features):
-            row = _sparse.triplets(features)[0]
-            self.norm = torch.zeros(features.shape[0]).to(values).index_add(0, row, values.square())
-        else:
-            self.norm = values.square().sum(-1)
-
-    def __call__(self, index: Tensor) -> Tensor:
-        index = index.to(self.norm.device)
-        some = _sparse.dense(_sparse.select_rows(self.features, index))
-        product = self.features @ some.T.contiguous()
-        return (self.norm.unsqueeze(-1) + self.norm[index] - 2 * product).clamp(min=0)
-
-
-def common_distances(rows: MixtureRows) -> Callable[[Tensor], Tensor]:
-    """Mean squared difference of the entries observed in both, between all rows and those of an index, (N, C).
-
-    1/2, the distance of independent fair coins, where no entry was.
-    """
-    x, seen = _sparse.dense(rows.counts), rows.observed_entries
-    assert seen is not None
+def squared_distances(features: Tensor) -> Distances:
+    """|f_n - f_c|^2 of features (N, F), dense or CSR."""
+    if _sparse.is_sparse(features):
+        row, _, values = _sparse.triplets(features)
+        norm = values.new_zeros(features.shape[0]).index_add(0, row, values.square())
+    else:
+        norm = features.square().sum(-1)
 
     def distances(index: Tensor) -> Tensor:
-        index = index.to(x.device)
-        some, also = x[index], seen[index]
-        apart = x.square() @ also.T + seen @ some.square().T - 2 * x @ some.T
-        both = seen @ also.T
-        return torch.where(both > 0, apart / both.clamp(min=1), 0.5)
+        index = index.to(norm.device)
+        some = _sparse.dense(_sparse.select_rows(features, index))
+        return (norm.unsqueeze(-1) + norm[index] - 2 * (features @ some.T.contiguous())).clamp(min=0)
 
     return distances
+
+
+def merge_classes(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, target: int) -> list[list[int]]:
+    """Groups of classes, ``target`` of them: the best pair is merged until so few are left.
+
+    counts (M, F), observed (M, D): the statistics of M classes.
+    """
+    counts, observed = counts.clone(), observed.clone()
+    alone = log_marginal(counts, observed)
+    size = len(counts)
+
+    def gains(one: int, others: Tensor) -> Tensor:
+        """What merging class ``one`` with each of ``others`` gains, (len(others),)."""
+        found = []
+        for part in others.split(max(1, _AT_ONCE // counts.shape[1])):
+            together = log_marginal(counts[one] + counts[part], observed[one] + observed[part])
+            found.append(together - alone[one] - alone[part])
+        return torch.cat(found)
+
+    gain = torch.full((size, size), -torch.inf, dtype=alone.dtype, device=alone.device)
+    for i in range(size - 1):
+        gain[i, i + 1 :] = gains(i, torch.arange(i + 1, size))
+    groups = [[i] for i in range(size)]
+    for _ in range(size - target):
+        first, second = divmod(int(gain.argmax()), size)
+        groups[first] += groups[second]
+        groups[second] = []
+        counts[first] += counts[second]
+        observed[first] += observed[second]
+        alone[first] = log_marginal(counts[first], observed[first])
+        gain[second], gain[:, second] = -torch.inf, -torch.inf
+        others = torch.tensor([i for i in range(size) if groups[i] and i != first], dtype=torch.long)
+        if len(others):
+            gain[others.clamp(max=first), others.clamp(min=first)] = gains(first, others)
+    return [group for group in groups if group]

@@ -12,7 +12,6 @@ With r_nk the posterior of the classes, S_kf = sum_n r_nk x_nf and M_kj = sum_n 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -20,40 +19,16 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, DirichletPosterior, GammaPosterior
-from custom_inference.families.common.beta import (
-    beta_divergence,
-    beta_log_density,
-    beta_log_marginal,
-    beta_mode,
-    beta_parameters,
-    beta_prior,
-)
-from custom_inference.families.common.dirichlet import (
-    dirichlet_concentration,
-    dirichlet_divergence,
-    dirichlet_prior,
-    expected_log,
-    log_moment,
-    log_prior_density,
-    softmax_or_simplex,
-)
-from custom_inference.families.common.gamma import (
-    expected_log_gamma,
-    gamma_divergence,
-    gamma_log_density,
-    gamma_log_marginal,
-    gamma_mode,
-    gamma_prior,
-)
-from custom_inference.families.mixtures.common import SquaredDistances, common_distances
-from custom_inference.families.mixtures.density import Cells, Conjugate, Density, Natural
+from custom_inference.families.common import beta, dirichlet, gamma
+from custom_inference.families.mixtures.common import Conjugate, Density, Distances, Natural, squared_distances
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.likelihoods import Bernoulli, Binomial, Categorical, ExponentialFamily, Multinomial, Poisson
 
-#: Keeps divisions by sums of counts finite.
-_TINY = 1e-12
+#: Counts of categories in groups that lie side by side, as their sampler reads them: rows (N, F) in CSR, the prior's
+#: concentration and the classes' counts, (K, F), and the number of groups.
+Cells = tuple[Tensor, Tensor, Tensor, int]
 
 
 @dataclass(frozen=True)
@@ -62,7 +37,7 @@ class _Simplices(Density):
 
     groups: int = 1
 
-    names: ClassVar[tuple[str, ...]] = ("concentration",)
+    kind: ClassVar[type[Any]] = DirichletPosterior
 
     def _shaped(self, flat: Tensor) -> Tensor:
         """(K, F) in the shape of the site."""
@@ -70,37 +45,35 @@ class _Simplices(Density):
 
     def natural(self, value: Tensor) -> Natural:
         """log b, whose log-normaliser is 0."""
-        return Natural(self.likelihood.natural(value.flatten(1)))
+        return self.likelihood.natural(value.flatten(1)), None
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return self._shaped(softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups))
+        flat = dirichlet.softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups)
+        return self._shaped(flat)
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return log_prior_density(value.flatten(1), prior[0], groups=self.groups)
+        return dirichlet.log_prior_density(value.flatten(1), prior[0], groups=self.groups)
 
     def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return (dirichlet_prior(model, self.site, like).expand(model.shapes[self.site]).flatten(1),)
-
-    def flat(self, like: Tensor) -> Conjugate:
-        return (torch.zeros_like(like),)
+        return (dirichlet.dirichlet_prior(model, self.site, like).expand(model.shapes[self.site]).flatten(1),)
 
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return (counts + prior[0],)
 
     def expected(self, posterior: Conjugate) -> Natural:
-        return Natural(expected_log(posterior[0], self.groups))
+        return dirichlet.expected_log(posterior[0], self.groups), None
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return dirichlet_divergence(posterior[0], prior[0], self.groups).sum()
+        return dirichlet.dirichlet_divergence(posterior[0], prior[0], self.groups).sum()
 
     def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
         return DirichletPosterior(self._shaped(*parameters))
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return log_moment(counts, prior[0], self.groups)
+        return dirichlet.log_moment(counts, prior[0], self.groups)
 
     def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
-        return Cells(rows.counts, prior[0], counts, self.groups)
+        return rows.counts, prior[0], counts, self.groups
 
 
 class Topics(_Simplices):
@@ -110,17 +83,17 @@ class Topics(_Simplices):
         assert isinstance(self.likelihood, Multinomial)
         return MixtureRows.of_tokens(data, coefficient=self.likelihood.coefficient)
 
-    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Of square roots of the shares of the words (Hellinger's), a document weighing as much as its tokens."""
         length = rows.lengths.clamp(min=1)
-        return SquaredDistances(rows.mapped(lambda row, values: torch.sqrt(values / length[row]))), rows.lengths
+        return squared_distances(rows.mapped(lambda row, values: torch.sqrt(values / length[row]))), rows.lengths
 
     def scaled(self, rows: MixtureRows) -> Tensor:
         """Shares of the words."""
         return _sparse.dense(rows.counts) / rows.lengths.clamp(min=1).unsqueeze(-1)
 
     def scaled_mean(self, rows: MixtureRows) -> Tensor:
-        return rows.mean / rows.mean.sum().clamp(min=_TINY)
+        return rows.mean / rows.mean.sum().clamp(min=1e-12)
 
 
 class Responses(_Simplices):
@@ -145,7 +118,8 @@ class Responses(_Simplices):
 class Probabilities(Density):
     """Entries that are successes of ``likelihood.total`` draws."""
 
-    names: ClassVar[tuple[str, ...]] = ("on", "off")
+    kind: ClassVar[type[Any]] = BetaPosterior
+    flat_at: ClassVar[float] = 1.0
     floor: ClassVar[float] = 1e-6
     floor_of_centres: ClassVar[float] = 0.02
     excess: ClassVar[int] = 1
@@ -155,7 +129,7 @@ class Probabilities(Density):
         assert isinstance(self.likelihood, Bernoulli | Binomial)
         return self.likelihood.total
 
-    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Of the entries observed in both rows."""
         found = super().distances(rows)
         return found if rows.mask is None else (common_distances(rows), found[1])
@@ -164,10 +138,10 @@ class Probabilities(Density):
         return rows.mean.clamp(self._total * self.floor_of_centres, self._total * (1 - self.floor_of_centres))
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return beta_mode(counts, self._total * observed, (prior[0], prior[1]), floor=floor or self.floor)
+        return beta.beta_mode(counts, self._total * observed, (prior[0], prior[1]), floor=floor or self.floor)
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return beta_log_density(value, (prior[0], prior[1])).sum()
+        return beta.beta_log_density(value, (prior[0], prior[1])).sum()
 
     def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
         """Drawn from [1/4, 3/4]."""
@@ -175,30 +149,24 @@ class Probabilities(Density):
         return (0.25 + 0.5 * noise).to(rows.like)
 
     def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return tuple(part.expand(model.shapes[self.site]) for part in beta_prior(model, self.site, like))
-
-    def flat(self, like: Tensor) -> Conjugate:
-        return torch.ones_like(like), torch.ones_like(like)
+        return tuple(part.expand(model.shapes[self.site]) for part in beta.beta_prior(model, self.site, like))
 
     def require_mode(self, model: Model, like: Tensor) -> None:
-        beta_parameters(model, self.site, like)
-        dirichlet_concentration(model, "mixing_proportion", like)
+        beta.beta_parameters(model, self.site, like)
+        dirichlet.dirichlet_concentration(model, "mixing_proportion", like)
 
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return prior[0] + counts, prior[1] + (self._total * observed - counts)
 
     def expected(self, posterior: Conjugate) -> Natural:
         on, off = (torch.digamma(part) for part in posterior)
-        return Natural(on - off, self._total * (torch.digamma(posterior[0] + posterior[1]) - off))
+        return on - off, self._total * (torch.digamma(posterior[0] + posterior[1]) - off)
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return beta_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
-
-    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
-        return BetaPosterior(*parameters)
+        return beta.beta_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return beta_log_marginal(counts, self._total * observed - counts, (prior[0], prior[1])).sum(-1)
+        return beta.beta_log_marginal(counts, self._total * observed - counts, (prior[0], prior[1])).sum(-1)
 
     def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
         """A group of two categories an entry, failures and successes."""
@@ -206,53 +174,62 @@ class Probabilities(Density):
         draws = self._total * (torch.ones_like(x) if rows.mask is None else rows.mask.to(x))
         pairs = [(draws - x, x), (prior[1], prior[0]), (self._total * observed - counts, counts)]
         both, concentration, table = (torch.stack(pair, -1).flatten(1) for pair in pairs)
-        return Cells(_sparse.from_dense(both), concentration, table, x.shape[1])
+        return _sparse.from_dense(both), concentration, table, x.shape[1]
 
 
 class Rates(Density):
     """Poisson counts of events."""
 
-    names: ClassVar[tuple[str, ...]] = ("shape", "rate")
+    kind: ClassVar[type[Any]] = GammaPosterior
 
-    def distances(self, rows: MixtureRows) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Of square roots of the counts, which have about the same variance; missing entries at their column's mean."""
         if rows.mask is None:
             roots = rows.mapped(lambda row, values: torch.sqrt(values))
         else:
             roots = torch.sqrt(torch.where(rows.mask, _sparse.dense(rows.counts), rows.mean))
-        return SquaredDistances(roots), torch.ones_like(rows.base)
+        return squared_distances(roots), torch.ones_like(rows.base)
 
     def natural(self, value: Tensor) -> Natural:
         """The rates are the log-normalisers of their logarithms."""
-        return Natural(self.likelihood.natural(value), value)
+        return self.likelihood.natural(value), value
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return gamma_mode(counts, observed, (prior[0], prior[1]), floor=floor or self.floor)
+        return gamma.gamma_mode(counts, observed, (prior[0], prior[1]), floor=floor or self.floor)
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return gamma_log_density(value, (prior[0], prior[1]))
+        return gamma.gamma_log_density(value, (prior[0], prior[1]))
 
     def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return tuple(part.expand(model.shapes[self.site]) for part in gamma_prior(model, self.site, like))
-
-    def flat(self, like: Tensor) -> Conjugate:
-        return torch.zeros_like(like), torch.zeros_like(like)
+        return tuple(part.expand(model.shapes[self.site]) for part in gamma.gamma_prior(model, self.site, like))
 
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return counts + prior[0], (observed + prior[1]).expand_as(counts).clone()
 
     def expected(self, posterior: Conjugate) -> Natural:
         shape, rate = posterior
-        return Natural(expected_log_gamma(shape, rate), shape / rate)
+        return gamma.expected_log_gamma(shape, rate), shape / rate
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return gamma_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
-
-    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
-        return GammaPosterior(*parameters)
+        return gamma.gamma_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return gamma_log_marginal(counts, observed, (prior[0], prior[1])).sum(-1)
+        return gamma.gamma_log_marginal(counts, observed, (prior[0], prior[1])).sum(-1)
+
+
+def common_distances(rows: MixtureRows) -> Distances:
+    """Mean squared difference of the entries observed in both; 1/2, that of fair coins, where no entry was."""
+    x, seen = _sparse.dense(rows.counts), rows.observed_entries
+    assert seen is not None
+
+    def distances(index: Tensor) -> Tensor:
+        index = index.to(x.device)
+        some, also = x[index], seen[index]
+        apart = x.square() @ also.T + seen @ some.square().T - 2 * x @ some.T
+        both = seen @ also.T
+        return torch.where(both > 0, apart / both.clamp(min=1), 0.5)
+
+    return distances
 
 
 _DENSITIES: dict[type[ExponentialFamily], type[Density]] = {

@@ -13,9 +13,9 @@ from torch import Tensor
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BetaPosterior, CodePosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.mixtures.common import Density
 from custom_inference.families.mixtures.densities import Rates, density_of
-from custom_inference.families.mixtures.density import Density
-from custom_inference.families.mixtures.exact import MixtureExact
+from custom_inference.families.mixtures.engines import MixtureExact
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, MethodError, Model
@@ -26,7 +26,7 @@ from ppl_models.distributions import Flat
 class MixtureChain(Chain):
     """The classes of all rows.
 
-    assignment: (N,) int64, -1 before the first sweep. share: (N, K), the probabilities that each was last drawn with.
+    assignment: (N,) int64, -1 before the first sweep. responsibility: (N, K), what each was last drawn with.
     given: log p(x_n, z_n = k) at values of the globals that the first classes are drawn from; without it the first
         sweep draws each given those before it.
     """
@@ -38,27 +38,44 @@ class MixtureChain(Chain):
         self._rng = np.array([seed % 2**64], np.uint64)
         self._generator = np.random.default_rng(seed % 2**64)
         self.assignment = np.full(len(rows), -1, np.int64)
-        self.share = np.zeros((len(rows), len(self.alpha)))
+        self.responsibility = np.zeros((len(rows), len(self.alpha)))
         if given is not None:
             odds = _array(torch.softmax(given, -1)).cumsum(1)
             below = odds < self._generator.random((len(rows), 1)) * odds[:, -1:]
             self.assignment = below.sum(1).clip(max=len(self.alpha) - 1)
-        self._sweep = _rates_sweep(self) if isinstance(density, Rates) else _simplices_sweep(self)
-
-    def one_hot(self) -> Tensor:
-        """(N, K); rows without a class are 0."""
-        found = torch.zeros(self.share.shape, dtype=self.rows.like.dtype)
-        known = np.flatnonzero(self.assignment >= 0)
-        found[known, self.assignment[known]] = 1.0
-        return found.to(self.rows.like.device)
+        self._arguments = self._of_rates() if isinstance(density, Rates) else self._of_simplices()
 
     def sweep(self) -> None:
         """One new class for every row; other threads may run meanwhile."""
-        self._sweep()
+        from custom_inference.families.mixtures import gibbs_kernels as kernels
+
+        sweep = kernels.sweep_rates if isinstance(self.density, Rates) else kernels.sweep_simplices
+        sweep(*self._arguments, self.responsibility, self._rng)
+
+    def _of_simplices(self) -> tuple[NDArray[Any], ...]:
+        """What the compiled sweep of words, categories or successes takes."""
+        size, *statistics = self._statistics()
+        density: Any = self.density
+        rows, prior, counts, groups = density.cells(self.rows, self.prior, *statistics)
+        layout = (_whole(part) for part in (rows.crow_indices(), rows.col_indices(), rows.values()))
+        group = np.repeat(np.arange(groups), counts.shape[1] // groups)
+        prior, table = _turned(prior), _turned(counts).astype(np.int64)
+        mass, totals = (value.reshape(groups, -1, value.shape[1]).sum(1) for value in (prior, table))
+        return *layout, group, self.assignment, self.alpha, prior, mass, _whole(size), table, totals
+
+    def _of_rates(self) -> tuple[NDArray[Any], ...]:
+        """What the compiled sweep of events takes."""
+        size, counts, observed = self._statistics()
+        x, mask = _sparse.dense(self.rows.counts), self.rows.mask
+        seen = torch.ones_like(x) if mask is None else mask
+        events, exposure = (_turned(value.expand_as(counts)).astype(np.int64) for value in (counts, observed))
+        prior = (_turned(part) for part in self.prior)
+        return _whole(x), _whole(seen), self.assignment, self.alpha, *prior, _whole(size), events, exposure
 
     def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
-        """n (K,), S (K, F) and M (K, D) of the present classes."""
-        chosen = self.one_hot()
+        """n (K,), S (K, F) and M (K, D) of the present classes; rows without one count in none."""
+        classes = torch.arange(len(self.alpha))
+        chosen = (torch.as_tensor(self.assignment)[:, None] == classes).to(self.rows.like)
         counts, observed = self.rows.collect(chosen), self.rows.observed(chosen)
         return chosen.sum(0), counts, chosen.sum(0).unsqueeze(-1) if observed is None else observed
 
@@ -88,7 +105,7 @@ class MixtureChain(Chain):
     def locals(self) -> Tensor:
         """The probabilities that each row's class was last drawn with, (N, K): their mean over draws is less noisy than
         that of the classes themselves (Rao-Blackwell)."""
-        return torch.as_tensor(self.share.copy())
+        return torch.as_tensor(self.responsibility.copy())
 
     def indicators(self) -> Tensor:
         """The class of every row, (N,)."""
@@ -112,68 +129,9 @@ class MixtureSampler(Sampler):
         return MixtureChain(model, density_of(model), rows, seed, given)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
-        share = locals_.mean(0)
-        return Local(
-            CodePosterior(torch.eye(share.shape[1]).to(data.x), torch.log(share).to(data.x)),
-            no_bound(len(data), data.x),
-        )
-
-
-def _simplices_sweep(chain: MixtureChain):
-    """The compiled sweep of words, categories or successes, with its state."""
-    size, *statistics = chain._statistics()
-    cells = chain.density.cells(chain.rows, chain.prior, *statistics)  # pyright: ignore[reportAttributeAccessIssue]
-    crow, column, count = (
-        part.cpu().numpy().astype(np.int64)
-        for part in (cells.rows.crow_indices(), cells.rows.col_indices(), cells.rows.values())
-    )
-    group = np.repeat(np.arange(cells.groups), cells.counts.shape[1] // cells.groups)
-    prior = np.ascontiguousarray(_array(cells.prior).T)
-    table = np.ascontiguousarray(_array(cells.counts).T.astype(np.int64))
-    mass, totals = (value.reshape(cells.groups, -1, value.shape[1]).sum(1) for value in (prior, table))
-    rows = _array(size).astype(np.int64)
-
-    def sweep() -> None:
-        from custom_inference.families.mixtures import gibbs_kernels as kernels
-
-        kernels.sweep_simplices(
-            crow,
-            column,
-            count,
-            group,
-            chain.assignment,
-            chain.alpha,
-            prior,
-            mass,
-            rows,
-            table,
-            totals,
-            chain.share,
-            chain._rng,
-        )
-
-    return sweep
-
-
-def _rates_sweep(chain: MixtureChain):
-    """The compiled sweep of events, with its state."""
-    size, counts, observed = chain._statistics()
-    x = _array(_sparse.dense(chain.rows.counts)).astype(np.int64)
-    seen = np.ones(x.shape, np.int64) if chain.rows.mask is None else chain.rows.mask.cpu().numpy().astype(np.int64)
-    shape, rate = (np.ascontiguousarray(_array(part).T) for part in chain.prior)
-    events, exposure = (
-        np.ascontiguousarray(_array(v.expand_as(counts)).T.astype(np.int64)) for v in (counts, observed)
-    )
-    rows = _array(size).astype(np.int64)
-
-    def sweep() -> None:
-        from custom_inference.families.mixtures import gibbs_kernels as kernels
-
-        kernels.sweep_rates(
-            x, seen, chain.assignment, chain.alpha, shape, rate, rows, events, exposure, chain.share, chain._rng
-        )
-
-    return sweep
+        probability = locals_.mean(0)
+        posterior = CodePosterior(torch.eye(probability.shape[1]).to(data.x), torch.log(probability).to(data.x))
+        return Local(posterior, no_bound(len(data), data.x))
 
 
 def _drawn(posterior: Any, generator: np.random.Generator) -> Tensor:
@@ -188,3 +146,12 @@ def _drawn(posterior: Any, generator: np.random.Generator) -> Tensor:
 
 def _array(value: Tensor) -> NDArray[np.float64]:
     return value.detach().cpu().double().numpy()
+
+
+def _turned(value: Tensor) -> NDArray[np.float64]:
+    """(K, F) as (F, K), contiguous."""
+    return np.ascontiguousarray(_array(value).T)
+
+
+def _whole(value: Tensor) -> NDArray[np.int64]:
+    return value.cpu().numpy().astype(np.int64)

@@ -17,6 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from custom_inference.families.common.rows import RealRows
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import log_coefficient
@@ -40,19 +41,17 @@ class MixtureRows:
     @classmethod
     def of_entries(cls, data: Data, likelihood: ExponentialFamily) -> MixtureRows:
         """Numbers, as they came; base sum_j log h(x_nj), which is 0 where x_nj is."""
-        x = _without_masked(data)
+        x = RealRows.of(data).x
         if not _sparse.is_sparse(x):
             return cls(x, likelihood.log_base(x).sum(-1), data.mask)
-        row, _, values = _sparse.triplets(x)
-        return cls(x, _zeros(x).index_add(0, row, likelihood.log_base(values)), data.mask)
+        return cls(x, _sparse.row_sums(_sparse.with_values(x, likelihood.log_base(x.values()))), data.mask)
 
     @classmethod
     def of_tokens(cls, data: Data, *, coefficient: bool) -> MixtureRows:
         """Word counts, sparse; masked ones are left out of their documents."""
-        x = _without_masked(data)
+        x = RealRows.of(data).x
         counts = x if _sparse.is_sparse(x) else _sparse.from_dense(x)
-        base = log_coefficient(counts) if coefficient else _zeros(counts)
-        return cls(counts, base)
+        return cls(counts, log_coefficient(counts) if coefficient else counts.values().new_zeros(len(data)))
 
     @classmethod
     def of_categories(cls, data: Data, num_categories: int) -> MixtureRows:
@@ -63,7 +62,7 @@ class MixtureRows:
         crow = torch.cat([seen.new_zeros(1, dtype=torch.long), seen.sum(1).cumsum(0)])
         ones = torch.ones(len(column), dtype=data.x.dtype, device=data.x.device)
         counts = _sparse.tensor(crow, column, ones, size=(len(x), x.shape[1] * num_categories))
-        return cls(counts, _zeros(counts))
+        return cls(counts, ones.new_zeros(len(x)))
 
     @property
     def like(self) -> Tensor:
@@ -87,15 +86,15 @@ class MixtureRows:
         seen = self.observed_entries
         return found.sub_(rate.sum(-1)) if seen is None else found.addmm_(seen, rate.T, alpha=-1)
 
-    def collect(self, share: Tensor) -> Tensor:
-        """sum_n share_nk x_nf, (K, F)."""
+    def collect(self, responsibility: Tensor) -> Tensor:
+        """S_kf = sum_n r_nk x_nf, (K, F)."""
         if not _sparse.is_sparse(self.counts):
-            return share.T @ self.counts
-        return (self._transposed @ share).T
+            return responsibility.T @ self.counts
+        return (self._transposed @ responsibility).T
 
-    def observed(self, share: Tensor) -> Tensor | None:
-        """sum_n share_nk m_nj, (K, D); None where everything was observed."""
-        return None if self.observed_entries is None else share.T @ self.observed_entries
+    def observed(self, responsibility: Tensor) -> Tensor | None:
+        """M_kj = sum_n r_nk m_nj, (K, D); None where everything was observed."""
+        return None if self.observed_entries is None else responsibility.T @ self.observed_entries
 
     def mapped(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The counts with function(row, values) in place of their entries; of sparse ones, of those that are stored."""
@@ -130,11 +129,3 @@ class MixtureRows:
         """(F, N) in CSR: a product with it is several times as fast as one with the transposed view."""
         found = _sparse.to_scipy(self.counts).T
         return _sparse.from_scipy(found, dtype=self.counts.dtype, device=self.counts.device)
-
-
-def _without_masked(data: Data) -> Tensor:
-    return data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
-
-
-def _zeros(counts: Tensor) -> Tensor:
-    return torch.zeros(counts.shape[0], dtype=counts.dtype, device=counts.device)

@@ -1,14 +1,25 @@
 """Noisy-or component analysis (source 000): all codes, truncated, factorized and mean-field posteriors; its guide."""
 
+from __future__ import annotations
+
+from torch import Tensor
+
+from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import EXACT_EM_UP_TO, Family
 from custom_inference.families.noca.exact import NocaExact
 from custom_inference.families.noca.factorized import NocaFactorized
 from custom_inference.families.noca.guide import FactorizedNoisyOr
 from custom_inference.families.noca.mean_field import NocaMeanField
-from custom_inference.families.noca.presentation import PRESENTATION
 from custom_inference.families.noca.propose import NocaProposals
 from custom_inference.families.noca.truncated import NocaTruncated
 from ppl_models import NOCA
+
+
+def _shut_off(params: Params, *, prior_below: float = 0.005, links_below: float = 0.1) -> Tensor:
+    """A source is shut off where its prior is below ``prior_below``, or where all its links sum to less than
+    ``links_below``: the expected number of features that its presence turns on (000, sections 3.3 and 4.2)."""
+    return (params["source_prior"] < prior_below) | (params["loading"].sum(-1) < links_below)
+
 
 FAMILIES = (
     Family(
@@ -22,6 +33,14 @@ FAMILIES = (
         search=NocaProposals,
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "truncated",
         guides={"factorized": FactorizedNoisyOr},
-        presentation=PRESENTATION,
+        presentation=Presentation(
+            value="P(feature on | source present)",
+            local="P(source present | row)",
+            baseline="leak",
+            # The expected number of features that each source turns on in a row.
+            prominence=lambda _, params: params["source_prior"] * params["loading"].sum(-1),
+            columns=lambda _, params: {"prior": params["source_prior"], "features on": params["loading"].sum(-1)},
+            shut_off=_shut_off,
+        ),
     ),
 )

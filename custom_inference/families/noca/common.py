@@ -1,4 +1,4 @@
-"""What NOCA's engines share: random starts, pruning, and the closed-form M step of cause transmission.
+"""What NOCA's engines share: random starts, the linear terms of their bounds, and the M step of cause transmission.
 
 Cause transmission. Introduce z_ij ~ Bernoulli(s_i p_ij) for every source and z_0j ~ Bernoulli(p_0j) for the leak,
 x_j = OR_i z_ij. Given s, P(z_ij = 1 | s, x_j = 1) = s_i p_ij / P(x_j = 1 | s), and 0 for x_j = 0. Hence with
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Checked
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, logit_jitter, prior_mode
+from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.rows import BinaryRows
 from ppl_models import Data, Model
 from ppl_models.distributions import theta_of
 
 
 class NocaEngine(Checked, Engine):
-    """``rows``, ``check`` and ``initial`` of every NOCA engine."""
+    """Data, priors and starts of every NOCA engine, and the M step from ``transmission_statistics``."""
 
     def rows(self, model: Model, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
@@ -32,45 +32,35 @@ class NocaEngine(Checked, Engine):
         super().check(model, rows)
 
     def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        """Random loadings around the data's mean rate: the plain start."""
-        return random_start(model, rows, generator)
+        """The plain start: random loadings around the data's mean rate, a leak well below it."""
+        (num_components, num_features), like = model.shapes["loading"], rows.ones
+        rate = (rows.ones.sum(0) / rows.observed_count.clamp(min=1)).clamp(0.01, 0.9)
+        noise = torch.rand((num_components, num_features), generator=generator, dtype=torch.float64).to(like)
+        return {
+            "source_prior": logit_jitter(min(0.3, 2.0 / num_components), (num_components,), 0.1, generator, like),
+            "loading": (rate * (0.4 + 1.2 * noise)).clamp(0.02, 0.95),
+            "leak": (0.3 * rate).clamp(1e-3, 0.5),
+        }
 
-
-def random_start(model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-    """Random loadings around the data's mean rate, a leak well below it."""
-    num_components = model.shapes["source_prior"][0]
-    like = rows.ones
-    rate = (rows.ones.sum(0) / rows.observed_count.clamp(min=1)).clamp(0.01, 0.9)
-    noise = torch.rand((num_components, rows.ones.shape[1]), generator=generator, dtype=torch.float64).to(like)
-    loading = (rate * (0.4 + 1.2 * noise)).clamp(0.02, 0.95)
-    return {
-        "source_prior": logit_jitter(min(0.3, 2.0 / num_components), (num_components,), 0.1, generator, like),
-        "loading": loading,
-        "leak": (0.3 * rate).clamp(1e-3, 0.5),
-    }
-
-
-Priors = dict[str, tuple[Tensor, Tensor]]
-
-
-def transmission_priors(model: Model, params: Params) -> Priors:
-    """(a, b) of the Beta priors of loading and leak."""
-    return {site: beta_parameters(model, site, params[site]) for site in ("loading", "leak")}
+    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
+        s = dict(step.statistics)
+        prior = prior_mode(model, params, s.pop("source"), round(float(s.pop("rows"))))
+        priors = [beta_parameters(model, site, params[site]) for site in ("loading", "leak")]
+        return {**params, **transmission_update(priors, **s), "source_prior": prior}
 
 
 def transmission_update(
-    priors: Priors, *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
-) -> dict[str, Tensor]:
-    """p = T / S for loading (K, D) and leak (D,), with Beta pseudo-counts."""
-    loading = beta_mode(sent, present, priors["loading"], floor=FLOOR)
-    leak = beta_mode(sent_leak, observed, priors["leak"], floor=FLOOR)
-    return {"loading": loading, "leak": leak}
+    priors: list[tuple[Tensor, Tensor]], *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
+) -> Params:
+    """p = T / S for loading (K, D) and leak (D,), with the pseudo-counts (a, b) of their Beta priors."""
+    loading = beta_mode(sent, present, priors[0], floor=FLOOR)
+    return {"loading": loading, "leak": beta_mode(sent_leak, observed, priors[1], floor=FLOOR)}
 
 
 def transmission_statistics(
     params: Params, rows: BinaryRows, mean: Tensor, sent: Tensor, sent_leak: Tensor
 ) -> dict[str, Tensor]:
-    """What ``transmission_m_step`` needs: sent (K, D) and sent_leak (D,) are sums of E_q[s_i / P(x_j = 1 | s)]."""
+    """What the M step needs: sent (K, D) and sent_leak (D,) are sums of E_q[s_i / P(x_j = 1 | s)]."""
     return {
         "sent": sent * params["loading"],
         "sent_leak": sent_leak * params["leak"],
@@ -81,13 +71,15 @@ def transmission_statistics(
     }
 
 
-def transmission_m_step(model: Model, params: Params, step: EStep) -> Params:
-    """The M step from ``transmission_statistics``."""
-    s = step.statistics
-    counts = {name: s[name] for name in ("sent", "sent_leak", "present", "observed")}
-    update = transmission_update(transmission_priors(model, params), **counts)
-    prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
-    return {**params, **update, "source_prior": prior}
+def linear_terms(params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
+    """What bounds under independent sources, lambda = ``mean`` (N, K), have beside the observed ones, (N,):
+
+    sum_i [lambda_i logit pi_i + log(1 - pi_i)] - sum_j zeros_nj (theta_0j + sum_i lambda_i theta_ij) + H(Q).
+    """
+    (theta, theta0), pi = thetas(params), interior(params["source_prior"])
+    prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()
+    absent = (rows.zeros * (theta0 + mean @ theta)).sum(-1)
+    return prior - absent + (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
 
 
 def any_size(model: Model) -> Model:
@@ -95,13 +87,12 @@ def any_size(model: Model) -> Model:
 
     M steps read nothing but the priors from a model, so searches run them with fewer or more sources than it has.
     """
-    by_source = {
-        "source_prior": lambda shape: shape not in ((), (1,)),
-        "loading": lambda shape: len(shape) == 2 and shape[0] != 1,
-    }
-    flat = model.default_priors()
-    shapes = {site: tuple(getattr(model.priors[site], "batch_shape", ())) for site in by_source}
-    varying = {site: flat[site] for site, varies in by_source.items() if varies(shapes[site])}
+    flat, varying = model.default_priors(), {}
+    source, loading = (tuple(getattr(model.priors[site], "batch_shape", ())) for site in ("source_prior", "loading"))
+    if source not in ((), (1,)):
+        varying["source_prior"] = flat["source_prior"]
+    if len(loading) == 2 and loading[0] != 1:
+        varying["loading"] = flat["loading"]
     return model.with_priors(**varying) if varying else model
 
 

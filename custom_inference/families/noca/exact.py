@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
-from custom_inference.families.common.beta import prior_mode
+from custom_inference.families.common.beta import beta_parameters, prior_mode
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import NocaEngine, thetas, transmission_priors, transmission_update
+from custom_inference.families.noca.common import NocaEngine, thetas, transmission_update
 from ppl_models import Model
 from ppl_models.distributions import BernoulliVector, log1mexp
 
@@ -27,18 +27,24 @@ class NocaExact(NocaEngine, Enumerated):
     """Exact E step over all codes, cause-transmission M step.
 
     inner_steps: transmission updates per M step (each raises the expected log joint; the counts are reused).
-    max_bytes: memory allowed for the tables; half of what is free by default.
     """
 
     inner_steps: int = 4
 
     def tables(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Tables:
-        return _Tables.of(params, rows, temperature)
+        codes = codes_of(len(params["source_prior"]), rows.ones.dtype, rows.ones.device)
+        theta, theta0 = thetas(params)
+        activation = codes @ theta + theta0
+        lift = log1mexp(activation) + activation
+        prior = BernoulliVector(params["source_prior"], validate_args=False).log_prob(codes)
+        if temperature != 1.0:
+            lift, activation = temperature * lift, temperature * activation
+        return _Tables(codes, lift, activation, prior if rows.mask is not None else prior - activation.sum(-1))
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        tables = _Tables.of(params, rows, temperature)
+        tables = self.tables(params, rows, temperature)
         total: dict[str, Tensor] = {}
         bounds = []
         for part in self.blocks(params, rows):
@@ -59,7 +65,7 @@ class NocaExact(NocaEngine, Enumerated):
         present = (code @ codes)[:, None].expand_as(params["loading"]) if observed is None else codes.T @ observed
         leak_count = code.sum().expand_as(params["leak"]) if observed is None else observed.sum(0)
         new = {**params, "source_prior": prior_mode(model, params, code @ codes, round(float(code.sum())))}
-        priors = transmission_priors(model, params)
+        priors = [beta_parameters(model, site, params[site]) for site in ("loading", "leak")]
         for _ in range(self.inner_steps):
             theta, theta0 = thetas(new)
             # ones / P(x_j = 1 | c), (C, D): where no row has the code and the feature, 0 / small stays 0.
@@ -76,17 +82,6 @@ class _Tables(NamedTuple):
     lift: Tensor
     activation: Tensor
     constant: Tensor
-
-    @classmethod
-    def of(cls, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Tables:
-        codes = codes_of(len(params["source_prior"]), rows.ones.dtype, rows.ones.device)
-        theta, theta0 = thetas(params)
-        activation = codes @ theta + theta0
-        lift = log1mexp(activation) + activation
-        prior = BernoulliVector(params["source_prior"], validate_args=False).log_prob(codes)
-        if temperature != 1.0:
-            lift, activation = temperature * lift, temperature * activation
-        return cls(codes, lift, activation, prior if rows.mask is not None else prior - activation.sum(-1))
 
     def joint(self, rows: BinaryRows) -> Tensor:
         """log p(x_n, c) (N, C): an observed entry costs activation, an observed one lifts that."""

@@ -18,7 +18,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,14 +29,14 @@ from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import FLOOR, beta_parameters, interior, prior_mode
 from custom_inference.families.common.roots import decreasing_root
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import NocaEngine, thetas
+from custom_inference.families.noca.common import NocaEngine, linear_terms, thetas
 from custom_inference.families.noca.truncated import likely_codes
 from ppl_models import Model
 from ppl_models.distributions import log1mexp
 
-#: What sums over the rows of a block need of the rows, q (E, K) and lambda (N, K); and those sums.
-Ready = Callable[[BinaryRows, Tensor, Tensor], tuple[Tensor, ...]]
-Terms = Callable[..., list[Tensor]]
+#: Constants of a block of rows, and sums over them: see ``_roots``.
+Parts = tuple[Tensor, ...]
+Sums = Callable[..., Any]
 
 
 def _safe(q: Tensor) -> Tensor:
@@ -116,41 +116,28 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
 
     def bound(self, params: Params, rows: BinaryRows, gain: Tensor, mean: Tensor) -> Tensor:
         """F_n of eq. 7, (N,), from g_i(q) of every observed one."""
-        theta, theta0 = thetas(params)
         row, column = rows.nonzero
-        pi = interior(params["source_prior"])
-        per_one = log1mexp(theta0)[column] + (mean[row] * gain).sum(-1)
-        explained = torch.zeros_like(mean[:, 0]).index_add(0, row, per_one)
-        prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()
-        absent = (rows.zeros * (theta0 + mean @ theta)).sum(-1)
-        entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
-        return prior - absent + explained + entropy
+        per_one = log1mexp(thetas(params)[1])[column] + (mean[row] * gain).sum(-1)
+        return linear_terms(params, rows, mean).index_add(0, row, per_one)
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         outcomes, first = [], 0
         for _, part in rows.parts():  # rows are independent given the globals, and a block's arrays stay in cache
-            last = first + len(part.nonzero[0])
-            q = self.first_q(model, params, part) if not warm else warm["q"][first:last]
-            outcomes.append(self._alternate(params, part, q, temperature))
-            first = last
+            row, links = part.nonzero[0], Links.of(params, part)
+            q = self.first_q(model, params, part) if not warm else warm["q"][first : first + len(row)]
+            gain, slope = links.gain(q)
+            mean = self.source_mean(params, part, gain, temperature)
+            for _ in range(self.inner_steps):
+                q = sharpen(mean.index_select(0, row), q, slope)
+                gain, slope = links.gain(q)
+                mean = self.source_mean(params, part, gain, temperature)
+            outcomes.append((q, mean, self.bound(params, part, gain, mean)))
+            first += len(row)
         q, mean, bound = (torch.cat(parts) for parts in zip(*outcomes, strict=True))
         statistics = {"source": mean.sum(0), "rows": mean.new_tensor(len(rows))}
         return EStep(statistics, {"q": q, "mean": mean}, bound)
-
-    def _alternate(
-        self, params: Params, rows: BinaryRows, q: Tensor, temperature: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """q, lambda and F_n after ``inner_steps`` alternations."""
-        row, links = rows.nonzero[0], Links.of(params, rows)
-        gain, slope = links.gain(q)
-        mean = self.source_mean(params, rows, gain, temperature)
-        for _ in range(self.inner_steps):
-            q = sharpen(mean.index_select(0, row), q, slope)
-            gain, slope = links.gain(q)
-            mean = self.source_mean(params, rows, gain, temperature)
-        return q, mean, self.bound(params, rows, gain, mean)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows | AllRows) -> Params:
         """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each).
@@ -164,75 +151,70 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         new["leak"] = -torch.expm1(-self._leak_roots(model, new, every, step.locals))
         return new
 
-    def _sums(self, ready: Ready, rows: AllRows, warm: dict[str, Tensor]) -> Callable[[Terms], list[Tensor]]:
-        """What sums terms over all rows of all processes; ``ready`` is made once where the rows are in memory."""
-        pieces = rows.pieces(warm)
-        held = [ready(part, kept["q"], kept["mean"]) for part, kept in pieces] if isinstance(pieces, list) else None
-
-        def total(terms: Terms) -> list[Tensor]:
-            read = ((part, kept["q"], kept["mean"]) for part, kept in rows.pieces(warm))
-            found = (terms(*constants) for constants in (held or (ready(*one) for one in read)))
-            return list(rows.total(*(functools.reduce(torch.add, each) for each in zip(*found, strict=True))))
-
-        return total
-
-    def _loading_roots(self, model: Model, params: Params, rows: AllRows, warm: dict[str, Tensor]) -> Tensor:
+    def _loading_roots(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Tensor:
         """sum_n lambda_ni [-m_nj + x_nj / (1 - A)] + (a - 1) / (e^theta - 1) - (b - 1) = 0."""
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "loading", theta)
 
-        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> tuple[Tensor, ...]:
+        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> Parts:
             row, column = part.nonzero
             return column, mean[row], _safe(q).reciprocal(), theta0[column, None], part.observed_sum(mean)
 
-        def terms(t: Tensor, column: Tensor, weight: Tensor, scale: Tensor, base: Tensor, seen: Tensor) -> list[Tensor]:
+        def terms(t: Tensor, column: Tensor, weight: Tensor, scale: Tensor, base: Tensor, seen: Tensor) -> Parts:
             absent = t.T.contiguous().index_select(0, column).mul_(scale).add_(base).neg_().exp_()
             on = 1 - absent
-            share = weight / on
-            first = _by_feature(share, column, t)
-            return [first, _by_feature(share.mul_(absent).mul_(scale).div_(on), column, t), seen]
+            ratio = weight / on
+            first = _by_feature(ratio, column, t)
+            return first, _by_feature(ratio.mul_(absent).mul_(scale).div_(on), column, t), seen
 
-        total = self._sums(ready, rows, warm)
-
-        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
-            first, second, present = total(lambda *constants: terms(t, *constants))
+        def derivative(t: Tensor, first: Tensor, second: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
             pull = (a - 1) / torch.expm1(t)
             return _balance(first + pull, -second - pull * (1 + 1 / torch.expm1(t)), present + b - 1)
 
-        low, high = torch.full_like(theta, FLOOR), torch.full_like(theta, -math.log(FLOOR))
-        return decreasing_root(derivative, low, high, theta)
+        return _roots(theta, ready, terms, derivative, rows, warm)
 
-    def _leak_roots(self, model: Model, params: Params, rows: AllRows, warm: dict[str, Tensor]) -> Tensor:
+    def _leak_roots(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Tensor:
         """sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] = #zeros."""
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "leak", theta0)
         zero = torch.zeros_like(theta0)
 
-        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> tuple[Tensor, ...]:
+        def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> Parts:
             row, column = part.nonzero
             off = zero.index_add(0, column, ((1 - mean[row]) * q).sum(-1))
             return column, mean[row] * q, theta.T[column] / _safe(q), part.zeros.sum(0), off
 
-        def terms(t: Tensor, column: Tensor, on: Tensor, shift: Tensor, zeros: Tensor, off: Tensor) -> list[Tensor]:
+        def terms(t: Tensor, column: Tensor, on: Tensor, shift: Tensor, zeros: Tensor, off: Tensor) -> Parts:
             reached = (t[column, None] + shift).expm1_().reciprocal_()
             sent = on * reached
             first = zero.index_add(0, column, sent.sum(-1))
-            return [first, zero.index_add(0, column, sent.mul_(reached).sum(-1)), zeros, off]
+            return first, zero.index_add(0, column, sent.mul_(reached).sum(-1)), zeros, off
 
-        total = self._sums(ready, rows, warm)
+        def derivative(t: Tensor, first: Tensor, more: Tensor, zeros: Tensor, off: Tensor) -> tuple[Tensor, Tensor]:
+            rest, weight = 1 / torch.expm1(t), off + (a - 1)
+            return _balance(first + weight * rest, -first - more - weight * rest * (1 + rest), zeros + b - 1)
 
-        def derivative(t: Tensor) -> tuple[Tensor, Tensor]:
-            rest = 1 / torch.expm1(t)
-            first, more, zeros, off = total(lambda *constants: terms(t, *constants))
-            second = first + more
-            weight = off + (a - 1)
-            return _balance(first + weight * rest, -second - weight * rest * (1 + rest), zeros + b - 1)
-
-        low, high = torch.full_like(theta0, FLOOR), torch.full_like(theta0, -math.log(FLOOR))
-        return decreasing_root(derivative, low, high, theta0)
+        return _roots(theta0, ready, terms, derivative, rows, warm)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
+
+
+def _roots(start: Tensor, ready: Sums, terms: Sums, derivative: Sums, rows: AllRows, warm: Params) -> Tensor:
+    """Where the derivative of F by t is 0.
+
+    ready: what the sums over a block need of its rows, q (E, K) and lambda (N, K); made once where rows are in memory.
+    terms: those sums, at t. derivative: that of F and its slope, from the sums over all rows of all processes.
+    """
+    pieces = rows.pieces(warm)
+    held = [ready(part, kept["q"], kept["mean"]) for part, kept in pieces] if isinstance(pieces, list) else None
+
+    def at(t: Tensor) -> tuple[Tensor, Tensor]:
+        constants = held or (ready(part, kept["q"], kept["mean"]) for part, kept in rows.pieces(warm))
+        found = zip(*(terms(t, *each) for each in constants), strict=True)
+        return derivative(t, *rows.total(*(functools.reduce(torch.add, each) for each in found)))
+
+    return decreasing_root(at, torch.full_like(start, FLOOR), torch.full_like(start, -math.log(FLOOR)), start)
 
 
 def _by_feature(values: Tensor, column: Tensor, like: Tensor) -> Tensor:

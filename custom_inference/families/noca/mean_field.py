@@ -14,18 +14,21 @@ every coordinate has a closed-form maximum, and sweeps over the sources never lo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from scipy.optimize import nnls
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import interior
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import NocaEngine, thetas, transmission_m_step, transmission_statistics
-from custom_inference.families.noca.exponential_sum import ExponentialSum, exponential_sum
+from custom_inference.families.noca.common import NocaEngine, linear_terms, thetas, transmission_statistics
 from custom_inference.families.noca.truncated import likely_codes
 from ppl_models import Model
 
@@ -35,14 +38,61 @@ _BLOCK_ENTRIES = 2**18
 _LEAST_LEAK = 1e-9
 
 
-@dataclass(frozen=True)
-class _Nodes:
-    """The exponential sum at the current parameters: fall (K, D, L) = 1 - e^{-t_l theta_ij}, leak (D, L), w (L,)."""
+class ExponentialSum(NamedTuple):
+    """|sum_l weights_l e^{-nodes_l a} + log(1 - e^{-a})| <= error for every a >= a_min; weights > 0."""
 
-    sum: ExponentialSum
+    nodes: Tensor
+    weights: Tensor
+    error: float
+
+
+def exponential_sum(a_min: float, tolerance: float = 1e-8) -> ExponentialSum:
+    """The sum for arguments of at least ``a_min``, to the uniform error ``tolerance``.
+
+    -log(1 - e^{-a}) = sum_m e^{-m a} / m is completely monotone, so nonnegative weights on few nodes suffice:
+    nodes 1, 2, 3, ... that turn geometric, weights by nonnegative least squares, the ratio refined until the error
+    is small enough. About 30 terms at a_min = 1e-3 and error 1e-8 replace the thousands of the power series.
+    ``a_min`` is rounded down to quarter decades, so that a fit builds few of these.
+    """
+    if not (0 < a_min < math.inf) or not 0 < tolerance < 1:
+        raise ValueError(f"a_min = {a_min} and tolerance = {tolerance}: expected positive, tolerance below 1")
+    return _build(10.0 ** (math.floor(4 * math.log10(a_min)) / 4), tolerance)
+
+
+@lru_cache(maxsize=256)
+def _build(a_min: float, tolerance: float) -> ExponentialSum:
+    # Beyond the grid both sides are below e^-60 and fall further: the error there is nothing.
+    last = max(60.0, 2 * a_min)
+    coarse, fine = np.geomspace(a_min, last, 1500), np.geomspace(a_min, last, 20001)
+    nodes, weights, error = np.ones(1), np.ones(1), math.inf
+    for ratio in (0.9, 0.75, 0.65, 0.55, 0.48, 0.42, 0.37, 0.33, 0.3, 0.26, 0.22, 0.18, 0.15):
+        candidates = _candidates(ratio, 1.2 * math.log(1 / tolerance) / a_min)
+        fitted, _ = nnls(np.exp(-np.outer(coarse, candidates)), -np.log(-np.expm1(-coarse)), maxiter=10000)
+        nodes, weights = candidates[fitted > 0], fitted[fitted > 0]
+        error = float(np.abs(np.exp(-np.outer(fine, nodes)) @ weights + np.log(-np.expm1(-fine))).max())
+        if error <= tolerance:
+            break
+    # The grid is dense, but it is a grid: allow for what lies between its points.
+    return ExponentialSum(torch.tensor(nodes), torch.tensor(weights), 1.1 * error)
+
+
+def _candidates(ratio: float, last: float) -> np.ndarray:
+    """1, 2, 3, ... while the steps are at least one, then geometric with the given log ratio, up to ``last``."""
+    nodes = [1.0]
+    while nodes[-1] < last:
+        nodes.append(max(nodes[-1] + 1, nodes[-1] * math.exp(ratio)))
+    return np.array(nodes)
+
+
+class _Nodes(NamedTuple):
+    """The exponential sum at the current parameters: fall (K, D, L) = 1 - e^{-t_l theta_ij}, leak (D, L), w (L,), and
+    the weights w_l t_l (L,) of its derivative."""
+
     fall: Tensor
     leak: Tensor
     weights: Tensor
+    slope: Tensor
+    error: float
 
     @classmethod
     def of(cls, params: Params, tolerance: float) -> _Nodes:
@@ -50,36 +100,61 @@ class _Nodes:
         # No sum is accurate down to a = 0: a leak below _LEAST_LEAK counts as that much.
         theta0 = theta0.clamp(min=_LEAST_LEAK)
         terms = exponential_sum(float(theta0.min()), tolerance)
-        nodes = terms.nodes.to(theta)
+        nodes, slope = terms.nodes.to(theta), (terms.weights * terms.nodes).to(theta)
         fall = -torch.expm1(-theta[..., None] * nodes)
-        return cls(terms, fall, torch.exp(-theta0[:, None] * nodes), terms.weights.to(theta))
+        return cls(fall, torch.exp(-theta0[:, None] * nodes), terms.weights.to(theta), slope, terms.error)
 
 
-class _Work(NamedTuple):
-    """The ones of a block of rows, and E[e^{-t_l a_j}] of each of them, (E, L), kept up to date by the sweeps."""
+class _Block:
+    """The sweeps over a block of rows: E[e^{-t_l a_j}] of each of its ones, (E, L), is kept up to date."""
 
-    row: Tensor
-    column: Tensor
-    product: Tensor
-
-    @classmethod
-    def of(cls, rows: BinaryRows, mean: Tensor, nodes: _Nodes) -> _Work:
-        row, column = rows.nonzero
-        work = cls(row, column, nodes.leak.index_select(0, column))
+    def __init__(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes):
+        self.params, self.rows, self.mean, self.nodes = params, rows, mean, nodes
+        self.row, self.column = rows.nonzero
+        self.product = nodes.leak.index_select(0, self.column)
         for i in range(mean.shape[1]):
-            work.product.mul_(work.factor(i, mean, nodes)[0])
-        return work
+            self.product.mul_(self.factor(i)[0])
 
-    def factor(self, i: int, mean: Tensor, nodes: _Nodes) -> tuple[Tensor, Tensor]:
+    def on(self, i: int) -> Tensor:
+        """lambda_i of the row of every one, (E,)."""
+        return self.mean[:, i].index_select(0, self.row)
+
+    def factor(self, i: int) -> tuple[Tensor, Tensor]:
         """1 - lambda_i (1 - e^{-t theta_ij}), and the bracket, (E, L): always rounded alike, so that it divides out."""
-        fall = nodes.fall[i].index_select(0, self.column)
-        on = mean[:, i].index_select(0, self.row)[:, None]
-        return torch.addcmul(fall.new_ones(()), fall, on, value=-1), fall
+        fall = self.nodes.fall[i].index_select(0, self.column)
+        return torch.addcmul(fall.new_ones(()), fall, self.on(i)[:, None], value=-1), fall
+
+    def sweep(self, temperature: float) -> None:
+        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
+        mean, product, logit = self.mean, self.product, torch.logit(interior(self.params["source_prior"]))
+        absent = self.rows.zeros @ thetas(self.params)[0].T
+        for i in range(mean.shape[1]):
+            factor, fall = self.factor(i)
+            product.div_(factor)
+            gain = torch.mul(product, fall, out=factor) @ self.nodes.weights
+            raised = torch.zeros_like(mean[:, 0]).index_add(0, self.row, gain) - absent[:, i]
+            mean[:, i] = _clipped(torch.sigmoid(logit[i] + temperature * raised))
+            product.mul_(torch.addcmul(fall.new_ones(()), fall, self.on(i)[:, None], value=-1, out=factor))
+
+    def bound(self) -> Tensor:
+        cost = self.product @ self.nodes.weights + self.nodes.error
+        return linear_terms(self.params, self.rows, self.mean).index_add(0, self.row, -cost)
+
+    def statistics(self) -> dict[str, Tensor]:
+        """Expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i = 1])."""
+        slope, sent = self.nodes.slope, torch.zeros_like(self.params["loading"])
+        for i in range(len(sent)):
+            factor, fall = self.factor(i)
+            given = torch.div(self.product, factor, out=factor)
+            given.addcmul_(given, fall, value=-1)
+            sent[i].index_add_(0, self.column, self.on(i) * (1 + given @ slope))
+        sent_leak = torch.zeros_like(sent[0]).index_add(0, self.column, 1 + self.product @ slope)
+        return transmission_statistics(self.params, self.rows, self.mean, sent, sent_leak)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NocaMeanField(NocaEngine):
-    """E step: ``sweeps`` coordinate sweeps over the sources; M step: cause transmission.
+    """E step: ``sweeps`` coordinate sweeps over the sources (0: L_n at given lambda); M step: cause transmission.
 
     tolerance: largest uniform error of the exponential sum, per observed one.
     """
@@ -96,77 +171,18 @@ class NocaMeanField(NocaEngine):
         start = warm["mean"] if warm else likely_codes(model, params, rows)
         total: dict[str, Tensor] = {}
         means, bounds = [], []
-        for block, part in rows.parts(_block_rows(rows, nodes)):
-            mean = _clipped(start[block].clone())
-            work = _Work.of(part, mean, nodes)
+        per_row = max(1, int(rows.ones.sum() / len(rows))) * len(nodes.weights)
+        for at, part in rows.parts(max(1, _BLOCK_ENTRIES // per_row)):
+            block = _Block(params, part, _clipped(start[at].clone()), nodes)
             for _ in range(self.sweeps):
-                self._sweep(params, part, mean, nodes, work, temperature)
-            bounds.append(self._bound(params, part, mean, nodes, work))
-            counts = self._statistics(params, part, mean, nodes, work)
-            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
-            means.append(mean)
+                block.sweep(temperature)
+            bounds.append(block.bound())
+            total = {k: total[k] + v if k in total else v for k, v in block.statistics().items()}
+            means.append(block.mean)
         return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
-
-    def _sweep(
-        self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work, temperature: float
-    ) -> None:
-        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
-        theta, _ = thetas(params)
-        row, _, product = work
-        logit, absent = torch.logit(interior(params["source_prior"])), rows.zeros @ theta.T
-        for i in range(mean.shape[1]):
-            factor, fall = work.factor(i, mean, nodes)
-            product.div_(factor)
-            gain = torch.mul(product, fall, out=factor) @ nodes.weights
-            raised = torch.zeros_like(mean[:, 0]).index_add(0, row, gain) - absent[:, i]
-            mean[:, i] = _clipped(torch.sigmoid(logit[i] + temperature * raised))
-            on = mean[:, i].index_select(0, row)[:, None]
-            product.mul_(torch.addcmul(fall.new_ones(()), fall, on, value=-1, out=factor))
-
-    def _bound(self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work) -> Tensor:
-        theta, theta0 = thetas(params)
-        pi = interior(params["source_prior"])
-        cost = work.product @ nodes.weights + nodes.sum.error
-        explained = torch.zeros_like(mean[:, 0]).index_add(0, work.row, -cost)
-        prior = mean @ torch.logit(pi) + torch.log1p(-pi).sum()
-        absent = (rows.zeros * (theta0 + mean @ theta)).sum(-1)
-        entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
-        return prior - absent + explained + entropy
-
-    def bound(self, model: Model, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
-        """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
-        nodes = _Nodes.of(params, self.tolerance)
-        bounds = []
-        for block, part in rows.parts(_block_rows(rows, nodes)):
-            at = mean[block]
-            bounds.append(self._bound(params, part, at, nodes, _Work.of(part, at, nodes)))
-        return torch.cat(bounds)
-
-    def _statistics(
-        self, params: Params, rows: BinaryRows, mean: Tensor, nodes: _Nodes, work: _Work
-    ) -> dict[str, Tensor]:
-        """Expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i = 1])."""
-        row, column, product = work
-        slope = (nodes.sum.weights * nodes.sum.nodes).to(mean)
-        sent = torch.zeros_like(params["loading"])
-        for i in range(mean.shape[1]):
-            factor, fall = work.factor(i, mean, nodes)
-            given = torch.div(product, factor, out=factor)
-            given.addcmul_(given, fall, value=-1)
-            sent[i].index_add_(0, column, mean[:, i].index_select(0, row) * (1 + given @ slope))
-        sent_leak = torch.zeros_like(params["leak"]).index_add(0, column, 1 + product @ slope)
-        return transmission_statistics(params, rows, mean, sent, sent_leak)
-
-    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
-        return transmission_m_step(model, params, step)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
-
-
-def _block_rows(rows: BinaryRows, nodes: _Nodes) -> int:
-    per_row = max(1, int(rows.ones.sum() / len(rows))) * len(nodes.sum.weights)
-    return max(1, _BLOCK_ENTRIES // per_row)
 
 
 def _clipped(mean: Tensor) -> Tensor:

@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize, pad
 
-from custom_inference.core.engine import Params
+from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.beta import FLOOR
 from custom_inference.families.common.cubes import Cubes
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.noca.common import any_size, thetas
-from custom_inference.families.noca.truncated import NocaTruncated
+from custom_inference.families.noca.truncated import NocaTruncated, Transmission
 from ppl_models import Model
 
 
-@dataclass
-class _State:
+class _State(NamedTuple):
     """Parameters with the cubes and the bound they were last used with."""
 
     params: Params
@@ -54,13 +55,16 @@ class _Climber:
     link_price: float = 0.0
 
     def climb(self, state: _State, iterations: int) -> _State:
-        params, cubes, bound = state.params, state.cubes, state.bound
         for _ in range(iterations):
-            step = self.engine.e_step(self.model, params, self.rows, cubes._asdict())
-            cubes = Cubes(*(step.locals[field] for field in Cubes._fields))
-            bound = step.bound
-            params = self.engine.m_step(self.model, params, step, self.rows)
-        return _State(params, cubes, bound)
+            step = self.engine.e_step(self.model, state.params, self.rows, state.cubes._asdict())
+            params = self.engine.m_step(self.model, state.params, step, self.rows)
+            state = _State(params, _cubes(step), step.bound)
+        return state
+
+    def start(self, params: Params, iterations: int) -> _State:
+        """The state after so many iterations from empty codes."""
+        cubes = Cubes.empty(self.rows, len(params["source_prior"]))
+        return self.climb(_State(params, cubes, self.rows.ones.new_zeros(len(self.rows))), iterations)
 
     def price(self, params: Params) -> Tensor:
         """BIC's price of every source, (K,): half log N for its prior and for each link in use."""
@@ -71,8 +75,12 @@ class _Climber:
         return float(state.bound.sum() - self.price(state.params).sum())
 
 
+def _cubes(step: EStep) -> Cubes:
+    return Cubes(*(step.locals[field] for field in Cubes._fields))
+
+
 def _selected(params: Params, index: list[int]) -> Params:
-    return {"source_prior": params["source_prior"][index], "loading": params["loading"][index], "leak": params["leak"]}
+    return {**params, "source_prior": params["source_prior"][index], "loading": params["loading"][index]}
 
 
 def random_rows(rows: BinaryRows, number: int, generator: torch.Generator) -> Params:
@@ -98,12 +106,11 @@ def removal_loss(climber: _Climber, state: _State) -> tuple[Tensor, Tensor]:
     params, cubes = state.params, state.cubes
     size, total = state.size, len(climber.rows)
     row, source = (cubes.mean > 0.02).nonzero(as_tuple=True)
-    base = cubes.base[row].scatter(1, source[:, None], 0.0)
-    part, again = climber.rows.select(row), Cubes.at(base)
+    part, again = climber.rows.select(row), Cubes.at(cubes.base[row].scatter(1, source[:, None], 0.0))
     bound = state.bound[row]
     for _ in range(2):
-        step = climber.engine.e_step(climber.model, params, part, again._asdict(), forbid=source)
-        again, bound = Cubes(*(step.locals[field] for field in Cubes._fields)), step.bound
+        step = climber.engine.cube_step(Transmission(params, part, forbid=source), params, part, again._asdict(), 1.0)
+        again, bound = _cubes(step), step.bound
     pi = params["source_prior"]
     zero = torch.zeros_like(pi)
     loss = zero.index_add(0, source, state.bound[row] - bound) + total * torch.log1p(-pi)
@@ -138,9 +145,8 @@ def prune_by_evidence(climber: _Climber, state: _State, maximum: int, iterations
 def split(climber: _Climber, state: _State, number: int, generator: torch.Generator) -> _State:
     """Split the ``number`` sources whose transmissions vary most coherently over their active rows."""
     params, base = state.params, state.cubes.base
-    theta, theta0 = thetas(params)
+    (theta, theta0), size = thetas(params), state.size
     row, source = (base > 0).nonzero(as_tuple=True)
-    size = state.size
     on = -torch.expm1(-(base @ theta + theta0))
     z = (climber.rows.ones / on)[row] * params["loading"][source]
 
@@ -152,7 +158,7 @@ def split(climber: _Climber, state: _State, number: int, generator: torch.Genera
     z = z - mean[source]
     direction = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(z)
     for _ in range(8):  # power iteration for the leading eigenvector of every source's covariance
-        direction = torch.nn.functional.normalize(direction)
+        direction = normalize(direction)
         direction = by_source(z * (z * direction[source]).sum(1, keepdim=True)) / count[:, None]
     eigenvalue = torch.where(count > 20, direction.norm(dim=1), -1.0)
     up = ((z * direction[source]).sum(1) > 0).to(z)
@@ -162,17 +168,12 @@ def split(climber: _Climber, state: _State, number: int, generator: torch.Genera
     share = above_count / count
     top = eigenvalue.topk(min(number, size)).indices
     top = top[eigenvalue[top] > 0]
-    prior, loading = params["source_prior"].clone(), params["loading"].clone()
-    second = prior[top] * (1 - share[top])
+    prior = torch.cat([params["source_prior"], params["source_prior"][top] * (1 - share[top])])
+    loading = torch.cat([params["loading"], below[top]])
     prior[top], loading[top] = prior[top] * share[top], above[top]
-    halves = {
-        "source_prior": torch.cat([prior, second]).clamp(1e-4, 0.99),
-        "loading": torch.cat([loading, below[top]]).clamp(1e-3, 0.95),
-        "leak": params["leak"].clamp(min=0.003),
-    }
-    pad = base.new_zeros(len(base), len(top))
-    cubes = Cubes.at(torch.cat([base, pad], 1), torch.cat([state.cubes.mean, pad], 1))
-    return _State(halves, cubes, state.bound)
+    leak = params["leak"].clamp(min=0.003)
+    halves = {"source_prior": prior.clamp(1e-4, 0.99), "loading": loading.clamp(1e-3, 0.95), "leak": leak}
+    return _State(halves, Cubes.at(*(pad(value, (0, len(top))) for value in (base, state.cubes.mean))), state.bound)
 
 
 def split_and_prune(model: Model, rows: BinaryRows, generator: torch.Generator, *, cycles: int = 6) -> Params:
@@ -184,8 +185,7 @@ def split_and_prune(model: Model, rows: BinaryRows, generator: torch.Generator, 
     wanted = model.shapes["source_prior"][0]
     room = wanted + max(math.ceil(wanted / 2), 8)
     climber = _Climber(any_size(model), rows, NocaTruncated(free=3, guard=False, refresh_every=1))
-    start = random_rows(rows, room, generator)
-    best = climber.climb(_State(start, Cubes.empty(rows, room), rows.ones.new_zeros(len(rows))), 20)
+    best = climber.start(random_rows(rows, room, generator), 20)
     for maximum in (room, wanted):
         best = prune_by_evidence(climber, best, maximum)
         for _ in range(cycles):
@@ -204,13 +204,12 @@ def shut_off(model: Model, rows: BinaryRows, params: Params) -> Params:
     The price is that of extended BIC, log D more for each link, since links are chosen among D features (Chen & Chen,
     Biometrika 95, 2008): a surplus source can always find a few rows to fit.
     """
-    engine = NocaTruncated(free=4, refresh_every=1)
-    climber = _Climber(any_size(model), rows, engine, link_price=math.log(rows.ones.shape[1]))
+    price = math.log(rows.ones.shape[1])
+    climber = _Climber(any_size(model), rows, NocaTruncated(free=4, refresh_every=1), link_price=price)
     alive = (params["source_prior"] > 10 * FLOOR).nonzero().flatten().tolist()
-    start = _selected(params, alive)
-    state = _State(start, Cubes.empty(rows, len(alive)), rows.ones.new_zeros(len(rows)))
-    state = prune_by_evidence(climber, climber.climb(state, 10), len(params["source_prior"]))
-    return padded(_without_the_doubtful(climber, state).params, len(params["source_prior"]))
+    size = len(params["source_prior"])
+    state = prune_by_evidence(climber, climber.start(_selected(params, alive), 10), size)
+    return padded(_without_the_doubtful(climber, state).params, size)
 
 
 def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10.0, refit: int = 4) -> _State:
@@ -218,11 +217,9 @@ def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10
 
     ``removal_loss`` holds the other sources fixed; near-duplicates adapt when one of them is gone.
     """
-    loss, _ = removal_loss(climber, state)
-    ratio = loss / climber.price(state.params)
-    doubtful = [i for i in torch.argsort(ratio).tolist() if ratio[i] < doubt]
+    ratio = removal_loss(climber, state)[0] / climber.price(state.params)
     alive = list(range(state.size))
-    for source in doubtful:
+    for source in [i for i in torch.argsort(ratio).tolist() if ratio[i] < doubt]:
         if len(alive) == 1:
             break
         rest = [i for i in alive if i != source]
@@ -235,12 +232,7 @@ def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10
 
 def padded(params: Params, size: int) -> Params:
     """The parameters with shut-off sources added up to ``size``."""
-    missing = size - len(params["source_prior"])
-    if missing <= 0:
-        return params
-    prior, loading = params["source_prior"], params["loading"]
-    return {
-        "source_prior": torch.cat([prior, prior.new_full((missing,), FLOOR)]),
-        "loading": torch.cat([loading, loading.new_full((missing, loading.shape[1]), FLOOR)]),
-        "leak": params["leak"],
-    }
+    missing = max(0, size - len(params["source_prior"]))
+    prior = pad(params["source_prior"], (0, missing), value=FLOOR)
+    loading = pad(params["loading"], (0, 0, 0, missing), value=FLOOR)
+    return {**params, "source_prior": prior, "loading": loading}

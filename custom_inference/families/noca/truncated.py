@@ -1,9 +1,7 @@
-"""NOCA with truncated posteriors: the exact posterior restricted to a cube of likely codes per row (``_cubes``).
+"""NOCA with truncated posteriors: the exact posterior restricted to a cube of likely codes per row (``common.cubes``).
 
 log p(x, s) = sum_{x_j=1} log(1 - e^{-a_j(s)}) - sum_{x_j=0} a_j(s) + log p(s). All K flips of a base code are scored at
 once, for the ones only (the zeros are linear in s). Cost per row: (number of ones) x (K + 2^H), whatever 2^K is.
-
-M step: cause transmission, E_q[s_i p_ij / P(x_j = 1 | s)].
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.beta import FLOOR, interior
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import NocaEngine, thetas, transmission_m_step, transmission_statistics
+from custom_inference.families.noca.common import NocaEngine, thetas, transmission_statistics
 from ppl_models import Model
 
 #: Activation of the padding column of a block of ones: P(x = 1) = 1 there, so it adds nothing.
@@ -34,80 +32,60 @@ class _Table(NamedTuple):
     fixed: Tensor
 
     def where(self, keep: Tensor, other: _Table) -> _Table:
-        return _Table(
-            torch.where(keep[:, None], self.joint, other.joint),
-            torch.where(keep[:, None, None], self.on, other.on),
-            torch.where(keep[:, None], self.fixed, other.fixed),
-        )
-
-
-class _Padded(NamedTuple):
-    """theta (D + 1, K) and theta_0 (D + 1,), with the neutral padding feature last."""
-
-    theta: Tensor
-    theta0: Tensor
-
-    @classmethod
-    def of(cls, theta: Tensor, theta0: Tensor) -> _Padded:
-        return cls(
-            torch.cat([theta.T, theta.new_zeros(1, theta.shape[0])]),
-            torch.cat([theta0, theta0.new_full((1,), _ALWAYS_ON)]),
-        )
-
-    def activation(self, codes: Tensor, ones: Tensor) -> Tensor:
-        """a_j of the rows' ones (B, M) under codes (B, K): all features by one product, which beats gathering theta."""
-        return torch.addmm(self.theta0, codes, self.theta.T).gather(1, ones)
-
-    def cube(self, ones: Tensor, base: Tensor, free: Tensor, linear: Tensor, subsets: Tensor) -> _Table:
-        """linear (B, K): log joint per source beside the ones."""
-        fixed = base.scatter(1, free, 0.0)
-        index = (ones * self.theta.shape[1])[..., None] + free[:, None, :]
-        part = self.theta.view(-1).index_select(0, index.view(-1)).view(index.shape)
-        silent = torch.matmul(part, -subsets.T).sub_(self.activation(fixed, ones)[..., None])  # log P(x_j = 0 | s)
-        on = silent.expm1_().neg_()
-        joint = on.log().sum(1) + (linear * fixed).sum(1, keepdim=True) + torch.gather(linear, 1, free) @ subsets.T
-        return _Table(joint, on, fixed)
-
-    def cheapest_flips(self, ones: Tensor, base: Tensor, linear: Tensor, number: int) -> Tensor:
-        """The sources whose flip, alone, leaves the base code's log joint highest, (B, number)."""
-        sign = 1 - 2 * base
-        theta = self.theta.index_select(0, ones.view(-1)).view(*ones.shape, -1)
-        flipped = torch.addcmul(self.activation(base, ones)[..., None], theta, sign[:, None, :]).clamp_min_(FLOOR)
-        score = flipped.neg_().expm1_().neg_().log_().sum(1) + sign * linear
-        return score.topk(number, 1).indices
+        row = keep[:, None]
+        on = torch.where(row[..., None], self.on, other.on)
+        return _Table(torch.where(row, self.joint, other.joint), on, torch.where(row, self.fixed, other.fixed))
 
 
 class _Scores(NamedTuple):
-    """A block of rows: columns of their ones (B, M), and the log joint per source beside the ones (B, K)."""
+    """A block of rows: columns of their ones (B, M), and the log joint per source beside the ones (B, K).
 
-    padded: _Padded
+    theta (D + 1, K), theta_0 (D + 1,): with the neutral padding feature last.
+    """
+
+    theta: Tensor
+    theta0: Tensor
     ones: Tensor
     linear: Tensor
 
+    def activation(self, codes: Tensor) -> Tensor:
+        """a_j of the rows' ones (B, M) under codes (B, K): all features by one product, which beats gathering theta."""
+        return torch.addmm(self.theta0, codes, self.theta.T).gather(1, self.ones)
+
     def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> _Table:
-        return self.padded.cube(self.ones, base, free, self.linear, subsets)
+        fixed = base.scatter(1, free, 0.0)
+        index = (self.ones * self.theta.shape[1])[..., None] + free[:, None, :]
+        part = self.theta.view(-1).index_select(0, index.view(-1)).view(index.shape)
+        silent = torch.matmul(part, -subsets.T).sub_(self.activation(fixed)[..., None])  # log P(x_j = 0 | s)
+        on = silent.expm1_().neg_()
+        linear = (self.linear * fixed).sum(1, keepdim=True) + torch.gather(self.linear, 1, free) @ subsets.T
+        return _Table(on.log().sum(1) + linear, on, fixed)
 
     def cheapest_flips(self, base: Tensor, number: int) -> Tensor:
-        return self.padded.cheapest_flips(self.ones, base, self.linear, number)
+        sign = 1 - 2 * base
+        theta = self.theta.index_select(0, self.ones.view(-1)).view(*self.ones.shape, -1)
+        flipped = torch.addcmul(self.activation(base)[..., None], theta, sign[:, None, :]).clamp_min_(FLOOR)
+        score = flipped.neg_().expm1_().neg_().log_().sum(1) + sign * self.linear
+        return score.topk(number, 1).indices
 
 
-class _Transmission(CubeModel):
-    """The noisy-or on cubes, counting transmissions."""
+class Transmission(CubeModel):
+    """The noisy-or on cubes, counting transmissions; forbid (N,): a source held off in each row."""
 
-    def __init__(self, params: Params, rows: BinaryRows, forbid: Tensor | None):
-        theta, theta0, prior = *thetas(params), interior(params["source_prior"])
-        self.params, self.rows, self.padded = params, rows, _Padded.of(theta, theta0)
+    def __init__(self, params: Params, rows: BinaryRows, forbid: Tensor | None = None):
+        (theta, theta0), prior = thetas(params), interior(params["source_prior"])
+        self.params, self.rows = params, rows
+        self.theta = torch.cat([theta.T, theta.new_zeros(1, len(theta))])
+        self.theta0 = torch.cat([theta0, theta0.new_full((1,), _ALWAYS_ON)])
         self.linear = torch.logit(prior) - rows.zeros @ theta.T
         if forbid is not None:
             self.linear = self.linear.scatter(1, forbid[:, None], -1e4)
         self.constant = torch.log1p(-prior).sum() - rows.zeros @ theta0
-        num_bits, num_features = theta.shape
-        self.sent = theta.new_zeros((num_features + 1) * num_bits)
-        self.sent_leak = theta.new_zeros(num_features + 1)
+        self.sent, self.sent_leak = theta.new_zeros(self.theta.numel()), torch.zeros_like(self.theta0)
 
     def blocks(self) -> Iterator[tuple[Tensor, _Scores]]:
         for block, ones in self.rows.blocks:
-            yield block, _Scores(self.padded, ones, self.linear[block])
+            yield block, _Scores(self.theta, self.theta0, ones, self.linear[block])
 
     def count(
         self, scores: _Scores, table: _Table, weight: Tensor, free: Tensor, subsets: Tensor, mean: Tensor
@@ -130,27 +108,15 @@ class NocaTruncated(NocaEngine, CubeEngine):
     """E step on cubes of 2^H codes (see :class:`CubeEngine` for the settings); M step: cause transmission."""
 
     def e_step(
-        self,
-        model: Model,
-        params: Params,
-        rows: BinaryRows,
-        warm: Warm = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        forbid: Tensor | None = None,
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        """forbid (N,): a source held off in each row."""
-        return self.cube_step(_Transmission(params, rows, forbid), params, rows, warm, temperature)
-
-    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
-        return transmission_m_step(model, params, step)
+        return self.cube_step(Transmission(params, rows), params, rows, warm, temperature)
 
 
-def likely_codes(model: Model, params: Params, rows: BinaryRows, *, free: int = 4, iterations: int = 4) -> Tensor:
+def likely_codes(model: Model, params: Params, rows: BinaryRows) -> Tensor:
     """Marginals of a few quick truncated E steps from the empty code, (N, K): a start for other families."""
-    engine, warm = NocaTruncated(free=free, refresh_every=1), None
-    for _ in range(iterations):
+    engine, warm = NocaTruncated(free=4, refresh_every=1), None
+    for _ in range(4):
         warm = engine.e_step(model, params, rows, warm).locals
     assert warm is not None
     return warm["mean"]

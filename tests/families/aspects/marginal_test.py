@@ -12,9 +12,7 @@ from scipy.special import logsumexp
 
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import LocalSolver
-from custom_inference.families.aspects.dirichlet import AspectDirichlet
-from custom_inference.families.aspects.exact import AspectExact
-from custom_inference.families.aspects.marginal import FLOOR
+from custom_inference.families.aspects.engines import FLOOR, AspectDirichlet, AspectExact
 from custom_inference.families.common.polynomial import num_terms
 from ppl_models import AspectBernoulli, CapacityError, Data, MethodError
 from tests.references import aspect_bernoulli as reference
@@ -220,7 +218,7 @@ def test_statistics_are_additive_and_blocks_change_nothing(kind, monkeypatch):
     parts = [
         engine.e_step(model, tensors, engine.rows(model, data.rows(part))) for part in (slice(0, 15), slice(15, 40))
     ]
-    monkeypatch.setattr("custom_inference.families.aspects.exact.BLOCK_ENTRIES", 1)
+    monkeypatch.setattr("custom_inference.families.aspects.engines.BLOCK_ENTRIES", 1)
     blocks = engine.e_step(model, tensors, engine.rows(model, data))
     for name, value in whole.statistics.items():
         assert torch.allclose(value, parts[0].statistics[name] + parts[1].statistics[name], atol=1e-10), name

@@ -10,10 +10,8 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.families.cvq.exact import CvqExact
-from custom_inference.families.cvq.mean_field import CvqMeanField
-from custom_inference.families.cvq.propose import upright
-from custom_inference.families.cvq.reseat import Climber, birth, leading, split
+from custom_inference.families.cvq.engines import CvqExact, CvqMeanField
+from custom_inference.families.cvq.propose import Climber, birth, leading, split, upright
 from ppl_models import CVQ, DataError, DataWarning, MethodError, ModelError
 from ppl_models.datasets import bars, mixed_images
 from ppl_models.distributions import Flat

@@ -19,10 +19,8 @@ from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.local_inference import LocalSolver
-from custom_inference.families.cvq.common import ascend, m_step
-from custom_inference.families.cvq.exact import CvqExact
-from custom_inference.families.cvq.mean_field import CvqMeanField, statistics_of
-from custom_inference.families.cvq.truncated import CvqTruncated
+from custom_inference.families.cvq.common import ascend
+from custom_inference.families.cvq.engines import CvqExact, CvqMeanField, CvqTruncated
 from ppl_models import CVQ, CapacityError, Data
 
 ENGINES = [CvqExact(), CvqMeanField(), CvqTruncated(free=2)]
@@ -120,7 +118,7 @@ def test_sweeps_never_lower_the_bound_and_end_at_the_slides_fixed_point():
     model, params, data = problem(4, 4, 6, 30, missing=0.2)
     field = CvqMeanField(sweeps=1)
     rows, mean = field.rows(model, data), torch.full((30, 4), 0.4)
-    bound = field.bound(model, params, rows, mean)
+    bound = CvqMeanField(sweeps=0).e_step(model, params, rows, {"mean": mean}).bound
     for _ in range(300):
         step = field.e_step(model, params, rows, {"mean": mean})
         assert (step.bound >= bound - 1e-12).all()
@@ -196,10 +194,11 @@ def test_m_step_is_a_stationary_point_of_the_expected_log_joint(missing, per_fea
     """At the M step's fixed point for fixed posteriors, autograd's gradient of the program's own density vanishes."""
     model, params, data = problem(8, 2, 4, 40, missing=missing, per_feature=per_feature, priors=priors)
     exact = CvqExact()
-    statistics = exact.e_step(model, params, exact.rows(model, data)).statistics
+    rows = exact.rows(model, data)
+    step = exact.e_step(model, params, rows)
     posterior = torch.softmax(brute_force(params, data), 1)
     for _ in range(200):
-        params = m_step(model, params, statistics)
+        params = exact.m_step(model, params, step, rows)
     leaves = {site: value.clone().requires_grad_() for site, value in params.items()}
     objective = (posterior * brute_force(leaves, data)).sum() + model.log_prior(leaves)
     objective.backward()
@@ -298,5 +297,5 @@ def test_statistics_of_given_means_are_those_of_the_e_step():
     model, params, data = problem(9, missing=0.3)
     field = CvqMeanField()
     step = field.e_step(model, params, field.rows(model, data))
-    again = statistics_of(params, field.rows(model, data), step.locals["mean"])
-    assert all(torch.allclose(value, again[name]) for name, value in step.statistics.items())
+    again = CvqMeanField(sweeps=0).e_step(model, params, field.rows(model, data), step.locals)
+    assert all(torch.allclose(value, again.statistics[name]) for name, value in step.statistics.items())

@@ -11,8 +11,13 @@ from custom_inference import VariationalEM
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
-from custom_inference.families.factors.common import canonical, column_log_odds, principal_axes
-from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
+from custom_inference.families.factors.logistic_pca import (
+    LogisticGaussian,
+    LogisticMap,
+    ScorePrior,
+    column_log_odds,
+    principal_axes,
+)
 from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import CapacityError, Data, DataError, LogisticPCA, MethodError, ModelError
 from ppl_models.distributions import Flat
@@ -120,7 +125,7 @@ def test_blocks_of_rows_change_nothing(engine, monkeypatch):
     _, tensors, _, _, data = problem(6, num_rows=150, missing=0.2)
     model = model_of(tensors)
     whole = engine.e_step(model, tensors, engine.rows(model, data))
-    for module in ("common", "quadrature"):
+    for module in ("logistic_pca", "quadrature"):
         monkeypatch.setattr(f"custom_inference.families.factors.{module}._BLOCK_ENTRIES", 2)
     blocks = engine.e_step(model, tensors, engine.rows(model, data))
     assert torch.allclose(whole.bound, blocks.bound, atol=1e-10)
@@ -145,7 +150,7 @@ def test_the_canonical_rotation_changes_nothing_but_the_axes(name):
     again = engine.e_step(model, params, engine.rows(model, data), locals_)
     before = engine.e_step(model, tensors, engine.rows(model, data), step.locals)
     assert torch.allclose(again.bound, before.bound, atol=1e-10)
-    twice, _ = canonical(params, {})
+    twice, _ = engine.canonical(model, params, {})
     assert torch.allclose(twice["weight"], params["weight"], atol=1e-10)
 
 
@@ -154,7 +159,7 @@ def test_priors_that_prefer_directions_are_not_turned():
     engine = engine_for(model, "map")
     _, tensors, _, _, _ = problem(8, 2, 7)
     assert engine.canonical(model, tensors, {})[0] is tensors
-    assert engine.score_prior(model, tensors).precision.tolist() == [1.0, 0.25]
+    assert ScorePrior.of(model, tensors["weight"]).precision.tolist() == [1.0, 0.25]
 
 
 def test_same_solution_is_blind_to_rotation():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from custom_inference.families.noca.exponential_sum import exponential_sum
+from custom_inference.families.noca.mean_field import exponential_sum
 
 pytestmark = pytest.mark.quick
 

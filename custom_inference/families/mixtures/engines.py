@@ -1,29 +1,51 @@
-"""Mixtures by summing over the K classes: exact EM of every likelihood (source 002, section 27.2.1).
+"""Mixtures by summing over the K classes, of every likelihood (source 002, section 27.2.1): exact EM, and variational
+Bayes.
 
 With r_nk = p(z_n = k | x_n) every M step of a mixture is that of its classes' densities with rows weighted by r_nk, and
 pi_k proportional to sum_n r_nk + alpha_k - 1 under Dirichlet(alpha): the maximum of the expected log joint plus log
 prior (pi_k proportional to sum_n r_nk + alpha_k, the maximum in the softmax basis, where some alpha is below 1).
+
+Variational Bayes (Attias, UAI 1999), with the conjugate priors:
+
+    q(z) = prod_n Cat(r_n),   q(pi) = Dirichlet(a),   q(b_k) Dirichlets, q(p_kj) Betas or q(lambda_kj) Gammas,
+    r_nk proportional to exp(E[log pi_k] + E[log p(x_n | class k)])
+
+climbs sum_n log sum_k exp(E[log pi_k] + E[log p(x_n | class k)]) - KL(q(pi) || p) - KL(q(components) || p), which is a
+lower bound on log p(x) with everything integrated out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, Checked, Exact, PriorTerm
-from custom_inference.core.engine import EStep, Params, Warm
-from custom_inference.core.posteriors import CodePosterior
+from custom_inference.core.capabilities import (
+    Accelerated,
+    Checked,
+    Exact,
+    GlobalPosterior,
+    LocalEngine,
+    Looks,
+    PriorTerm,
+    from_point,
+)
+from custom_inference.core.engine import EStep, Objective, Params, Warm
+from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, DirichletPosterior
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.states import values_of
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
-from custom_inference.families.mixtures.common import distant_rows, equal_shares, same_classes
+from custom_inference.core.states import State, values_of
+from custom_inference.families.common.dirichlet import (
+    dirichlet_divergence,
+    dirichlet_prior,
+    expected_log,
+    log_prior_density,
+    softmax_or_simplex,
+)
+from custom_inference.families.mixtures.common import Conjugate, Density, distant_rows, merge_classes, same_classes
 from custom_inference.families.mixtures.densities import density_of
-from custom_inference.families.mixtures.density import Conjugate, Density
-from custom_inference.families.mixtures.merge import merge_classes
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 
@@ -35,6 +57,8 @@ _OWN = 0.7
 _SETTLE = 8
 #: Classes are merged by so many features at most.
 _INFORMATIVE = 3000
+#: Iterations of EM before variational Bayes.
+_EXACT_FIRST = 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +67,8 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
 
     accelerate = "squarem"
 
-    @property
-    def engine(self) -> MixtureExact:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Itself: its proposals are its own."""
-        return self
+    #: Itself: its proposals are its own.
+    engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def feasible(self, model: Model) -> bool:
         """Always: a row has K classes."""
@@ -63,27 +85,24 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
     def rows(self, model: Model, data: Data) -> MixtureRows:
         return density_of(model).rows(data)
 
-    # ----- E and M step -----------------------------------------------------------------------------------
-
     def log_joint(self, model: Model, state: Any, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
         """log p(z_n = k) + temperature log p(x_n | z_n = k), (N, K)."""
-        density, params = density_of(model), state
-        table = rows.table(*density.natural(params[density.site]))
-        return torch.log(params["mixing_proportion"]) + (table if temperature == 1.0 else temperature * table)
+        density = density_of(model)
+        table = rows.table(*density.natural(state[density.site]))
+        return torch.log(state["mixing_proportion"]) + (table if temperature == 1.0 else temperature * table)
 
     def e_step(
         self, model: Model, state: Any, rows: MixtureRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         joint = self.log_joint(model, state, rows, temperature)
         bound = joint.logsumexp(-1)
-        share = (joint - bound.unsqueeze(-1)).exp_()
-        found, observed = {"rows": share.sum(0), "counts": rows.collect(share)}, rows.observed(share)
+        responsibility = (joint - bound.unsqueeze(-1)).exp_()
+        found = {"rows": responsibility.sum(0), "counts": rows.collect(responsibility)}
+        observed = rows.observed(responsibility)
         return EStep(found if observed is None else {**found, "observed": observed}, {}, bound)
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> Any:
-        density = density_of(model)
-        counts, observed = statistics(step)
-        size = step.statistics["rows"]
+        density, size, (counts, observed) = density_of(model), step.statistics["rows"], statistics(step)
         concentration = dirichlet_prior(model, "mixing_proportion", size)
         return {
             "mixing_proportion": softmax_or_simplex(size, concentration, floor=FLOOR),
@@ -102,10 +121,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         return CodePosterior(torch.eye(joint.shape[1]).to(joint), torch.log_softmax(joint, -1))
 
     def log_evidence(self, model: Model, params: Params, rows: MixtureRows) -> Tensor:
-        """log p(x_n | params), (N,)."""
         return self.log_joint(model, params, rows).logsumexp(-1)
-
-    # ----- starts -----------------------------------------------------------------------------------------
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Ten starts, on rows enough for each class to be seen a hundred times."""
@@ -114,7 +130,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
     def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> Any:
         """Random components, equal proportions."""
         density, size = density_of(model), model.shapes["mixing_proportion"][0]
-        return equal_shares(density.site, density.random(rows, size, generator))
+        return _equal_proportions(density, density.random(rows, size, generator))
 
     def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> Any:
         """Rows as centres of classes; of more than wanted, which are merged after a few iterations, where K centres
@@ -130,14 +146,13 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         prior = prior if many == size else _mean(prior)
         for settled in range(_SETTLE):
             step = self.e_step(model, params, rows, temperature=rows.temperature ** (1 - settled / _SETTLE))
-            share = step.statistics["rows"].clamp(min=1e-3)
+            proportion = step.statistics["rows"].clamp(min=1e-3)
             found = density.mode(prior, *statistics(step))
-            params = {"mixing_proportion": share / share.sum(), density.site: found}
+            params = {"mixing_proportion": proportion / proportion.sum(), density.site: found}
         return self._merged(model, self.e_step(model, params, rows), size)
 
     def _merged(self, model: Model, step: EStep, size: int) -> Params:
-        density = density_of(model)
-        counts, observed = statistics(step)
+        density, (counts, observed) = density_of(model), statistics(step)
         prior = density.prior(model, counts)
         if len(counts) > size:
             columns = density.informative(counts, _INFORMATIVE).to(counts.device)
@@ -145,7 +160,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
             marginal = partial(density.log_marginal, tuple(part[0, columns] for part in _mean(prior)))
             groups = merge_classes(marginal, counts[:, columns], some, size)
             counts, observed = (torch.stack([v[group].sum(0) for group in groups]) for v in (counts, observed))
-        return equal_shares(density.site, density.mode(prior, counts, observed))
+        return _equal_proportions(density, density.mode(prior, counts, observed))
 
     def _centres(self, density: Density, rows: MixtureRows, count: int, generator: torch.Generator) -> Params:
         """Rows far from each other (greedy k-means++) as centres, each pulled to the mean row."""
@@ -154,9 +169,9 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         everywhere = density.scaled_mean(rows)
         own = torch.ones_like(everywhere) if chosen.mask is None else chosen.mask.to(everywhere)
         centres = density.scaled(chosen) + pull * everywhere
-        floor, weight = density.floor_of_centres, (own + pull).expand_as(centres)
-        value = density.mode(density.flat(centres), centres, weight, floor=floor)
-        return equal_shares(density.site, value)
+        weight = (own + pull).expand_as(centres)
+        value = density.mode(density.flat(centres), centres, weight, floor=density.floor_of_centres)
+        return _equal_proportions(density, value)
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every class has its counterpart: the classes' differences from the mean row have cosines above .95."""
@@ -164,10 +179,85 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         return same_classes(*((p[site], p["mixing_proportion"]) for p in found))
 
 
+@dataclass(frozen=True)
+class MixturePosteriors(State):
+    """Of the proportions their concentration (K,), of the components the parameters that the density names."""
+
+    proportion: Tensor
+    components: Params
+
+    def values(self, model: Model) -> Params:
+        """The posterior means."""
+        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
+
+    def posteriors(self, model: Model) -> dict[str, ContinuousPosterior]:
+        density = density_of(model)
+        components = density.posterior(self.parameters(density))
+        return {"mixing_proportion": DirichletPosterior(self.proportion), density.site: components}
+
+    def parameters(self, density: Density) -> Conjugate:
+        return tuple(self.components[name] for name in density.names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
+    """Posteriors of proportions and components too."""
+
+    name = "vb"
+    objective: ClassVar[Objective] = "bound"
+    accelerate = None
+    state: ClassVar[type[State]] = MixturePosteriors
+
+    def local(self) -> MixtureExact:
+        """The exact engine at given values of the globals."""
+        return MixtureExact()
+
+    def log_joint(self, model: Model, state: MixturePosteriors, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
+        """E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
+        density = density_of(model)
+        table = rows.table(*density.expected(state.parameters(density)))
+        return expected_log(state.proportion) + temperature * table
+
+    def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> MixturePosteriors:
+        density, size, (counts, observed) = density_of(model), step.statistics["rows"], statistics(step)
+        components = density.update(density.prior(model, counts), counts, observed)
+        proportion = size + dirichlet_prior(model, "mixing_proportion", size)
+        return MixturePosteriors(proportion, dict(zip(density.names, components, strict=True)))
+
+    def prior_term(self, model: Model, state: MixturePosteriors) -> Tensor:
+        density = density_of(model)
+        components = state.parameters(density)
+        apart = dirichlet_divergence(state.proportion, dirichlet_prior(model, "mixing_proportion", state.proportion))
+        return -apart - density.divergence(components, density.prior(model, components[0]))
+
+    def from_point(self, model: Model, params: Params, rows: MixtureRows, e_step: Looks) -> MixturePosteriors:
+        """The posteriors of the globals after one exact E step at their given values."""
+        return self.m_step(model, None, e_step(), rows)
+
+    def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> MixturePosteriors:
+        return from_point(self, model, super().initial(model, rows, generator), rows)
+
+    def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> MixturePosteriors:
+        """Where some iterations of the exact engine lead from their start.
+
+        The expected logarithms of what a class has not yet seen are so low that variational Bayes moves few rows.
+        """
+        exact = self.local()
+        params = exact.propose(model, rows, generator, attempt)
+        for _ in range(_EXACT_FIRST):
+            params = exact.m_step(model, params, exact.e_step(model, params, rows), rows)
+        return from_point(self, model, params, rows)
+
+
 def statistics(step: EStep) -> tuple[Tensor, Tensor]:
     """S (K, F), and M: where nothing is missing the rows of each class, (K, 1)."""
     found = step.statistics
     return found["counts"], found["observed"] if "observed" in found else found["rows"].unsqueeze(-1)
+
+
+def _equal_proportions(density: Density, value: Tensor) -> Params:
+    """Components with equal proportions."""
+    return {"mixing_proportion": torch.full((len(value),), 1 / len(value)).to(value), density.site: value}
 
 
 def _mean(prior: Conjugate) -> Conjugate:
