@@ -1,5 +1,10 @@
 """Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, point and exact engines, Gibbs, tempering."""
 
+from dataclasses import replace
+
+import torch
+
+from custom_inference.core.presentation import Presentation, mean_share
 from custom_inference.core.registry import Family
 from custom_inference.families.topics.correlated import CorrelatedGaussian
 from custom_inference.families.topics.cvb0 import LdaCvb0
@@ -7,17 +12,10 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.map import LdaMap
-from custom_inference.families.topics.presentation import (
-    OF_CORRELATED_TOPICS,
-    OF_PROFILES,
-    OF_SUPERVISED_TOPICS,
-    OF_TOPICS,
-)
 from custom_inference.families.topics.propose import (
     CorrelatedProposals,
     PointProposals,
     ProfileProposals,
-    SupervisedProposals,
     TopicProposals,
 )
 from custom_inference.families.topics.supervised import SupervisedDirichlet, predicted_response
@@ -25,6 +23,42 @@ from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import CTM, LDA, PLSA, MultinomialPCA, SupervisedLDA, UserRatingProfile
+
+_share = mean_share("topic_proportion")
+
+#: The share of each topic, and the number of words it spreads over (the exponential of its entropy).
+OF_TOPICS = Presentation(
+    value="P(word | topic)",
+    local="topic proportion",
+    prominence=_share,
+    columns=lambda model, params: {
+        "share": _share(model, params),
+        "words": torch.exp(-torch.xlogy(params["topic"], params["topic"]).sum(-1)),
+    },
+)
+_membership = mean_share("membership")
+
+OF_PROFILES = Presentation(
+    value="P(category | component)",
+    local="membership",
+    prominence=_membership,
+    columns=lambda model, params: {"share": _membership(model, params)},
+)
+
+#: A topic's share of the mean document, softmax(mu) at the mean logits.
+OF_CORRELATED_TOPICS = replace(
+    OF_TOPICS,
+    local="topic logit",
+    prominence=lambda _, params: torch.softmax(params["mean"], -1),
+    columns=lambda _, params: {
+        "share at the mean": torch.softmax(params["mean"], -1),
+        "words": torch.exp(-torch.xlogy(params["topic"], params["topic"]).sum(-1)),
+    },
+)
+
+OF_SUPERVISED_TOPICS = replace(
+    OF_TOPICS, columns=lambda model, params: {"share": _share(model, params), "weight": params["response_weight"]}
+)
 
 _SEARCH = {"map": PointProposals} | dict.fromkeys(("exact", "dirichlet", "vb", "cvb0"), TopicProposals)
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
@@ -60,7 +94,7 @@ FAMILIES = (
     Family(
         model=SupervisedLDA,
         engines={"dirichlet": SupervisedDirichlet},
-        search=SupervisedProposals,
+        search=TopicProposals,
         default="dirichlet",
         presentation=OF_SUPERVISED_TOPICS,
         predict=predicted_response,

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models import CapacityError, MethodError, Model
 from ppl_models.core.document_model import TopicAdmixture
@@ -103,20 +103,16 @@ class CollapsedPosterior:
     def divergence(self, shares: Tensor) -> float:
         """KL(prod_t r_t(q_t) || p(q | y)) of a factorised posterior of the tokens, shares r (T, K)."""
         total, log_share = 0.0, torch.log(shares)
-        for start, q in self._blocks():
+        for start, q in assignment_blocks(len(self.alpha), len(self.word)):
             log_q = log_share.gather(1, q.T).sum(0)
             weight = log_q.exp()
             difference = log_q - self.log_probability[start : start + len(q)]
             total += float(torch.where(weight > 0, weight * difference, 0.0).sum())
         return total
 
-    def _blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """Values of q, (B, T), and the number of the first."""
-        return assignment_blocks(len(self.alpha), len(self.word))
-
     def _weighted(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Probabilities (B,) and one-hot topics (B, T, K) of blocks of values."""
-        for start, q in self._blocks():
+        for start, q in assignment_blocks(len(self.alpha), len(self.word)):
             hot = torch.nn.functional.one_hot(q, len(self.alpha)).to(self.alpha)
             yield self.log_probability[start : start + len(q)].exp(), hot
 
@@ -140,8 +136,7 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
     if gamma.ndim > 1:
         raise MethodError("the prior of 'topic' differs between topics; the collapsed posterior takes one for all")
     gamma = gamma.expand(model.vocabulary_size)
-    moments = _Moments(document, word, alpha, gamma)
-    blocks = [moments.log_joint(q) for _, q in assignment_blocks(len(alpha), len(word))]
+    blocks = [log_joint(document, word, alpha, gamma, q) for _, q in assignment_blocks(len(alpha), len(word))]
     constant = float(rows.log_coefficient.sum())
     return CollapsedPosterior(document, word, alpha, gamma, torch.cat(blocks), len(rows), constant)
 
@@ -171,33 +166,12 @@ def digits(number: Tensor, base: int, length: int) -> Tensor:
     return number[:, None] // place % base
 
 
-class _Moments:
-    """log p(y, q) as a sum of table entries: by the tokens of each topic in each document, of each word, and in all."""
-
-    def __init__(self, document: Tensor, word: Tensor, alpha: Tensor, gamma: Tensor):
-        documents, words = document.unique(), word.unique()
-        each = [document[:, None] == documents, word[:, None] == words, torch.ones_like(word[:, None])]
-        self.member = torch.cat([one.to(alpha) for one in each], 1)  # (T, G)
-        concentration = torch.cat(
-            [
-                alpha.expand(len(documents), -1),
-                gamma[words][:, None].expand(-1, len(alpha)),
-                gamma.sum().expand(1, len(alpha)),
-            ]
-        )  # (G, K)
-        count = torch.arange(len(word) + 1, dtype=alpha.dtype)
-        table = torch.lgamma(concentration[..., None] + count) - torch.lgamma(concentration[..., None])
-        table[-1] *= -1
-        self.table = table.flatten()
-        self.first = torch.arange(concentration.numel()).view(len(concentration), -1, 1) * len(count)
-        lengths, mass = self.member[:, : len(documents)].sum(0), alpha.sum()
-        self.constant = (torch.lgamma(mass) - torch.lgamma(mass + lengths)).sum()
-        self.num_topics = len(alpha)
-
-    def log_joint(self, q: Tensor) -> Tensor:
-        """(B,), of topics q (B, T)."""
-        total = self.constant.expand(len(q)).clone()
-        for k in range(self.num_topics):
-            count = (self.member.T @ (q == k).to(self.member).T).long()  # (G, B)
-            total += self.table[self.first[:, k] + count].sum(0)
-        return total
+def log_joint(document: Tensor, word: Tensor, alpha: Tensor, gamma: Tensor, q: Tensor) -> Tensor:
+    """log p(y, q), (B,), of topics q (B, T)."""
+    (documents, row), (words, column) = (one.unique(return_inverse=True) for one in (document, word))
+    hot = torch.nn.functional.one_hot(q, len(alpha)).to(alpha)
+    of_documents = hot.new_zeros(len(q), len(documents), len(alpha)).index_add(1, row, hot)
+    of_words = hot.new_zeros(len(q), len(words), len(alpha)).index_add(1, column, hot)
+    total = torch.lgamma(gamma.sum()) - torch.lgamma(gamma.sum() + of_words.sum(1))
+    written = log_rising(of_words, gamma[words][:, None]).sum(-1) + total.sum(-1)
+    return log_moment(of_documents, alpha).sum(-1) + written

@@ -18,7 +18,7 @@ at the u that gives itself, one decreasing equation a document (Newton's method,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -46,16 +46,14 @@ class SupervisedRows(DocumentRows):
     @classmethod
     def supervised(cls, data: Data) -> SupervisedRows:
         counts = DocumentRows.of(data).counts
-        response = data.others.get("response")
-        if response is None:
-            return cls(counts, sign=counts.values().new_zeros(len(data)))
+        response = data.others.get("response", counts.values().new_full((len(data),), torch.nan))
         return cls(counts, sign=torch.nan_to_num(2 * response - 1).to(counts.dtype))
 
-    def select(self, index: Tensor | slice) -> SupervisedRows:
-        return SupervisedRows(super().select(index).counts, sign=self.sign[index])
+    def select(self, index: Tensor | slice) -> Self:
+        return replace(super().select(index), sign=self.sign[index])
 
-    def to(self, dtype: torch.dtype) -> SupervisedRows:
-        return self if dtype == self.counts.dtype else SupervisedRows(self.counts.to(dtype), sign=self.sign.to(dtype))
+    def to(self, dtype: torch.dtype) -> Self:
+        return replace(super().to(dtype), sign=self.sign.to(dtype))
 
 
 def curvature(xi: Tensor) -> Tensor:
@@ -127,22 +125,18 @@ class SupervisedDirichlet(TopicEngine):
         return SupervisedRows.supervised(data)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
-        """Raises MethodError for priors without closed-form updates."""
         super().check(model, rows)
         normal_parameters(model, "response_weight", model.shapes["response_weight"], rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        """Random topics, whose weights are 0: the first E step is LDA's."""
-        return self.unweighted(super().initial(model, rows, generator))
+        return _unweighted(super().initial(model, rows, generator))
 
-    def unweighted(self, params: Params) -> Params:
-        """Topics whose weights are 0: the first E step is LDA's."""
-        return {**params, "response_weight": params["topic"].new_zeros(len(params["topic"]))}
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        return _unweighted(super().from_counts(model, counts))
 
     def e_step(
         self, model: Model, params: Params, rows: SupervisedRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del generator
         documents = _Documents(params, rows, self.alpha(model, params["topic"]), temperature)
         if warm:
             g, u, xi, sweeps = warm["concentration"], warm["answer"], warm["xi"], self.sweeps
@@ -187,6 +181,11 @@ class SupervisedDirichlet(TopicEngine):
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
+
+
+def _unweighted(params: Params) -> Params:
+    """Topics with weights of 0: the first E step is LDA's."""
+    return {**params, "response_weight": params["topic"].new_zeros(len(params["topic"]))}
 
 
 def predicted_response(fit: Any, data: Data) -> Tensor:
