@@ -127,7 +127,7 @@ class LdaChain(Chain):
         return self.constant + documents + words
 
     def means(self) -> Params:
-        """E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma), and E[pi_i | q] = (c_ik + alpha_k) / (L_i + sum alpha)."""
+        """E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma), E[pi_i | q] = (c_ik + alpha_k) / (L_i + sum alpha)."""
         sites = zip(("topic", "topic_proportion"), self._concentrations(), strict=True)
         return {site: torch.as_tensor(value / value.sum(1, keepdims=True)) for site, value in sites}
 

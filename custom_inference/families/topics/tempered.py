@@ -36,7 +36,7 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.map import LdaMap
 from ppl_models import Data, DataError, MethodError, Model
 from ppl_models.data import sparse as _sparse
-from ppl_models.distributions.sparse_products import entry_products
+from ppl_models.distributions import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +190,8 @@ class _Path:
     def _score(self, state: _State) -> float:
         """Log perplexity of the hidden tokens."""
         assert state.locals is not None
-        counts = self.hidden.counts
-        log_p = entry_products(state.locals["topic_proportion"], state.params["topic"], counts).log()
-        return -float(torch.dot(counts.values().double(), log_p.double()) / self.hidden.num_tokens)
+        tokens = Tokens(state.locals["topic_proportion"], state.params["topic"])
+        return -float(tokens.log_prob(self.hidden.counts).double().sum() / self.hidden.num_tokens)
 
     @property
     def outcome(self) -> str:

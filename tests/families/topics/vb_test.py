@@ -22,8 +22,7 @@ from custom_inference.em.loop import run_em
 from custom_inference.families.common import learn_dirichlet as _learn_dirichlet
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.topics.propose import TopicProposals
-from custom_inference.families.topics.states import TopicPosteriors
-from custom_inference.families.topics.vb import LdaVB
+from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
 from ppl_models import LDA, PLSA, Data, MethodError, MixtureOfBernoullis, MultinomialPCA
 from tests.references import _collapsed, _topics, lda
 
