@@ -1,4 +1,4 @@
-"""Topic proportions of new documents at given topics, and what they say of words."""
+"""Topic proportions of new documents at given topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import MethodError, Model
-from ppl_models.distributions import Tokens
 
 
 def is_mixture(model: Model) -> bool:
@@ -53,7 +52,8 @@ def fold_in(
     if is_mixture(model):
         if alpha is not None:
             raise MethodError(f"alpha = {alpha} for {type(model).__name__}, whose documents have one topic each")
-        return torch.softmax(_log_joint(params, rows), -1)
+        tokens = MixtureRows(rows.counts.to(topic.dtype), topic.new_zeros(len(rows)))
+        return torch.softmax(torch.log(params["mixing_proportion"]) + tokens.table(torch.log(topic)), -1)
     concentration = topic_prior(model, topic, alpha)
     mean = torch.nan_to_num(concentration / concentration.sum(), nan=1 / len(concentration))
     if alpha is None and bool((concentration >= 1).all()):
@@ -69,20 +69,3 @@ def fold_in(
         total = theta.sum(-1, keepdim=True)
         found[block.documents] = torch.where(total > 0, theta / total.clamp(min=tiny), mean)
     return found
-
-
-def token_log_probability(proportion: Tensor, topic: Tensor, rows: DocumentRows) -> Tensor:
-    """sum_v n_iv log sum_k theta_ik b_kv, (N,)."""
-    return Tokens(proportion, topic).log_prob(rows.counts.to(topic.dtype))
-
-
-def exact_mixture(params: dict[str, Tensor], rows: DocumentRows) -> Tensor:
-    """log p(y_i) of a mixture (002, eq. 27.2), (N,): of the tokens in their order."""
-    return _log_joint(params, rows).logsumexp(-1)
-
-
-def _log_joint(params: dict[str, Tensor], rows: DocumentRows) -> Tensor:
-    """log pi_k + sum_v n_iv log b_kv, (N, K)."""
-    topic = params["topic"]
-    tokens = MixtureRows(rows.counts.to(topic.dtype), topic.new_zeros(len(rows)))
-    return torch.log(params["mixing_proportion"]) + tokens.table(torch.log(topic))

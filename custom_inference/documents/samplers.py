@@ -26,17 +26,21 @@ otherwise a single such token would make the weight 0.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import gammaln
 from torch import Tensor
 
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models.data import sparse
 
 Array = NDArray[np.float64]
+#: Random numbers for the seeds of the documents, and others for the order of their tokens.
+_Stream = tuple[np.random.Generator, np.random.Generator]
 
 #: Documents in one call of the compiled samplers: between calls there is time for an interrupt.
 _BATCH = 64
@@ -105,8 +109,6 @@ def _log_dirichlet(concentration: Array, rng: np.random.Generator) -> Array:
 
 
 def _log_norm(concentration: Array) -> float:
-    from scipy.special import gammaln
-
     return float(gammaln(concentration).sum() - gammaln(concentration.sum()))
 
 
@@ -119,17 +121,12 @@ def left_to_right(
     """Mean over ``runs`` particle filters, whose spread is the standard error. Tokens come in a random order."""
     from custom_inference.documents.kernels import filter_documents
 
-    words, prior = _words_first(topic), alpha.cpu().double().numpy()
-    found = []
-    for run_seed, rng in _streams(seed, runs):
-        word, start = shuffled_tokens(rows, rng)
-        seeds = run_seed.integers(0, 2**63, len(rows)).astype(np.uint64)
-        parts = [
-            filter_documents(word, start[i : i + _BATCH + 1], words, prior, particles, sweeps, seeds[i : i + _BATCH])
-            for i in range(0, len(rows), _BATCH)
-        ]
-        found.append(np.concatenate(parts))
-    return Estimate.of(np.stack(found, 1))
+    streams = _streams(seed, runs)
+    return Estimate.of(
+        np.stack(
+            [_in_batches(filter_documents, topic, alpha, rows, particles, sweeps, stream=run) for run in streams], 1
+        )
+    )
 
 
 def annealed(
@@ -138,24 +135,29 @@ def annealed(
     """``temperatures`` steps from the prior to the posterior, evenly spaced."""
     from custom_inference.documents.kernels import anneal_documents
 
+    powers, (stream,) = np.linspace(0, 1, temperatures + 1), _streams(seed, 1)
+    return Estimate.of(_in_batches(anneal_documents, topic, alpha, rows, powers, chains, stream=stream))
+
+
+def _in_batches(
+    kernel: Callable[..., Array], topic: Tensor, alpha: Tensor, rows: DocumentRows, *settings: Any, stream: _Stream
+) -> Array:
+    """What a compiled sampler, with its own settings, makes of all documents, in a random order of their tokens."""
     words, prior = _words_first(topic), alpha.cpu().double().numpy()
-    ((run_seed, rng),) = _streams(seed, 1)
-    word, start = shuffled_tokens(rows, rng)
-    seeds = run_seed.integers(0, 2**63, len(rows)).astype(np.uint64)
-    powers = np.linspace(0, 1, temperatures + 1)
-    parts = [
-        anneal_documents(word, start[i : i + _BATCH + 1], words, prior, powers, chains, seeds[i : i + _BATCH])
-        for i in range(0, len(rows), _BATCH)
-    ]
-    return Estimate.of(np.concatenate(parts))
+    seeds_from, order_from = stream
+    word, start = shuffled_tokens(rows, order_from)
+    seeds = seeds_from.integers(0, 2**63, len(rows)).astype(np.uint64)
+    batches = [slice(i, i + _BATCH) for i in range(0, len(rows), _BATCH)]
+    return np.concatenate(
+        [kernel(word, start[at.start : at.stop + 1], words, prior, *settings, seeds[at]) for at in batches]
+    )
 
 
 def _words_first(topic: Tensor) -> Array:
     return np.ascontiguousarray(topic.T.cpu().double().numpy())
 
 
-def _streams(seed: int, runs: int) -> list[tuple[np.random.Generator, np.random.Generator]]:
-    """For each run random numbers for the seeds of the documents, and others for the order of their tokens."""
+def _streams(seed: int, runs: int) -> list[_Stream]:
     sequences = np.random.SeedSequence(seed).spawn(2 * runs)
     made = [np.random.default_rng(sequence) for sequence in sequences]
     return list(zip(made[::2], made[1::2], strict=True))

@@ -13,6 +13,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +22,13 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.local_inference import bounds_of, log_likelihood
-from custom_inference.documents import samplers as samplers
-from custom_inference.documents.fold_in import exact_mixture, fold_in, is_mixture, token_log_probability, topic_prior
+from custom_inference.documents import samplers
+from custom_inference.documents.fold_in import fold_in, is_mixture, topic_prior
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models import Data, DataError, DataWarning, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
+from ppl_models.distributions import Tokens
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -93,15 +95,14 @@ def held_out(
         raise MethodError(f"{type(fit.model).__name__} is no model of documents; see fit.log_likelihood")
     if not 0 <= floor < 1:
         raise MethodError(f"floor = {floor}, expected a small number of at least 0")
-    exact = {"exact": _exact} if is_mixture(fit.model) else {}
-    valid = (*exact, *(name for name in bounds_of(fit.model) if name not in exact), *_HOW)
+    valid = (*bounds_of(fit.model), *_HOW)
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
     if "held_out" in settings:
         settings["held_out"] = fit.as_data(settings["held_out"], None)
     problem = _Problem.of(fit, fit.as_data(x, mask), floor)
-    score = exact.get(how) or _HOW.get(how) or _bound(how)
-    known = [name for name in inspect.signature(score).parameters if name != "problem"]
+    score = _HOW.get(how) or partial(_bound, name=how)
+    known = [name for name in inspect.signature(score).parameters if name not in ("problem", "name")]
     for name in settings:
         if name not in known:
             raise MethodError(unknown_name(f"setting of how = {how!r}", name, known))
@@ -130,78 +131,69 @@ class _Problem:
     def rows(self) -> DocumentRows:
         return DocumentRows.of(self.data)
 
-    def alpha(self, given: Any = None) -> Tensor:
+    def alpha(self) -> Tensor:
         """Concentration (K,) of the prior of the topic proportions."""
-        return topic_prior(self.fit.model, self.params["topic"], given)
+        return topic_prior(self.fit.model, self.params["topic"])
 
     def proportions(self, rows: DocumentRows, alpha: Any, iterations: int) -> Tensor:
         return fold_in(self.fit.model, self.params, rows, alpha=alpha, iterations=iterations)
 
-    def scored(self, log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> HeldOut:
-        error = error if error is None else error.to(log_p)
-        return HeldOut(log_probability=log_p, tokens=rows.lengths, how="", standard_error=error)
+
+def _scored(log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> HeldOut:
+    return HeldOut(log_probability=log_p, tokens=rows.lengths, how="", standard_error=error)
 
 
 # ----- scores ---------------------------------------------------------------------------------------------
 
 
-def _bound(name: str) -> Callable[..., HeldOut]:
-    def score(problem: _Problem, seed: int = 0) -> HeldOut:
-        model, rows = problem.fit.model, problem.rows
-        log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
-        coefficient = DocumentRows(rows.counts, coefficient=getattr(model, "coefficient", False)).log_coefficient
-        return problem.scored(log_p - coefficient, rows)
-
-    return score
+def _bound(problem: _Problem, seed: int = 0, *, name: str) -> HeldOut:
+    model, rows = problem.fit.model, problem.rows
+    log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
+    return _scored(log_p - replace(rows, coefficient=getattr(model, "coefficient", False)).log_coefficient, rows)
 
 
 def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1, seed: int = 0) -> HeldOut:
     if samples < 2 or not 0 < from_prior <= 1:
         raise MethodError(f"samples = {samples}, from_prior = {from_prior}; expected at least 2, and a share up to 1")
-    if is_mixture(problem.fit.model):
-        return _exact(problem)
-    rows, alpha = problem.rows, problem.alpha()
-    # The prior's share of the folded-in posterior mean is taken off again: what is left are the document's tokens.
-    mean = problem.proportions(rows, alpha, 50)
-    expected = (mean * (rows.lengths.unsqueeze(1) + alpha.sum()) - alpha).clamp(min=0)
-    settings: dict[str, Any] = {"samples": samples, "from_prior": from_prior, "seed": seed}
-    return _estimated(problem, samplers.importance(problem.params["topic"], alpha, rows, expected, **settings))
+
+    def sampler(topic: Tensor, alpha: Tensor, rows: DocumentRows, **settings: Any) -> samplers.Estimate:
+        # The prior's share of the folded-in posterior mean is taken off again: what is left are the document's tokens.
+        mean = problem.proportions(rows, alpha, 50)
+        expected = (mean * (rows.lengths.unsqueeze(1) + alpha.sum()) - alpha).clamp(min=0)
+        return samplers.importance(topic, alpha, rows, expected, **settings)
+
+    return _estimated(problem, sampler, samples=samples, from_prior=from_prior, seed=seed)
 
 
 def _left_to_right(problem: _Problem, particles: int = 20, sweeps: int = 1, runs: int = 1, seed: int = 0) -> HeldOut:
     if min(particles, runs) < 1 or sweeps < 0:
         raise MethodError(f"particles = {particles}, sweeps = {sweeps}, runs = {runs}; expected at least 1, 0 and 1")
-    if is_mixture(problem.fit.model):
-        return _exact(problem)
-    settings: dict[str, Any] = {"particles": particles, "sweeps": sweeps, "runs": runs, "seed": seed}
-    return _estimated(
-        problem, samplers.left_to_right(problem.params["topic"], problem.alpha(), problem.rows, **settings)
-    )
+    return _estimated(problem, samplers.left_to_right, particles=particles, sweeps=sweeps, runs=runs, seed=seed)
 
 
 def _annealed(problem: _Problem, temperatures: int = 100, chains: int = 10, seed: int = 0) -> HeldOut:
     if min(temperatures, chains) < 1:
         raise MethodError(f"temperatures = {temperatures}, chains = {chains}; expected at least 1 of each")
+    return _estimated(problem, samplers.annealed, temperatures=temperatures, chains=chains, seed=seed)
+
+
+def _estimated(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
+    """By a sampler; a mixture's evidence is exact."""
     if is_mixture(problem.fit.model):
-        return _exact(problem)
-    settings: dict[str, Any] = {"temperatures": temperatures, "chains": chains, "seed": seed}
-    return _estimated(problem, samplers.annealed(problem.params["topic"], problem.alpha(), problem.rows, **settings))
+        return _bound(problem, name="exact")
+    topic, rows = problem.params["topic"], problem.rows
+    log_mean, error = (value.to(topic) for value in sampler(topic, problem.alpha(), rows, **settings))
+    return _scored(log_mean, rows, None if bool(torch.isnan(error).all()) else error)
 
 
-def _estimated(problem: _Problem, estimate: samplers.Estimate) -> HeldOut:
-    error = None if bool(torch.isnan(estimate.standard_error).all()) else estimate.standard_error
-    return problem.scored(estimate.log_mean.to(problem.params["topic"]), problem.rows, error)
-
-
-def _exact(problem: _Problem) -> HeldOut:
-    rows = problem.rows
-    return problem.scored(exact_mixture(problem.params, rows), rows)
+def _completed(problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: Any, iterations: int) -> HeldOut:
+    """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones."""
+    proportion, topic = problem.proportions(observed, alpha, iterations), problem.params["topic"]
+    return _scored(Tokens(proportion, topic).log_prob(scored.counts.to(topic.dtype)), scored)
 
 
 def _plugin(problem: _Problem, alpha: Any = None, iterations: int = 100) -> HeldOut:
-    rows = problem.rows
-    proportion = problem.proportions(rows, alpha, iterations)
-    return problem.scored(token_log_probability(proportion, problem.params["topic"], rows), rows)
+    return _completed(problem, problem.rows, problem.rows, alpha, iterations)
 
 
 def _completion(
@@ -219,9 +211,7 @@ def _completion(
         if len(observed) != len(scored):
             found = f"{len(scored)} held-out documents beside {len(observed)} observed ones"
             raise DataError(found, axis="document", expected="the two parts of the same documents")
-    proportion = problem.proportions(DocumentRows.of(observed), alpha, iterations)
-    rows = DocumentRows.of(scored)
-    return problem.scored(token_log_probability(proportion, problem.params["topic"], rows), rows)
+    return _completed(problem, DocumentRows.of(observed), DocumentRows.of(scored), alpha, iterations)
 
 
 _HOW: dict[str, Callable[..., HeldOut]] = {

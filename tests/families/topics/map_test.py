@@ -10,7 +10,6 @@ from scipy.special import gammaln
 from custom_inference import Fit, VariationalEM
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
-from custom_inference.families.topics.map import LdaMap
 from ppl_models import LDA, Data
 from tests.references import _topics, plsa
 
