@@ -121,12 +121,8 @@ def left_to_right(
     """Mean over ``runs`` particle filters, whose spread is the standard error. Tokens come in a random order."""
     from custom_inference.documents.kernels import filter_documents
 
-    streams = _streams(seed, runs)
-    return Estimate.of(
-        np.stack(
-            [_in_batches(filter_documents, topic, alpha, rows, particles, sweeps, stream=run) for run in streams], 1
-        )
-    )
+    given = (filter_documents, topic, alpha, rows, particles, sweeps)
+    return Estimate.of(np.stack([_in_batches(*given, stream=stream) for stream in _streams(seed, runs)], 1))
 
 
 def annealed(
