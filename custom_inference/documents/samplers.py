@@ -30,12 +30,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor
 
 from custom_inference.families.common.documents import DocumentRows
+from ppl_models import Data, MethodError
 from ppl_models.data import sparse
 
 Array = NDArray[np.float64]
@@ -165,3 +167,27 @@ def shuffled_tokens(rows: DocumentRows, rng: np.random.Generator) -> tuple[NDArr
     word = word[np.lexsort((rng.random(len(word)), row))]
     start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
     return word.astype(np.int64), start.astype(np.int64)
+
+
+def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data, Data]:
+    """The tokens of every document in two parts at random: floor(share L_i) of them, and the others.
+
+    Masked entries are in neither part.
+    """
+    if not 0 < share < 1:
+        raise MethodError(f"share = {share}, expected a number between 0 and 1")
+    rows = DocumentRows.of(data)
+    rng = np.random.default_rng(seed)
+    word, start = shuffled_tokens(rows, rng)
+    lengths = np.diff(start)
+    rank = np.arange(len(word)) - start[:-1].repeat(lengths)
+    first = rank < np.floor(share * lengths + 1e-9).astype(np.int64).repeat(lengths)
+    document = np.arange(len(rows)).repeat(lengths)
+    return _counted(data, document, word, first), _counted(data, document, word, ~first)
+
+
+def _counted(data: Data, document: Any, word: Any, chosen: Any) -> Data:
+    place = (document[chosen], word[chosen])
+    counts = scipy.sparse.csr_matrix((np.ones(int(chosen.sum())), place), shape=tuple(data.x.shape))
+    x = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
+    return Data(x=x, coords=data.coords)

@@ -16,18 +16,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
 from custom_inference.core.local_inference import bounds_of, log_likelihood
 from custom_inference.documents import samplers
-from custom_inference.documents.fold_in import fold_in, is_mixture, topic_prior
+from custom_inference.documents.samplers import split_tokens
 from custom_inference.families.common.documents import DocumentRows
-from ppl_models import Data, DataError, DataWarning, MethodError
+from custom_inference.families.mixtures.rows import MixtureRows
+from ppl_models import Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
-from ppl_models.data import sparse
 from ppl_models.distributions import Tokens
 
 if TYPE_CHECKING:
@@ -223,28 +221,63 @@ _HOW: dict[str, Callable[..., HeldOut]] = {
 }
 
 
-# ----- halves of documents --------------------------------------------------------------------------------
+# ----- folding in ---------------------------------------------------------------------------------------
 
 
-def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data, Data]:
-    """The tokens of every document in two parts at random: floor(share L_i) of them, and the others.
+def is_mixture(model: Model) -> bool:
+    """Whether a document has one topic, whose probability is a global."""
+    return "mixing_proportion" in model.shapes
 
-    Masked entries are in neither part.
+
+def topic_prior(model: Model, like: Tensor, given: Any = None) -> Tensor:
+    """Concentration (K,) of the Dirichlet prior of the topic proportions: as given, or the model's.
+
+    Raises MethodError for another prior.
     """
-    if not 0 < share < 1:
-        raise MethodError(f"share = {share}, expected a number between 0 and 1")
-    rows = DocumentRows.of(data)
-    rng = np.random.default_rng(seed)
-    word, start = samplers.shuffled_tokens(rows, rng)
-    lengths = np.diff(start)
-    rank = np.arange(len(word)) - start[:-1].repeat(lengths)
-    first = rank < np.floor(share * lengths + 1e-9).astype(np.int64).repeat(lengths)
-    document = np.arange(len(rows)).repeat(lengths)
-    return _counted(data, document, word, first), _counted(data, document, word, ~first)
+    if given is not None:
+        alpha = torch.as_tensor(given, dtype=like.dtype, device=like.device).expand(like.shape[0])
+        if not bool(((alpha >= 0) & torch.isfinite(alpha)).all()):
+            raise MethodError(f"alpha = {given}, expected finite numbers of at least 0")
+        return alpha
+    prior = model.priors.get(model.local_site)
+    if not isinstance(prior, torch.distributions.Dirichlet):
+        raise MethodError(f"the prior of '{model.local_site}' is no Dirichlet; give alpha")
+    return prior.concentration.to(like).expand(like.shape[0])
 
 
-def _counted(data: Data, document: Any, word: Any, chosen: Any) -> Data:
-    place = (document[chosen], word[chosen])
-    counts = scipy.sparse.csr_matrix((np.ones(int(chosen.sum())), place), shape=tuple(data.x.shape))
-    x = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
-    return Data(x=x, coords=data.coords)
+def fold_in(
+    model: Model, params: dict[str, Tensor], rows: DocumentRows, *, alpha: Any = None, iterations: int = 100
+) -> Tensor:
+    """Topic proportions (N, K) of documents at fixed topics b (K, V), repeating
+
+        r_vk ~ theta_k b_kv,        theta_k ~ alpha_k + sum_v n_v r_vk
+
+    from uniform ones. It is CVB0 without taking a token's own topic off, and the mode in the softmax basis of the
+    posterior (MacKay 1998). alpha: by default the model's; 0 is maximum likelihood, the folding-in of PLSA, where the
+    prior of the model is flat: from concentrations that are all at least 1, alpha - 1 is used, the mode as usual.
+
+    Of mixtures the posterior probabilities of the documents' one topic. Documents without tokens get the prior's mean.
+    """
+    if iterations < 1:
+        raise MethodError(f"iterations = {iterations}, expected at least 1")
+    topic = params["topic"]
+    if is_mixture(model):
+        if alpha is not None:
+            raise MethodError(f"alpha = {alpha} for {type(model).__name__}, whose documents have one topic each")
+        tokens = MixtureRows(rows.counts.to(topic.dtype), topic.new_zeros(len(rows)))
+        return torch.softmax(torch.log(params["mixing_proportion"]) + tokens.table(torch.log(topic)), -1)
+    concentration = topic_prior(model, topic, alpha)
+    mean = torch.nan_to_num(concentration / concentration.sum(), nan=1 / len(concentration))
+    if alpha is None and bool((concentration >= 1).all()):
+        concentration = concentration - 1
+    found = torch.empty(len(rows), topic.shape[0], dtype=topic.dtype, device=topic.device)
+    tiny = torch.finfo(topic.dtype).tiny
+    for block in rows.blocks:
+        seen, count = topic.T[block.word], block.count.to(topic)
+        theta = torch.ones(len(count), topic.shape[0], dtype=topic.dtype, device=topic.device)
+        for _ in range(iterations):
+            share = count / (seen @ theta.unsqueeze(-1)).squeeze(-1).clamp(min=tiny)
+            theta = concentration + theta * (share.unsqueeze(1) @ seen).squeeze(1)
+        total = theta.sum(-1, keepdim=True)
+        found[block.documents] = torch.where(total > 0, theta / total.clamp(min=tiny), mean)
+    return found

@@ -39,9 +39,9 @@ from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.aspects.membership import MembershipUpdate
 from custom_inference.families.common.beta import beta_mode, beta_parameters
-from custom_inference.families.common.box_newton import box_newton, unpacked
 from custom_inference.families.common.counts import CountRows, margin
 from custom_inference.families.common.dirichlet import dirichlet_concentration
+from custom_inference.families.common.newton import box_newton, unpacked
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 

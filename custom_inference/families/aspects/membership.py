@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.box_newton import box_newton, pair_index, unpacked
 from custom_inference.families.common.counts import Tiles, margin
+from custom_inference.families.common.newton import box_newton, pair_index, unpacked
 
 
 class _Sums(NamedTuple):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
+from custom_inference.families.common.priors import conjugate_prior
 from ppl_models import MethodError, Model
 from ppl_models.core.priors import is_flat
 
@@ -24,13 +25,10 @@ def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
 
     Raises :class:`MethodError` for any other prior.
     """
-    prior = model.priors[site]
-    if is_flat(prior):
+    if is_flat(model.priors[site]):
         one = torch.ones_like(like[..., :1] if like.ndim else like)
         return one, one.clone()
-    if not isinstance(prior, torch.distributions.Beta):
-        name = type(prior).__name__
-        raise MethodError(f"closed-form steps need a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
+    prior = conjugate_prior(model, site, torch.distributions.Beta)
     return prior.concentration1.to(like), prior.concentration0.to(like)
 
 

@@ -43,10 +43,6 @@ class Slopes(NamedTuple):
     curvature: Tensor
     curvature_of_zeros: Tensor
 
-    @property
-    def rise(self) -> Tensor:
-        return self.slope + self.fall
-
 
 class Likelihood(NamedTuple):
     """Of every entry (B, D) the likelihood of its ``draws``, at most 1; or its logarithm, where ``draws`` is None."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from custom_inference.core.capabilities import Canonical, Checked
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.normal import normal_parameters
+from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
 from ppl_models import Data, Model
 from ppl_models.logistic_pca import canonical_turn

@@ -79,6 +79,10 @@ class TopicEngine(PriorTerm, Checked, Engine):
         return {**params, **self.from_counts(model, step.statistics["topic"])}
 
     def prior_term(self, model: Model, params: Params) -> Tensor | float:
-        """The prior's density in the basis that the M step takes its mode in."""
-        topic = self.topics(params)
-        return log_prior_density(topic, self.words_prior(model, topic), groups=self.groups(model)).double()
+        """With the prior's density of the topics in the basis that the M step takes its mode in."""
+        topic, others = (
+            self.topics(params),
+            [site for site in model.global_sites if site in params and site != self.site],
+        )
+        density = log_prior_density(topic, self.words_prior(model, topic), groups=self.groups(model)).double()
+        return density + sum(model.prior(site, like=params[site]).log_prob(params[site]) for site in others)

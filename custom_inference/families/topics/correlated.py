@@ -23,7 +23,7 @@ priors where these are the same for all topics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,9 +31,9 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.normal import normal_parameters
+from custom_inference.families.common.priors import conjugate_prior, normal_parameters
 from custom_inference.families.topics.common import TopicEngine
-from ppl_models import MethodError, Model
+from ppl_models import Model
 from ppl_models.data import sparse
 from ppl_models.distributions import InverseWishart
 
@@ -134,15 +134,9 @@ class CorrelatedGaussian(TopicEngine):
         return like.new_zeros(0)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
-        """Raises MethodError for priors without closed-form updates."""
         super().check(model, rows)
         normal_parameters(model, "mean", model.shapes["mean"], rows.like.values())
-        prior = model.priors["covariance"]
-        if not isinstance(prior, InverseWishart):
-            raise MethodError(
-                f"the closed-form engine needs an InverseWishart prior for 'covariance', not {type(prior).__name__}; "
-                "use SVI or NUTS"
-            )
+        conjugate_prior(model, "covariance", InverseWishart)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         """Random topics; uncorrelated logits."""
@@ -153,7 +147,6 @@ class CorrelatedGaussian(TopicEngine):
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del model, generator
         problem = _Problem.of(params, rows, temperature)
         if warm:
             at, steps = problem.at(warm["mean"], warm["tilt"]), self.steps
@@ -179,7 +172,7 @@ class CorrelatedGaussian(TopicEngine):
         counts, size = step.statistics, len(params["mean"])
         n, eye = counts["rows"], torch.eye(size).to(params["mean"])
         center, weight = normal_parameters(model, "mean", (size,), params["mean"])
-        prior: Any = model.priors["covariance"]
+        prior = conjugate_prior(model, "covariance", InverseWishart)
         df, psi = prior.df.to(n), prior.scale.to(n)
         mean, covariance = params["mean"], params["covariance"]
         for _ in range(_ROUNDS):
@@ -198,11 +191,6 @@ class CorrelatedGaussian(TopicEngine):
             mean = centre @ mean + center.mean()
             covariance = centre @ covariance @ centre + psi[0, 0] / (df + size + 1) / size
         return {**super().m_step(model, params, step, rows), "mean": mean, "covariance": covariance}
-
-    def prior_term(self, model: Model, params: Params) -> Tensor | float:
-        """With the prior's density of the topics in the basis that the M step takes its mode in."""
-        rest = sum(model.prior(site, like=params[site]).log_prob(params[site]) for site in ("mean", "covariance"))
-        return super().prior_term(model, params) + rest
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> GaussianPosterior:
         return GaussianPosterior(step.locals["mean"], step.locals["covariance"])

@@ -4,8 +4,8 @@ Given pi, the L tokens of a document are independent with probabilities sum_k pi
 
     p(y_1 .. y_L | pi) = prod_l sum_k pi_k b_{k, y_l}
 
-is a polynomial in pi: ``_polynomial`` multiplies it out and integrates it. Collecting the terms by how many tokens each
-topic wrote, m with sum_k m_k = L, it is the sum over all K^L assignments of tokens to topics
+is a polynomial in pi, which ``common.polynomial`` multiplies out and integrates. With terms collected by how many tokens
+each topic wrote, m with sum_k m_k = L, it is the sum over all K^L assignments of tokens to topics
 
     p(y) = sum_m DirichletMultinomial(m; alpha) beta(m),    p(pi | y) = sum_m [... / p(y)] Dirichlet(pi; alpha + m)
 
@@ -52,9 +52,8 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         self._require(model.shapes["topic"][0], longest, 1, rows.like.values().element_size())
 
     def _require(self, size: int, length: int, num_rows: int, itemsize: int, *, only_last: bool = False) -> None:
-        most = _polynomial.most_draws(size, itemsize, self.max_bytes)
         what = f"{length} tokens in {size} topics"
-        fits = f'documents of up to {most} tokens would fit; use a bound instead, such as "dirichlet"'
+        fits = 'documents of up to {most} tokens would fit; use a bound instead, such as "dirichlet"'
         settings = {"what": what, "fits": fits, "limit": self.max_bytes, "only_last": only_last}
         _polynomial.require_memory(length, size, num_rows, itemsize, **settings)
 
@@ -131,7 +130,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
 
 
 class _Tokens:
-    """The tokens of some documents, one after the other: the linear forms of ``_polynomial``.
+    """The tokens of some documents, one after the other: the linear forms of ``common.polynomial``.
 
     documents (B,): which; word, cell (length, B): each token's word, and where it is stored among the counts;
     inside (length, B): False past a document's end.

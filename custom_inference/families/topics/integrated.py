@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -92,13 +91,6 @@ class CollapsedPosterior:
         """E[pi_i | y], (N, K): of eq. 27.31 over the law of q."""
         weight = self.alpha.expand(self.num_documents, -1).index_add(0, self.document, self.marginal)
         return weight / weight.sum(1, keepdim=True)
-
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        """Independent draws of q, (num_samples, T)."""
-        cumulative = self.log_probability.exp().cumsum(0).numpy()
-        uniform = np.random.default_rng(seed).random(num_samples) * cumulative[-1]
-        chosen = np.searchsorted(cumulative, uniform, side="right").clip(max=len(cumulative) - 1)
-        return digits(torch.as_tensor(chosen), len(self.alpha), len(self.word))
 
     def divergence(self, shares: Tensor) -> float:
         """KL(prod_t r_t(q_t) || p(q | y)) of a factorised posterior of the tokens, shares r (T, K)."""

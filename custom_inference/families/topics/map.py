@@ -32,8 +32,9 @@ from torch import Tensor
 from custom_inference.core.capabilities import Accelerated, LocalEngine, PointLocals, SavedSettings
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
-from custom_inference.families.common.dirichlet import in_softmax_basis, softmax_or_simplex
+from custom_inference.families.common.dirichlet import softmax_or_simplex
 from custom_inference.families.common.documents import Block, DocumentRows
+from custom_inference.families.common.priors import basis_shift
 from custom_inference.families.topics.common import FLOOR, TopicEngine
 from ppl_models import Model
 
@@ -90,8 +91,7 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
             plain = seen if tempered is words else block.of_words(words)
             mixture = (plain @ theta.unsqueeze(-1)).squeeze(-1)
             bound[block.documents] += torch.xlogy(block.count, mixture).sum(-1)
-        shift = 0.0 if in_softmax_basis(alpha) else 1.0
-        bound = bound + torch.xlogy(alpha - shift, proportion).sum(-1)
+        bound = bound + torch.xlogy(alpha - basis_shift(alpha), proportion).sum(-1)
         counts = tempered * rows.gathered(ratios[:-1], weights)
         return EStep({"topic": counts.T}, {"topic_proportion": proportion}, bound)
 

@@ -28,7 +28,7 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.normal import normal_parameters
+from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Data, Model
 from ppl_models.distributions.topic_mean import Cells, log_mean_sigmoid
@@ -173,11 +173,6 @@ class SupervisedDirichlet(TopicEngine):
         center, precision = normal_parameters(model, "response_weight", tuple(like.shape), like)
         weight = torch.linalg.solve(2 * counts["pair"] + torch.diag(precision), counts["answer"] + precision * center)
         return {**super().m_step(model, params, step, rows), "response_weight": weight}
-
-    def prior_term(self, model: Model, params: Params) -> Tensor | float:
-        """With the prior's density of the topics in the basis that the M step takes its mode in."""
-        weight = params["response_weight"]
-        return super().prior_term(model, params) + model.prior("response_weight", like=weight).log_prob(weight)
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])

@@ -27,9 +27,14 @@ from custom_inference.core.capabilities import Accelerated, GlobalPosterior, Loc
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
+from custom_inference.families.common.dirichlet import (
+    LEAST,
+    dirichlet_divergence,
+    expected_log,
+    fixed_point,
+    learned_scale,
+)
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.learn_dirichlet import LEAST, fixed_point, learned_scale
 from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
