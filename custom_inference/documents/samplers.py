@@ -66,9 +66,6 @@ class Estimate(NamedTuple):
             return cls(torch.as_tensor(np.log(mean) + top[:, 0]), torch.as_tensor(spread))
 
 
-# ----- importance sampling --------------------------------------------------------------------------------
-
-
 def importance(
     topic: Tensor, alpha: Tensor, rows: DocumentRows, expected: Tensor, *, samples: int, from_prior: float, seed: int
 ) -> Estimate:
@@ -112,9 +109,6 @@ def _log_dirichlet(concentration: Array, rng: np.random.Generator) -> Array:
 
 def _log_norm(concentration: Array) -> float:
     return float(gammaln(concentration).sum() - gammaln(concentration.sum()))
-
-
-# ----- Gibbs ----------------------------------------------------------------------------------------------
 
 
 def left_to_right(

@@ -141,9 +141,6 @@ def _scored(log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> H
     return HeldOut(log_probability=log_p, tokens=rows.lengths, how="", standard_error=error)
 
 
-# ----- scores ---------------------------------------------------------------------------------------------
-
-
 def _bound(problem: _Problem, seed: int = 0, *, name: str) -> HeldOut:
     model, rows = problem.fit.model, problem.rows
     log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
@@ -219,9 +216,6 @@ _HOW: dict[str, Callable[..., HeldOut]] = {
     "left_to_right": _left_to_right,
     "annealed": _annealed,
 }
-
-
-# ----- folding in ---------------------------------------------------------------------------------------
 
 
 def is_mixture(model: Model) -> bool:

@@ -139,9 +139,6 @@ def _word_probabilities(fit: Result) -> Array:
     return fit.params[fit.model.component_site].detach().cpu().double().numpy()
 
 
-# ----- coherence -----------------------------------------------------------------------------------------
-
-
 def coherence(topics: Any, x: Any = None, measure: str = "npmi", *, top: int = 10) -> pd.Series:
     """The coherence of every topic: the mean of the measure over the pairs of its ``top`` most probable words.
 

@@ -53,14 +53,6 @@ def test_co_assignment_and_marginals_are_the_references(exact, table):
     assert np.allclose(exact.marginal.numpy(), first, atol=1e-12)
 
 
-def test_exact_draws_have_the_exact_marginals(exact):
-    draws = exact.sample(4000, seed=1)
-    share = (draws == 0).double().mean(0)
-    sigma = (exact.marginal[:, 0] * exact.marginal[:, 1] / 4000).sqrt()
-    assert ((share - exact.marginal[:, 0]).abs() < 4 * sigma).all()
-    assert torch.equal(draws, exact.sample(4000, seed=1))
-
-
 def test_evidence_of_one_topic_needs_no_sum():
     """With K = 1 log p(y) is that of one Dirichlet-multinomial (eq. 27.36), and all tokens share the topic."""
     model = LDA(num_topics=1, vocabulary_size=3).with_concentration(gamma=torch.tensor(GAMMA))

@@ -131,9 +131,6 @@ def _shares(weight: Tensor, floor: float, groups: int) -> Tensor:
     return (share / share.sum(-1, keepdim=True)).flatten(-2)
 
 
-# ----- learning -------------------------------------------------------------------------------------------------------
-
-
 def fixed_point(mean_log: Tensor, start: Tensor, *, iterations: int = 20) -> Tensor:
     """Minka's fixed point from ``start`` (K,): a concentration for every component."""
     concentration = start

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.sparse_products import sparse_product
 from ppl_models.distributions.tokens import log_coefficient
 
 #: (document, word) places of a block: its (B, M, K) arrays should stay in cache.
@@ -103,10 +104,7 @@ class DocumentRows:
 
     def weighted(self, value: Tensor) -> Tensor:
         """sum_v n_iv value_v, (N,), of a value a word (V,)."""
-        if value.device.type == "cpu":
-            return torch.from_numpy(_sparse.to_scipy(self.counts) @ value.numpy())
-        row, column, count = _sparse.triplets(self.counts)
-        return torch.zeros_like(self.lengths).index_add(0, row, count * value[column])
+        return sparse_product(self.counts, value.unsqueeze(-1)).squeeze(-1)
 
     @cached_property
     def _by_word(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -80,9 +80,7 @@ class TopicEngine(PriorTerm, Checked, Engine):
 
     def prior_term(self, model: Model, params: Params) -> Tensor | float:
         """With the prior's density of the topics in the basis that the M step takes its mode in."""
-        topic, others = (
-            self.topics(params),
-            [site for site in model.global_sites if site in params and site != self.site],
-        )
+        topic = self.topics(params)
+        others = [site for site in model.global_sites if site in params and site != self.site]
         density = log_prior_density(topic, self.words_prior(model, topic), groups=self.groups(model)).double()
         return density + sum(model.prior(site, like=params[site]).log_prob(params[site]) for site in others)

@@ -55,25 +55,15 @@ class _Point(NamedTuple):
     denominator: Tensor
 
 
-class _Problem(NamedTuple):
+class _Problem:
     """What a document's bound depends on beside m and t."""
 
-    row: Tensor
-    count: Tensor
-    topic_of: Tensor
-    length: Tensor
-    mean: Tensor
-    precision: Tensor
-    log_det: Tensor
-
-    @classmethod
-    def of(cls, params: Params, rows: DocumentRows, temperature: float) -> _Problem:
-        row, word, count = sparse.triplets(rows.counts)
+    def __init__(self, params: Params, rows: DocumentRows, temperature: float):
+        self.row, word, count = sparse.triplets(rows.counts)
         factor = torch.linalg.cholesky(params["covariance"])
-        precision, log_det = torch.cholesky_inverse(factor), 2 * factor.diagonal().log().sum()
-        topic_of = params["topic"].T[word].clamp_min(torch.finfo(count.dtype).tiny)
-        length = rows.lengths
-        return cls(row, temperature * count, topic_of, temperature * length, params["mean"], precision, log_det)
+        self.precision, self.log_det = torch.cholesky_inverse(factor), 2 * factor.diagonal().log().sum()
+        self.topic_of = params["topic"].T[word].clamp_min(torch.finfo(count.dtype).tiny)
+        self.count, self.length, self.mean = temperature * count, temperature * rows.lengths, params["mean"]
 
     def at(self, m: Tensor, t: Tensor) -> _Point:
         spread = torch.diag_embed(t) - t[:, :, None] * t[:, None, :]
@@ -94,14 +84,11 @@ class _Problem(NamedTuple):
         bound = words + self.length * (top.squeeze(1) - log_sum) - divergence
         return _Point(m, t, covariance, bound, torch.softmax(argument, 1), scaled, denominator)
 
-    def topic_counts(self, at: _Point) -> Tensor:
-        """Expected tokens of every topic in every document, (N, K)."""
-        weight = (self.count / at.denominator)[:, None] * self.topic_of
-        return torch.zeros_like(at.m).index_add(0, self.row, weight) * at.scaled
-
     def stepped(self, at: _Point) -> _Point:
         """One safeguarded step of m (Newton) and t (contraction)."""
-        gradient = self.topic_counts(at) - self.length[:, None] * at.best_t - (at.m - self.mean) @ self.precision
+        weight = (self.count / at.denominator)[:, None] * self.topic_of
+        counts = torch.zeros_like(at.m).index_add(0, self.row, weight) * at.scaled
+        gradient = counts - self.length[:, None] * at.best_t - (at.m - self.mean) @ self.precision
         move_m, move_t = (at.covariance @ gradient[:, :, None]).squeeze(-1), at.best_t - at.t
         size = torch.ones_like(self.length)
         slack = 8 * torch.finfo(at.bound.dtype).eps
@@ -147,7 +134,7 @@ class CorrelatedGaussian(TopicEngine):
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        problem = _Problem.of(params, rows, temperature)
+        problem = _Problem(params, rows, temperature)
         if warm:
             at, steps = problem.at(warm["mean"], warm["tilt"]), self.steps
         else:

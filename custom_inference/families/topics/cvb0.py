@@ -141,9 +141,6 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         return warm["share"]
 
 
-# ----- passes over documents -----------------------------------------------------------------------------------------
-
-
 def counted(rows: DocumentRows, share: Tensor) -> Tensor:
     """N_kv = sum_d n_dv share_dvk, (V, K)."""
     counts = share.new_zeros(rows.counts.shape[1], share.shape[1])

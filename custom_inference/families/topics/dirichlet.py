@@ -94,9 +94,6 @@ class LdaDirichlet(TopicEngine):
         return rows.shares(relative_share(warm["concentration"]), self.scores(model, params).word)
 
 
-# ----- sweeps ---------------------------------------------------------------------------------------------------------
-
-
 class Swept(NamedTuple):
     """concentration (N, K): pi~; bound (N,); counts (K, V): sum_i n_iv c_ivk."""
 

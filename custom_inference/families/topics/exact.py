@@ -4,7 +4,7 @@ Given pi, the L tokens of a document are independent with probabilities sum_k pi
 
     p(y_1 .. y_L | pi) = prod_l sum_k pi_k b_{k, y_l}
 
-is a polynomial in pi, which ``common.polynomial`` multiplies out and integrates. With terms collected by how many tokens
+is a polynomial in pi, which ``common.polynomial`` multiplies out and integrates. Collecting terms by how many tokens
 each topic wrote, m with sum_k m_k = L, it is the sum over all K^L assignments of tokens to topics
 
     p(y) = sum_m DirichletMultinomial(m; alpha) beta(m),    p(pi | y) = sum_m [... / p(y)] Dirichlet(pi; alpha + m)

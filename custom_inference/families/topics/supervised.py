@@ -152,21 +152,16 @@ class SupervisedDirichlet(TopicEngine):
             before, g = g, documents.alpha + qbar * rows.lengths[:, None]
             if float((g - before).abs().max()) < 1e-7 * (1 + float(rows.lengths.max())):
                 break
-        statistics = self._statistics(params, documents, phi, qbar, xi)
-        return EStep(statistics, {"concentration": g, "answer": u, "xi": xi}, documents.bound(phi, g, xi))
-
-    def _statistics(
-        self, params: Params, documents: _Documents, phi: Tensor, qbar: Tensor, xi: Tensor
-    ) -> dict[str, Tensor]:
-        """Topic counts (K, V), sum of lambda M as a quadratic form in w (K, K), sum of l qbar / 2 (K,)."""
         cells, lam = documents.cells, documents.known * curvature(xi)
         words = phi.new_zeros(params["topic"].shape[1], phi.shape[1])
         pair = (qbar * (lam * documents.rest)[:, None]).T @ qbar
-        return {
-            "topic": words.index_add(0, cells.word, cells.count[:, None] * phi).T.contiguous(),
+        statistics = {
+            "topic": words.index_add(0, cells.word, cells.count[:, None] * phi).T.contiguous(),  # (K, V)
+            # Of the sum of lambda M, a quadratic form in w, (K, K); and of l qbar / 2, (K,).
             "pair": pair + torch.diag((qbar * (lam / cells.length)[:, None]).sum(0)),
             "answer": (documents.sign[:, None] * qbar).sum(0) / 2,
         }
+        return EStep(statistics, {"concentration": g, "answer": u, "xi": xi}, documents.bound(phi, g, xi))
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
         counts, like = step.statistics, params["response_weight"]
