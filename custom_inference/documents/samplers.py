@@ -30,7 +30,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from scipy.special import gammaln
@@ -137,7 +136,9 @@ def _in_batches(
     """What a compiled sampler, with its own settings, makes of all documents, in a random order of their tokens."""
     words, prior = _words_first(topic), alpha.cpu().double().numpy()
     seeds_from, order_from = stream
-    word, start = shuffled_tokens(rows, order_from)
+    row, word = (part.cpu().numpy().astype(np.int64) for part in rows.tokens())
+    word = word[np.lexsort((order_from.random(len(word)), row))]
+    start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
     seeds = seeds_from.integers(0, 2**63, len(rows)).astype(np.uint64)
     batches = [slice(i, i + _BATCH) for i in range(0, len(rows), _BATCH)]
     return np.concatenate(
@@ -155,14 +156,6 @@ def _streams(seed: int, runs: int) -> list[_Stream]:
     return list(zip(made[::2], made[1::2], strict=True))
 
 
-def shuffled_tokens(rows: DocumentRows, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The words (T,) of the tokens, document by document, in a random order in each; where each begins, (N + 1,)."""
-    row, word = (part.cpu().numpy() for part in rows.tokens())
-    word = word[np.lexsort((rng.random(len(word)), row))]
-    start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
-    return word.astype(np.int64), start.astype(np.int64)
-
-
 def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data, Data]:
     """The tokens of every document in two parts at random: floor(share L_i) of them, and the others.
 
@@ -171,17 +164,10 @@ def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data
     if not 0 < share < 1:
         raise MethodError(f"share = {share}, expected a number between 0 and 1")
     rows = DocumentRows.of(data)
-    rng = np.random.default_rng(seed)
-    word, start = shuffled_tokens(rows, rng)
-    lengths = np.diff(start)
-    rank = np.arange(len(word)) - start[:-1].repeat(lengths)
-    first = rank < np.floor(share * lengths + 1e-9).astype(np.int64).repeat(lengths)
-    document = np.arange(len(rows)).repeat(lengths)
-    return _counted(data, document, word, first), _counted(data, document, word, ~first)
-
-
-def _counted(data: Data, document: Any, word: Any, chosen: Any) -> Data:
-    place = (document[chosen], word[chosen])
-    counts = scipy.sparse.csr_matrix((np.ones(int(chosen.sum())), place), shape=tuple(data.x.shape))
-    x = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
-    return Data(x=x, coords=data.coords)
+    observed = torch.floor(share * rows.lengths.double() + 1e-9).long().cpu()
+    first = rows.drawn(observed, np.random.default_rng(seed).random(int(rows.lengths.sum())))
+    parts = (sparse.with_values(rows.counts, values) for values in (first, rows.counts.values() - first))
+    # Entries that became 0 are not stored.
+    stored = (sparse.from_scipy(sparse.to_scipy(x), dtype=data.x.dtype, device=data.x.device) for x in parts)
+    one, other = (Data(x=x, coords=data.coords) for x in stored)
+    return one, other

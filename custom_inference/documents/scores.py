@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -98,7 +98,9 @@ def held_out(
         raise MethodError(unknown_name("score of held-out documents", how, valid))
     if "held_out" in settings:
         settings["held_out"] = fit.as_data(settings["held_out"], None)
-    problem = _Problem.of(fit, fit.as_data(x, mask), floor)
+    topic, data = fit.params["topic"].clamp(min=floor), fit.as_data(x, mask)
+    params = {**fit.globals, "topic": topic / topic.sum(-1, keepdim=True)}
+    problem = _Problem(fit.model, params, data, DocumentRows.of(data))
     score = _HOW.get(how) or partial(_bound, name=how)
     known = [name for name in inspect.signature(score).parameters if name not in ("problem", "name")]
     for name in settings:
@@ -112,29 +114,13 @@ def held_out(
     return replace(found, how=how)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """A fit's globals with floored topics, and the documents."""
+class _Problem(NamedTuple):
+    """The documents, and a fit's model and globals with floored topics."""
 
-    fit: Fit
-    data: Data
+    model: Model
     params: dict[str, Tensor]
-
-    @classmethod
-    def of(cls, fit: Fit, data: Data, floor: float) -> _Problem:
-        topic = fit.params["topic"].clamp(min=floor)
-        return cls(fit, data, {**fit.globals, "topic": topic / topic.sum(-1, keepdim=True)})
-
-    @property
-    def rows(self) -> DocumentRows:
-        return DocumentRows.of(self.data)
-
-    def alpha(self) -> Tensor:
-        """Concentration (K,) of the prior of the topic proportions."""
-        return topic_prior(self.fit.model, self.params["topic"])
-
-    def proportions(self, rows: DocumentRows, alpha: Any, iterations: int) -> Tensor:
-        return fold_in(self.fit.model, self.params, rows, alpha=alpha, iterations=iterations)
+    data: Data
+    rows: DocumentRows
 
 
 def _scored(log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> HeldOut:
@@ -142,7 +128,7 @@ def _scored(log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> H
 
 
 def _bound(problem: _Problem, seed: int = 0, *, name: str) -> HeldOut:
-    model, rows = problem.fit.model, problem.rows
+    model, rows = problem.model, problem.rows
     log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
     return _scored(log_p - replace(rows, coefficient=getattr(model, "coefficient", False)).log_coefficient, rows)
 
@@ -153,7 +139,7 @@ def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1,
 
     def sampler(topic: Tensor, alpha: Tensor, rows: DocumentRows, **settings: Any) -> samplers.Estimate:
         # The prior's share of the folded-in posterior mean is taken off again: what is left are the document's tokens.
-        mean = problem.proportions(rows, alpha, 50)
+        mean = fold_in(problem.model, problem.params, rows, alpha=alpha, iterations=50)
         expected = (mean * (rows.lengths.unsqueeze(1) + alpha.sum()) - alpha).clamp(min=0)
         return samplers.importance(topic, alpha, rows, expected, **settings)
 
@@ -174,16 +160,18 @@ def _annealed(problem: _Problem, temperatures: int = 100, chains: int = 10, seed
 
 def _estimated(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
     """By a sampler; a mixture's evidence is exact."""
-    if is_mixture(problem.fit.model):
+    if is_mixture(problem.model):
         return _bound(problem, name="exact")
     topic, rows = problem.params["topic"], problem.rows
-    log_mean, error = (value.to(topic) for value in sampler(topic, problem.alpha(), rows, **settings))
+    estimate = sampler(topic, topic_prior(problem.model, topic), rows, **settings)
+    log_mean, error = (value.to(topic) for value in estimate)
     return _scored(log_mean, rows, None if bool(torch.isnan(error).all()) else error)
 
 
 def _completed(problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: Any, iterations: int) -> HeldOut:
     """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones."""
-    proportion, topic = problem.proportions(observed, alpha, iterations), problem.params["topic"]
+    topic = problem.params["topic"]
+    proportion = fold_in(problem.model, problem.params, observed, alpha=alpha, iterations=iterations)
     return _scored(Tokens(proportion, topic).log_prob(scored.counts.to(topic.dtype)), scored)
 
 
@@ -264,11 +252,11 @@ def fold_in(
     mean = torch.nan_to_num(concentration / concentration.sum(), nan=1 / len(concentration))
     if alpha is None and bool((concentration >= 1).all()):
         concentration = concentration - 1
-    found = torch.empty(len(rows), topic.shape[0], dtype=topic.dtype, device=topic.device)
+    found = topic.new_empty(len(rows), len(topic))
     tiny = torch.finfo(topic.dtype).tiny
     for block in rows.blocks:
-        seen, count = topic.T[block.word], block.count.to(topic)
-        theta = torch.ones(len(count), topic.shape[0], dtype=topic.dtype, device=topic.device)
+        seen, count = block.of_words(topic.T), block.count.to(topic)
+        theta = topic.new_ones(len(count), len(topic))
         for _ in range(iterations):
             share = count / (seen @ theta.unsqueeze(-1)).squeeze(-1).clamp(min=tiny)
             theta = concentration + theta * (share.unsqueeze(1) @ seen).squeeze(1)

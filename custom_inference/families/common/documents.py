@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
+import numpy as np
 import scipy.sparse
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ppl_models import Data
@@ -76,6 +78,15 @@ class DocumentRows:
         row, column, values = _sparse.triplets(self.counts)
         repeats = values.long()
         return row.repeat_interleave(repeats), column.repeat_interleave(repeats)
+
+    def drawn(self, number: Tensor, random: NDArray[np.float64]) -> Tensor:
+        """Of every document so many tokens (N,), by the smallest of random numbers (T,): those of each cell, (nnz,)."""
+        values, document = self.counts.values(), self.tokens()[0].cpu()
+        cell = torch.arange(len(values)).repeat_interleave(values.long().cpu())
+        order = torch.from_numpy(np.lexsort((random, document.numpy())))
+        length = torch.bincount(document, minlength=len(self))
+        rank = torch.arange(len(cell)) - (length.cumsum(0) - length)[document]
+        return torch.bincount(cell[order[rank < number[document]]], minlength=len(values)).to(values)
 
     @cached_property
     def num_tokens(self) -> float:

@@ -30,6 +30,7 @@ from custom_inference.families.common.dirichlet import dirichlet_divergence, exp
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.topics.common import TopicEngine
+from custom_inference.families.topics.dirichlet import equal_shares
 from ppl_models import Data, Model
 from ppl_models.distributions.topic_mean import Cells, log_mean_sigmoid
 
@@ -141,8 +142,7 @@ class SupervisedDirichlet(TopicEngine):
         if warm:
             g, u, xi, sweeps = warm["concentration"], warm["answer"], warm["xi"], self.sweeps
         else:
-            size = len(params["topic"])
-            g = (documents.alpha + rows.lengths[:, None] / size).contiguous()
+            g = equal_shares(rows, documents.alpha).contiguous()
             u, xi, sweeps = g.new_zeros(len(rows)), g.new_ones(len(rows)), self.cold_sweeps
         phi = qbar = g
         for _ in range(sweeps):

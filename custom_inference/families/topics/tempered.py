@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -225,16 +224,11 @@ def split_tokens(rows: DocumentRows, share: float, generator: torch.Generator) -
 
     Raises DataError where no document is long enough to lose a token.
     """
-    counts, document = rows.counts, rows.tokens()[0].cpu()
-    cell = torch.arange(counts.values().numel()).repeat_interleave(counts.values().long().cpu())
-    random = torch.rand(len(cell), generator=generator, dtype=torch.float64)
-    order = torch.from_numpy(np.lexsort((random.numpy(), document.numpy())))
-    length = torch.bincount(document, minlength=len(rows))
-    rank = torch.arange(len(cell)) - (length.cumsum(0) - length)[document]
-    chosen = order[rank < (share * length).round()[document]]
-    if not len(chosen):
-        found = f"no document is long enough to hold {share:g} of its tokens out (the longest: {int(length.max())})"
+    counts, lengths = rows.counts, rows.lengths.long().cpu()
+    random = torch.rand(int(lengths.sum()), generator=generator, dtype=torch.float64)
+    hidden = rows.drawn((share * lengths).round(), random.numpy())
+    if not bool(hidden.any()):
+        found = f"no document is long enough to hold {share:g} of its tokens out (the longest: {int(lengths.max())})"
         raise DataError(found, axis="document", expected="longer documents, or a larger held_out")
-    hidden = torch.bincount(cell[chosen], minlength=counts.values().numel()).to(counts.values())
     observed, held = (_sparse.with_values(counts, values) for values in (counts.values() - hidden, hidden))
     return replace(rows, counts=observed), replace(rows, counts=held)
