@@ -69,13 +69,11 @@ class Enumerated(Checked, Exact):
         return min(num_rows, max(_LEAST_ROWS, _BLOCK_ENTRIES // 2**num_bits))
 
     def posterior(self, model: Model, params: Params, rows: Any, step: EStep | None = None) -> LocalPosterior:
-        """The full table of every row's posterior."""
         self.require_memory(len(params["source_prior"]), rows.like.shape[1], len(rows))
         codes, joint = self.log_joint(params, rows)
         return CodePosterior(codes, torch.log_softmax(joint, -1))
 
     def log_evidence(self, model: Any, params: Params, rows: Any) -> Tensor:
-        """log p(x_n | params), (N,)."""
         tables = self.tables(params, rows)
         return torch.cat([tables.joint(part).logsumexp(-1) for part in self.blocks(params, rows)])
 

@@ -137,7 +137,6 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         return DirichletPosterior(found.index_add_(0, row, share * count.unsqueeze(-1)))
 
     def responsibilities(self, model: Model, state: TopicCounts, rows: DocumentRows, warm: Params) -> Tensor:
-        """share of every stored cell, (nnz, K)."""
         return warm["share"]
 
 

@@ -1,20 +1,17 @@
 """LDA and PLSA with the topics as points and Dirichlet posteriors of the topic proportions (002, section 27.3.6.2).
 
-q(pi_i, c_i) = Dirichlet(pi_i | pi~_i) prod_v Multinomial(c_iv | n_iv, c~_iv) (eq. 27.43); log p(n_i | b) is at least
-
-    L_i = sum_v n_iv log sum_k exp(E[log pi_ik]) b_kv - KL(Dirichlet(pi~_i) || Dirichlet(alpha)),
-
-plus the multinomial coefficient where the model has it; the M step is eq. 27.46 (see ``common``). This is also how
-documents are inferred at given topics, whatever these were fitted with.
+q(pi_i, c_i) = Dirichlet(pi_i | pi~_i) prod_v Multinomial(c_iv | n_iv, c~_iv) (eq. 27.43); the M step is eq. 27.46 (see
+``common``). This is also how documents are inferred at given topics, whatever these were fitted with.
 
 Sweeps over documents (algorithm 27.1, Estep). With scores s_vk (the word probabilities b_vk, or exp(E[log b_vk]) where
 the topics have a posterior too) and, for document i, e_ik = exp(E[log pi_ik]), the words' topics c_ivk = s_vk e_ik /
 sum_j s_vj e_ij (eqs. 27.45 and 27.48) are summed where they are used and never stored:
 
     pi~_ik <- alpha_k + e_ik sum_v [n_iv / sum_j e_ij s_vj] s_vk                                     (eq. 27.44)
-    bound_i = sum_v n_iv log sum_k e_ik s_vk - KL(Dirichlet(pi~_i) || Dirichlet(alpha))
+    bound_i = sum_v n_iv log sum_k e_ik s_vk - KL(Dirichlet(pi~_i) || Dirichlet(alpha))  <=  log p(n_i | b)
     sum_i n_iv c_ivk = s_vk sum_i [n_iv / sum_j e_ij s_vj] e_ik                              (eqs. 27.46 and 27.49)
 
+plus, in the bound, the multinomial coefficient where the model has it.
 The bound holds at any pi~_i, as c is at its best given pi~. On a processor compiled loops go through the documents one
 by one (``kernels``); elsewhere each block of documents is two batched matrix products a sweep, with its scores gathered
 once, in two layouts, so that both read memory in order. Scores are scaled by word, e by document, to a largest value of

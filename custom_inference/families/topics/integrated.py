@@ -21,9 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.core.capacity import require
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
-from ppl_models import CapacityError, MethodError, Model
+from ppl_models import MethodError, Model
 from ppl_models.core.document_model import TopicAdmixture
 
 #: Values of q that are summed over at most, and so many at a time.
@@ -134,15 +135,10 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
 
 
 def _require_few(num_topics: int, tokens: int) -> None:
-    if num_topics ** min(tokens, 64) <= MAX_ASSIGNMENTS:
-        return
-    fits = next(t for t in range(64) if num_topics ** (t + 1) > MAX_ASSIGNMENTS)
-    problem = f"{tokens} tokens in {num_topics} topics have 2^{tokens * math.log2(num_topics):.0f} assignments"
-    raise CapacityError(
-        f"{problem}, 2^22 are allowed; {fits} tokens would fit",
-        needed_bytes=8 * 2.0 ** min(tokens * math.log2(num_topics), 1000),
-        allowed_bytes=8.0 * MAX_ASSIGNMENTS,
-    )
+    bits = tokens * math.log2(num_topics)
+    fits = next((t for t in range(64) if num_topics ** (t + 1) > MAX_ASSIGNMENTS), tokens)
+    what = f"{tokens} tokens in {num_topics} topics have 2^{bits:.0f} assignments, whose table"
+    require(what, 8 * 2.0 ** min(bits, 1000), allowed=8.0 * MAX_ASSIGNMENTS, fits=f"{fits} tokens would fit")
 
 
 def assignment_blocks(num_topics: int, tokens: int) -> Iterator[tuple[int, Tensor]]:

@@ -105,7 +105,6 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         return weight * (ratio.unsqueeze(1) @ seen).squeeze(1), weight, ratio
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
-        """P(z | d, w) of every stored cell, (nnz, K)."""
         return rows.shares(warm["topic_proportion"], self.topics(params).T)
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:

@@ -76,8 +76,6 @@ class TopicProposals(Proposals):
 
 
 class PointProposals(TopicProposals):
-    """Starts of point estimates of topics and proportions."""
-
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """Sampled topics; of few documents, two times in three, random ones: the likelihood has other optima there."""
         if attempt % 3 and len(rows) < _FEW_DOCUMENTS:
@@ -106,8 +104,6 @@ class ProfileProposals(TopicProposals):
 
 
 class CorrelatedProposals(TopicProposals):
-    """Starts of the correlated topic model."""
-
     def sampling_alpha(self, model: Model, like: Tensor) -> Tensor:
         return like.new_full((model.shapes["topic"][0],), self.most_alpha)
 

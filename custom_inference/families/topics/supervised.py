@@ -103,7 +103,6 @@ class _Documents:
         return qbar, u, self.rest * u.square() + (qbar @ self.weight.square()) / self.cells.length
 
     def bound(self, phi: Tensor, g: Tensor, xi: Tensor) -> Tensor:
-        """(N,)."""
         words = phi * (self.log_topic + expected_log(g)[self.cells.row]) - torch.xlogy(phi, phi)
         _, u, second = self.moments(phi)
         answer = self.known * (logsigmoid(xi) - xi / 2 - curvature(xi) * (second - xi.square())) + self.sign * u / 2

@@ -84,7 +84,13 @@ class TemperedEM(Method):
         generator = torch.Generator().manual_seed(call.seed)
         observed, hidden = split_tokens(rows, self.held_out, generator)
         with Progress(None, self.name, enabled=call.progress) as bar, torch.no_grad():
-            start = _State(self._start(model, engine, observed, given, generator), None, engine)
+            if given is not None:
+                params = {"topic": given["topic"].to(rows.like)}
+            elif self.informed:
+                params = proposals_for(model, engine).propose(model, observed, generator, 0)
+            else:
+                params = engine.initial(model, observed, generator)
+            start = _State(params, None, engine)
             path = _Path(self, model, observed, hidden, start)
             path.follow(bar)
             try:
@@ -93,14 +99,6 @@ class TemperedEM(Method):
                 path.interrupted = True
                 fit = self._result(data, rows, start, path, call.seed)
         return fit
-
-    def _start(
-        self, model: Model, engine: LdaMap, rows: DocumentRows, given: Params | None, generator: torch.Generator
-    ) -> Params:
-        if given is not None:
-            return {"topic": given["topic"].to(rows.like)}
-        propose = proposals_for(model, engine).propose
-        return propose(model, rows, generator, 0) if self.informed else engine.initial(model, rows, generator)
 
     def _result(self, data: Data, rows: DocumentRows, start: _State, path: _Path, seed: int) -> Fit:
         model, best = path.model, path.best
