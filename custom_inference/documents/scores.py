@@ -212,10 +212,8 @@ def is_mixture(model: Model) -> bool:
 
 
 def topic_prior(model: Model, like: Tensor, given: Any = None) -> Tensor:
-    """Concentration (K,) of the Dirichlet prior of the topic proportions: as given, or the model's.
-
-    Raises MethodError for another prior.
-    """
+    """Concentration (K,) of the Dirichlet prior of the topic proportions: as given, or the model's. Raises MethodError
+    for another prior."""
     if given is not None:
         alpha = torch.as_tensor(given, dtype=like.dtype, device=like.device).expand(like.shape[0])
         if not bool(((alpha >= 0) & torch.isfinite(alpha)).all()):

@@ -21,10 +21,8 @@ def interior(probability: Tensor) -> Tensor:
 
 
 def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(a, b) of a Beta prior, whatever they are, broadcastable to the site.
-
-    Raises :class:`MethodError` for any other prior.
-    """
+    """(a, b) of a Beta prior, whatever they are, broadcastable to the site. Raises :class:`MethodError` for any other
+    prior."""
     if is_flat(model.priors[site]):
         one = torch.ones_like(like[..., :1] if like.ndim else like)
         return one, one.clone()
@@ -33,11 +31,8 @@ def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(a, b) of a Beta prior, broadcastable to the site.
-
-    Raises :class:`MethodError` for any other prior, and for a < 1 or b < 1, where the mode is a pole on the
-    boundary and not a stationary point.
-    """
+    """(a, b) of a Beta prior, broadcastable to the site. Raises :class:`MethodError` for any other prior, and for a < 1
+    or b < 1, where the mode is a pole on the boundary and not a stationary point."""
     a, b = beta_prior(model, site, like)
     if bool((a < 1).any() or (b < 1).any()):
         raise MethodError(

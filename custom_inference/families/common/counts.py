@@ -51,10 +51,8 @@ class Likelihood(NamedTuple):
     draws: int | None
 
     def sum(self, dim: int) -> Tensor:
-        """The log-likelihood summed over an axis.
-
-        Logarithms are dear: of as many entries as cannot underflow only the product's is taken.
-        """
+        """The log-likelihood summed over an axis. Logarithms are dear: of as many entries as cannot underflow only the
+        product's is taken."""
         if self.draws is None:
             return self.entry.sum(dim)
         values, rest = self.entry, torch.zeros_like(self.entry.select(dim, 0))
@@ -95,10 +93,8 @@ class CountRows(Rows):
 
     @property
     def blocks(self) -> Iterable[tuple[slice, CountRows]]:
-        """The rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies.
-
-        Blocks of dense rows are kept with what is cached in them, those of sparse rows made again every time.
-        """
+        """The rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies. Blocks of dense rows
+        are kept with what is cached in them, those of sparse rows made again every time."""
         if self.is_sparse:
             return ((at, self._dense(at)) for at in self._spans(self._rows_a_block))
         # Rows that are a block themselves are not kept: what holds itself is freed late.

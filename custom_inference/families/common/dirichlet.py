@@ -36,19 +36,14 @@ _MOST = 1e6
 
 
 def dirichlet_prior(model: Model, site: str, like: Tensor) -> Tensor:
-    """The concentration of a Dirichlet prior, whatever it is, broadcastable to the site.
-
-    Raises :class:`MethodError` for any other prior.
-    """
+    """The concentration of a Dirichlet prior, whatever it is, broadcastable to the site. Raises :class:`MethodError`
+    for any other prior."""
     return conjugate_prior(model, site, torch.distributions.Dirichlet).concentration.to(like)
 
 
 def dirichlet_concentration(model: Model, site: str, like: Tensor) -> Tensor:
-    """The concentration of a Dirichlet prior, broadcastable to the site.
-
-    Raises :class:`MethodError` for any other prior, and for concentrations below 1, where the density is unbounded at
-    the edge and has no mode.
-    """
+    """The concentration of a Dirichlet prior, broadcastable to the site. Raises :class:`MethodError` for any other
+    prior, and for concentrations below 1, where the density is unbounded at the edge and has no mode."""
     concentration = dirichlet_prior(model, site, like)
     if basis_shift(concentration) == 0:
         raise MethodError(

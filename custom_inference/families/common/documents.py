@@ -42,10 +42,8 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class DocumentRows:
-    """counts (N, V) in torch's CSR layout, without what was masked.
-
-    coefficient: whether log p(n) includes the multinomial coefficient.
-    """
+    """counts (N, V) in torch's CSR layout, without what was masked. coefficient: whether log p(n) includes the
+    multinomial coefficient."""
 
     counts: Tensor
     coefficient: bool = False

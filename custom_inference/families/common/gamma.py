@@ -19,10 +19,8 @@ GammaParameters = tuple[Tensor, Tensor]
 
 
 def gamma_prior(model: Model, site: str, like: Tensor) -> GammaParameters:
-    """(a, b) of a Gamma prior, an Exponential one (1, b), or a flat one (1, 0).
-
-    Raises :class:`MethodError` for any other prior.
-    """
+    """(a, b) of a Gamma prior, an Exponential one (1, b), or a flat one (1, 0). Raises :class:`MethodError` for any
+    other prior."""
     prior = model.priors[site]
     one = torch.ones((), dtype=like.dtype, device=like.device)
     if isinstance(prior, Flat):
@@ -55,10 +53,8 @@ def expected_log_gamma(shape: Tensor, rate: Tensor) -> Tensor:
 
 
 def gamma_log_marginal(events: Tensor, exposure: Tensor, prior: GammaParameters) -> Tensor:
-    """log of the integral of lambda^events exp(-exposure lambda) Gamma(lambda; prior), of every element.
-
-    A flat prior, which has no such integral to compare by, counts as one of a tenth of a row.
-    """
+    """log of the integral of lambda^events exp(-exposure lambda) Gamma(lambda; prior), of every element. A flat prior,
+    which has no such integral to compare by, counts as one of a tenth of a row."""
     shape, rate = prior
     rate = torch.where(rate > 0, rate, 0.1)
     gained = torch.lgamma(shape + events) - torch.lgamma(shape)

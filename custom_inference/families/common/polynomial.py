@@ -143,10 +143,8 @@ def multiplied(draws: Draws, *, keep: bool) -> tuple[list[Tensor], Tensor]:
 
 
 def attributed(draws: Draws, states: list[Tensor], weight: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Draw, and its P(z = k | x_n) (K, B), of every draw, the last one first; states from :func:`multiplied`.
-
-    Of a draw that a row does not have it is the posterior mean of s_n.
-    """
+    """Draw, and its P(z = k | x_n) (K, B), of every draw, the last one first; states from :func:`multiplied`. Of a draw
+    that a row does not have it is the posterior mean of s_n."""
     terms, like = terms_of(len(draws), draws.size, draws.like.device), draws.like
     adjoint = weight[:, None].expand(-1, draws.num_rows)
     for degree in range(len(draws), 0, -1):

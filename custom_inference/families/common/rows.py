@@ -40,10 +40,8 @@ class Rows:
         return replace(self, like=self.like.to(dtype))
 
     def parts(self, size: int = BLOCK_ROWS) -> list[tuple[slice, Self]]:
-        """The rows in consecutive blocks of ``size``, each with where it lies; themselves where one is enough.
-
-        The blocks of the default size are kept, with all that is cached in them.
-        """
+        """The rows in consecutive blocks of ``size``, each with where it lies; themselves where one is enough. The
+        blocks of the default size are kept, with all that is cached in them."""
         if len(self) <= size:
             return [(slice(0, len(self)), self)]  # not kept: rows that hold themselves are freed late
         return self._default_parts if size == BLOCK_ROWS else self._cut(size)
@@ -109,10 +107,8 @@ class BinaryRows(Rows):
 
     @cached_property
     def blocks(self) -> list[tuple[Tensor, Tensor]]:
-        """Blocks of rows with similar numbers of ones: (row indices (B,), columns of their ones (B, M)).
-
-        Shorter rows are padded with column D, which callers give a neutral meaning.
-        """
+        """Blocks of rows with similar numbers of ones: (row indices (B,), columns of their ones (B, M)). Shorter rows
+        are padded with column D, which callers give a neutral meaning."""
         count = self.ones.sum(1).long()
         found = []
         for rows in torch.argsort(count).split(BLOCK_ROWS):

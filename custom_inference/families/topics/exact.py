@@ -69,10 +69,8 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     def _attributed(
         self, topic: Tensor, alpha: Tensor, rows: DocumentRows, bound: Tensor, temperature: float = 1.0
     ) -> Iterator[tuple[_Tokens, int, Tensor]]:
-        """Block by block and place by place p(q = k | document) of the tokens there, (K, B).
-
-        Adds log p(n) to the documents' places of ``bound``.
-        """
+        """Block by block and place by place p(q = k | document) of the tokens there, (K, B). Adds log p(n) to the
+        documents' places of ``bound``."""
         for tokens in self._blocks(topic, rows, temperature):
             states, log_scale = _polynomial.multiplied(tokens, keep=True)
             weight = _polynomial.prior_weight(len(tokens), alpha).to(tokens.like)

@@ -48,10 +48,8 @@ class LdaSampler(Sampler):
         return Local(DirichletDraws(locals_.to(data.x)), no_bound(len(data), data.x))
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """Gibbs sampling of the tokens' topics at given topics, the proportions integrated out (no bound).
-
-        Draws of q_il from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed.
-        """
+        """Gibbs sampling of the tokens' topics at given topics, the proportions integrated out (no bound). Draws of
+        q_il from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed."""
         tokens = TokenList.of(DocumentRows.of(data))
         alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
         rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)

@@ -218,10 +218,8 @@ def tempered(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] |
 
 
 def split_tokens(rows: DocumentRows, share: float, generator: torch.Generator) -> tuple[DocumentRows, DocumentRows]:
-    """(observed, hidden): of every document ``share`` of its tokens, rounded, drawn without replacement.
-
-    Raises DataError where no document is long enough to lose a token.
-    """
+    """(observed, hidden): of every document ``share`` of its tokens, rounded, drawn without replacement. Raises
+    DataError where no document is long enough to lose a token."""
     counts, lengths = rows.counts, rows.lengths.long().cpu()
     random = torch.rand(int(lengths.sum()), generator=generator, dtype=torch.float64)
     hidden = rows.drawn((share * lengths).round(), random.numpy())

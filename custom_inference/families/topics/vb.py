@@ -47,9 +47,7 @@ LEARNED = ("alpha", "gamma", "both")
 @dataclass(frozen=True)
 class TopicPosteriors(State):
     """concentration: b~ (K, V), of the topics' posteriors. alpha (K,), gamma: the priors' where these are learned.
-
-    Where a topic's words are R groups of C, side by side, the posteriors are (K, R, C).
-    """
+    Where a topic's words are R groups of C, side by side, the posteriors are (K, R, C)."""
 
     concentration: Tensor
     alpha: Tensor | None = None
