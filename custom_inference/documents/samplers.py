@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
 from custom_inference.families.common.documents import DocumentRows
@@ -56,13 +56,12 @@ class Estimate(NamedTuple):
     @classmethod
     def of(cls, log_weight: Array) -> Estimate:
         """From log weights (N, R): log of their mean, with the error sd(w) / (sqrt(R) mean(w))."""
-        top = log_weight.max(1, keepdims=True)
-        top = np.where(np.isfinite(top), top, 0.0)
-        weight = np.exp(log_weight - top)
-        mean, count = weight.mean(1), log_weight.shape[1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            spread = weight.std(1, ddof=1) / (mean * count**0.5) if count > 1 else np.full(len(mean), np.nan)
-            return cls(torch.as_tensor(np.log(mean) + top[:, 0]), torch.as_tensor(spread))
+        count = log_weight.shape[1]
+        log_mean = logsumexp(log_weight, axis=1) - np.log(count)
+        with np.errstate(invalid="ignore"):
+            relative = np.exp(log_weight - log_mean[:, None])
+            error = relative.std(1, ddof=1) / count**0.5 if count > 1 else np.full(len(log_mean), np.nan)
+        return cls(torch.as_tensor(log_mean), torch.as_tensor(error))
 
 
 def importance(

@@ -14,11 +14,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import bounds_of, log_likelihood
 from custom_inference.documents import samplers
 from custom_inference.documents.samplers import split_tokens
@@ -27,9 +28,6 @@ from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Tokens
-
-if TYPE_CHECKING:
-    from custom_inference.core.fit import Fit
 
 
 @dataclass(frozen=True, kw_only=True)

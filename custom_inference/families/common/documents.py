@@ -19,7 +19,6 @@ from torch import Tensor
 
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
-from ppl_models.distributions.sparse_products import sparse_product
 from ppl_models.distributions.tokens import log_coefficient
 
 #: (document, word) places of a block: its (B, M, K) arrays should stay in cache.
@@ -87,10 +86,6 @@ class DocumentRows:
         return torch.bincount(cell[order[rank < number[document]]], minlength=len(values)).to(values)
 
     @cached_property
-    def num_tokens(self) -> float:
-        return float(self.counts.values().double().sum())
-
-    @cached_property
     def log_coefficient(self) -> Tensor:
         """log(L! / prod_v n_v!), (N,); 0 where the tokens are taken in their order."""
         return log_coefficient(self.counts) if self.coefficient else torch.zeros_like(self.lengths)
@@ -110,10 +105,6 @@ class DocumentRows:
         row, column, _ = _sparse.triplets(self.counts)
         joint = word.index_select(0, column) * local.index_select(0, row)
         return joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
-
-    def weighted(self, value: Tensor) -> Tensor:
-        """sum_v n_iv value_v, (N,), of a value a word (V,)."""
-        return sparse_product(self.counts, value.unsqueeze(-1)).squeeze(-1)
 
     @cached_property
     def _by_word(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,7 +21,7 @@ once, by the counts that the blocks before them left. Both have the same fixed p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -60,7 +60,6 @@ class TopicCounts(State):
 
     @classmethod
     def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:
-        """The state that a fit's posterior of the topics was read off."""
         return cls(posterior.concentration - dirichlet_prior(model, "topic", posterior.concentration))
 
 
@@ -100,15 +99,14 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         self, model: Model, state: TopicCounts, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """One pass; the shares and counts that it starts from are left as they are."""
-        alpha = self.alpha(model, state.counts)
+        alpha, (start, refresh) = self.alpha(model, state.counts), _passes(state.counts.device)
         if warm:
             share, counts = warm["share"].clone(memory_format=torch.contiguous_format), state.counts.T
         else:
-            share = start(rows, state.values(model)["topic"], alpha, sweeps=_COLD_SWEEPS)
+            share = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
             counts = counted(rows, share)
         table = (counts + self.gamma(model, alpha).unsqueeze(-1)).contiguous()
         bound = torch.zeros_like(rows.lengths)
-        refresh = _kernels().refresh_documents if share.device.type == "cpu" else refresh_blocks
         counts = refresh(rows, share, alpha, table, bound, temperature)
         return EStep({"topic": counts.T}, {"share": share}, bound + rows.log_coefficient)
 
@@ -146,17 +144,14 @@ def counted(rows: DocumentRows, share: Tensor) -> Tensor:
     return counts.index_add_(0, rows.counts.col_indices(), share * rows.counts.values().unsqueeze(-1))
 
 
-def start(rows: DocumentRows, topic: Tensor, alpha: Tensor, *, sweeps: int) -> Tensor:
-    """Shares (nnz, K) from topics (K, V) alone: the fixed point at these, nearly."""
-    run = _kernels().start_documents if topic.device.type == "cpu" else start_blocks
-    return run(rows, topic.T.contiguous(), alpha, sweeps)
-
-
-def _kernels() -> Any:
+def _passes(device: torch.device) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """What finds shares at given topics, the fixed point nearly, and what refreshes them."""
+    if device.type != "cpu":
+        return start_blocks, refresh_blocks
     # Not at the top: numba takes a second to import, and most of the suite does without.
     from custom_inference.families.topics import kernels
 
-    return kernels
+    return kernels.start_documents, kernels.refresh_documents
 
 
 def refresh_blocks(

@@ -32,6 +32,7 @@ from custom_inference.families.common.dirichlet import dirichlet_divergence, exp
 from custom_inference.families.common.documents import Block, DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Model
+from ppl_models.distributions.sparse_products import sparse_product
 
 #: Sweeps from which on a document counts as restless: its topics have moved.
 _RESTLESS = 4
@@ -142,7 +143,8 @@ def sweep_documents(
         cells, others = (one.counts.crow_indices().diff() for one in (rows, part))
         found.ratio[chosen.repeat_interleave(cells)] = again.ratio[better.repeat_interleave(others)]
     counts = scores.word * rows.gathered(found.ratio, found.share)
-    return Swept(concentration, bound + rows.weighted(scores.log_scale) + rows.log_coefficient, counts.T)
+    scale = sparse_product(rows.counts, scores.log_scale.unsqueeze(-1)).squeeze(-1)
+    return Swept(concentration, bound + scale + rows.log_coefficient, counts.T)
 
 
 def equal_shares(rows: DocumentRows, alpha: Tensor) -> Tensor:

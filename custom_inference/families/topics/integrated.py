@@ -37,14 +37,13 @@ class CollapsedPosterior:
     """p(q | y) of the topics of all tokens, as a table over its K^T values.
 
     document, word: (T,), the tokens, document by document and in each in the order of the words.
-    alpha (K,), gamma (V,): the concentrations. log_joint: (K^T,), log p(y, q); value number m holds the digits of m to
-    base K, the first token's the most significant. constant: log multinomial coefficients, where the model has them.
+    alpha: (K,), the concentration. log_joint: (K^T,), log p(y, q); value number m holds the digits of m to base K, the
+    first token's the most significant. constant: log multinomial coefficients, where the model has them.
     """
 
     document: Tensor
     word: Tensor
     alpha: Tensor
-    gamma: Tensor
     log_joint: Tensor
     num_documents: int
     constant: float = 0.0
@@ -60,38 +59,15 @@ class CollapsedPosterior:
         return self.log_joint - self.log_joint.logsumexp(0)
 
     @cached_property
-    def marginal(self) -> Tensor:
-        """P(q_t = k | y), (T, K); 1 / K throughout where the priors do not tell the topics apart."""
-        total = self.alpha.new_zeros(len(self.word), len(self.alpha))
-        for weight, hot in self._weighted():
-            total += (weight @ hot.flatten(1)).view_as(total)
-        return total
-
-    @cached_property
     def co_assignment(self) -> Tensor:
         """P(q_t = q_t' | y), (T, T): which tokens share a topic, whatever its label."""
         total = self.alpha.new_zeros(len(self.word), len(self.word))
-        for weight, hot in self._weighted():
+        for start, q in assignment_blocks(len(self.alpha), len(self.word)):
+            weight = self.log_probability[start : start + len(q), None].exp()
             for k in range(len(self.alpha)):
-                total += (hot[:, :, k] * weight[:, None]).T @ hot[:, :, k]
+                here = (q == k).to(self.alpha)
+                total += (here * weight).T @ here
         return total
-
-    @cached_property
-    def topic(self) -> Tensor:
-        """E[b_k | y], (K, V): of eq. 27.32 over the law of q. All alike where the priors do not tell topics apart."""
-        total = self.alpha.new_zeros(len(self.alpha), len(self.gamma))
-        for weight, hot in self._weighted():
-            scaled = weight[:, None] / (hot.sum(1) + self.gamma.sum())  # (B, K)
-            tokens = torch.einsum("bk,btk->kt", scaled, hot)
-            total += scaled.sum(0)[:, None] * self.gamma
-            total.index_add_(1, self.word, tokens)
-        return total
-
-    @cached_property
-    def topic_proportion(self) -> Tensor:
-        """E[pi_i | y], (N, K): of eq. 27.31 over the law of q."""
-        weight = self.alpha.expand(self.num_documents, -1).index_add(0, self.document, self.marginal)
-        return weight / weight.sum(1, keepdim=True)
 
     def divergence(self, shares: Tensor) -> float:
         """KL(prod_t r_t(q_t) || p(q | y)) of a factorised posterior of the tokens, shares r (T, K)."""
@@ -102,12 +78,6 @@ class CollapsedPosterior:
             difference = log_q - self.log_probability[start : start + len(q)]
             total += float(torch.where(weight > 0, weight * difference, 0.0).sum())
         return total
-
-    def _weighted(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Probabilities (B,) and one-hot topics (B, T, K) of blocks of values."""
-        for start, q in assignment_blocks(len(self.alpha), len(self.word)):
-            hot = torch.nn.functional.one_hot(q, len(self.alpha)).to(self.alpha)
-            yield self.log_probability[start : start + len(q)].exp(), hot
 
 
 def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedPosterior:
@@ -122,7 +92,10 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
         raise MethodError(f"{type(model).__name__} has no tokens with topics; the collapsed posterior is that of LDA")
     rows = DocumentRows.of(model.prepare(x, mask=mask, dtype=torch.float64), coefficient=model.coefficient)
     document, word = rows.tokens()
-    _require_few(model.num_topics, len(word))
+    tokens, bits = len(word), len(word) * math.log2(model.num_topics)
+    fits = next((t for t in range(64) if model.num_topics ** (t + 1) > MAX_ASSIGNMENTS), tokens)
+    what = f"{tokens} tokens in {model.num_topics} topics have 2^{bits:.0f} assignments, whose table"
+    require(what, 8 * 2.0 ** min(bits, 1000), allowed=8.0 * MAX_ASSIGNMENTS, fits=f"{fits} tokens would fit")
     like = torch.zeros((), dtype=torch.float64)
     alpha = dirichlet_prior(model, "topic_proportion", like).expand(model.num_topics)
     gamma = dirichlet_prior(model, "topic", like)
@@ -131,14 +104,7 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
     gamma = gamma.expand(model.vocabulary_size)
     blocks = [log_joint(document, word, alpha, gamma, q) for _, q in assignment_blocks(len(alpha), len(word))]
     constant = float(rows.log_coefficient.sum())
-    return CollapsedPosterior(document, word, alpha, gamma, torch.cat(blocks), len(rows), constant)
-
-
-def _require_few(num_topics: int, tokens: int) -> None:
-    bits = tokens * math.log2(num_topics)
-    fits = next((t for t in range(64) if num_topics ** (t + 1) > MAX_ASSIGNMENTS), tokens)
-    what = f"{tokens} tokens in {num_topics} topics have 2^{bits:.0f} assignments, whose table"
-    require(what, 8 * 2.0 ** min(bits, 1000), allowed=8.0 * MAX_ASSIGNMENTS, fits=f"{fits} tokens would fit")
+    return CollapsedPosterior(document, word, alpha, torch.cat(blocks), len(rows), constant)
 
 
 def assignment_blocks(num_topics: int, tokens: int) -> Iterator[tuple[int, Tensor]]:

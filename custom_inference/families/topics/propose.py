@@ -70,7 +70,6 @@ class TopicProposals(Proposals):
         return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Every topic has its counterpart."""
         one, other = (values_of(model, state)["topic"] for state in (first, second))
         return bool((match_components(one, other).similarity > _SAME).all())
 
@@ -94,7 +93,6 @@ class ProfileProposals(TopicProposals):
     most_alpha, most_gamma = 0.3, 0.5
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Three starts on all rows."""
         return 3, num_rows
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
@@ -118,9 +116,7 @@ class CorrelatedProposals(TopicProposals):
         return {**start, "mean": logit.mean(0), "covariance": covariance}
 
 
-def propose_topics(
-    rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator, *, sweeps: int = 30
-) -> Tensor:
+def propose_topics(rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:
     """Expected tokens of every word in every topic, (K, V).
 
     alpha (K,), gamma (V,) or one number: the concentrations of the priors. Where alpha differs by topic, topics of many
@@ -129,7 +125,7 @@ def propose_topics(
     wanted = len(alpha)
     size = wanted + max(_LEAST_SPARE, round(_SPARE * wanted)) if wanted > 1 else 1
     spread = alpha.new_full((size,), float(alpha.sum()) / size)
-    counts = gibbs_counts(rows, size, spread, gamma, generator, sweeps=sweeps, average=5)
+    counts = gibbs_counts(rows, size, spread, gamma, generator, sweeps=30, average=5)
     weight = counts + gamma
     scores = Scores.of(torch.log(weight / weight.sum(-1, keepdim=True)))
     found = sweep_documents(rows, scores, spread, None, sweeps=20, threshold=1e-2)

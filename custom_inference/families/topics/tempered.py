@@ -188,7 +188,7 @@ class _Path:
         """Log perplexity of the hidden tokens."""
         assert state.locals is not None
         tokens = Tokens(state.locals["topic_proportion"], state.params["topic"])
-        return -float(tokens.log_prob(self.hidden.counts).double().sum() / self.hidden.num_tokens)
+        return -float(tokens.log_prob(self.hidden.counts).double().sum() / self.hidden.lengths.double().sum())
 
     @property
     def outcome(self) -> str:

@@ -67,7 +67,6 @@ class TopicPosteriors(State):
 
     @classmethod
     def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:
-        """The state that a fit's posterior of the topics was read off."""
         return cls(posterior.concentration)
 
 
@@ -90,7 +89,6 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
             raise MethodError(unknown_name("prior to learn", str(self.learn), LEARNED))
 
     def local(self) -> Engine:
-        """The documents' inference at given topics."""
         return LdaDirichlet()
 
     def gamma(self, model: Model, state: TopicPosteriors) -> Tensor:
