@@ -25,8 +25,7 @@ from benchmarks.speed._topic_trace import Trace, recorded
 from custom_inference.core.engine import EStep
 from custom_inference.em.loop import run_em
 from custom_inference.em.stepwise import run_stepwise
-from custom_inference.families.topics.states import TopicPosteriors
-from custom_inference.families.topics.vb import LdaVB
+from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
 from ppl_models import LDA
 
 ALPHA, GAMMA = 0.1, 0.05

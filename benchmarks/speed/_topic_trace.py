@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.speed._topic_evaluator import Array
-from custom_inference.families.topics.states import TopicPosteriors
+from custom_inference.families.topics.vb import TopicPosteriors
 
 
 @dataclass

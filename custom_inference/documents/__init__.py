@@ -1,9 +1,9 @@
 """What is asked of fits of documents: held-out scores, the number of topics, coherence, tables, figures, exports."""
 
-from custom_inference.documents.coherence import coherence
 from custom_inference.documents.cross_validation import CrossValidation, cross_validate
-from custom_inference.documents.scores import HeldOut, held_out, perplexity, split_tokens
-from custom_inference.documents.topics import to_pyldavis, topic_table
+from custom_inference.documents.samplers import split_tokens
+from custom_inference.documents.scores import HeldOut, held_out, perplexity
+from custom_inference.documents.topics import coherence, to_pyldavis, topic_table
 
 __all__ = [
     "CrossValidation",

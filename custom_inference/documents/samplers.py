@@ -26,17 +26,22 @@ otherwise a single such token would make the weight 0.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
 from custom_inference.families.common.documents import DocumentRows
+from ppl_models import Data, MethodError
 from ppl_models.data import sparse
 
 Array = NDArray[np.float64]
+#: Random numbers for the seeds of the documents, and others for the order of their tokens.
+_Stream = tuple[np.random.Generator, np.random.Generator]
 
 #: Documents in one call of the compiled samplers: between calls there is time for an interrupt.
 _BATCH = 64
@@ -51,16 +56,12 @@ class Estimate(NamedTuple):
     @classmethod
     def of(cls, log_weight: Array) -> Estimate:
         """From log weights (N, R): log of their mean, with the error sd(w) / (sqrt(R) mean(w))."""
-        top = log_weight.max(1, keepdims=True)
-        top = np.where(np.isfinite(top), top, 0.0)
-        weight = np.exp(log_weight - top)
-        mean, count = weight.mean(1), log_weight.shape[1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            spread = weight.std(1, ddof=1) / (mean * count**0.5) if count > 1 else np.full(len(mean), np.nan)
-            return cls(torch.as_tensor(np.log(mean) + top[:, 0]), torch.as_tensor(spread))
-
-
-# ----- importance sampling --------------------------------------------------------------------------------
+        count = log_weight.shape[1]
+        log_mean = logsumexp(log_weight, axis=1) - np.log(count)
+        with np.errstate(invalid="ignore"):
+            relative = np.exp(log_weight - log_mean[:, None])
+            error = relative.std(1, ddof=1) / count**0.5 if count > 1 else np.full(len(log_mean), np.nan)
+        return cls(torch.as_tensor(log_mean), torch.as_tensor(error))
 
 
 def importance(
@@ -105,12 +106,7 @@ def _log_dirichlet(concentration: Array, rng: np.random.Generator) -> Array:
 
 
 def _log_norm(concentration: Array) -> float:
-    from scipy.special import gammaln
-
     return float(gammaln(concentration).sum() - gammaln(concentration.sum()))
-
-
-# ----- Gibbs ----------------------------------------------------------------------------------------------
 
 
 def left_to_right(
@@ -119,17 +115,8 @@ def left_to_right(
     """Mean over ``runs`` particle filters, whose spread is the standard error. Tokens come in a random order."""
     from custom_inference.documents.kernels import filter_documents
 
-    words, prior = _words_first(topic), alpha.cpu().double().numpy()
-    found = []
-    for run_seed, rng in _streams(seed, runs):
-        word, start = shuffled_tokens(rows, rng)
-        seeds = run_seed.integers(0, 2**63, len(rows)).astype(np.uint64)
-        parts = [
-            filter_documents(word, start[i : i + _BATCH + 1], words, prior, particles, sweeps, seeds[i : i + _BATCH])
-            for i in range(0, len(rows), _BATCH)
-        ]
-        found.append(np.concatenate(parts))
-    return Estimate.of(np.stack(found, 1))
+    given = (filter_documents, topic, alpha, rows, particles, sweeps)
+    return Estimate.of(np.stack([_in_batches(*given, stream=stream) for stream in _streams(seed, runs)], 1))
 
 
 def annealed(
@@ -138,32 +125,48 @@ def annealed(
     """``temperatures`` steps from the prior to the posterior, evenly spaced."""
     from custom_inference.documents.kernels import anneal_documents
 
+    powers, (stream,) = np.linspace(0, 1, temperatures + 1), _streams(seed, 1)
+    return Estimate.of(_in_batches(anneal_documents, topic, alpha, rows, powers, chains, stream=stream))
+
+
+def _in_batches(
+    kernel: Callable[..., Array], topic: Tensor, alpha: Tensor, rows: DocumentRows, *settings: Any, stream: _Stream
+) -> Array:
+    """What a compiled sampler, with its own settings, makes of all documents, in a random order of their tokens."""
     words, prior = _words_first(topic), alpha.cpu().double().numpy()
-    ((run_seed, rng),) = _streams(seed, 1)
-    word, start = shuffled_tokens(rows, rng)
-    seeds = run_seed.integers(0, 2**63, len(rows)).astype(np.uint64)
-    powers = np.linspace(0, 1, temperatures + 1)
-    parts = [
-        anneal_documents(word, start[i : i + _BATCH + 1], words, prior, powers, chains, seeds[i : i + _BATCH])
-        for i in range(0, len(rows), _BATCH)
-    ]
-    return Estimate.of(np.concatenate(parts))
+    seeds_from, order_from = stream
+    row, word = (part.cpu().numpy().astype(np.int64) for part in rows.tokens())
+    word = word[np.lexsort((order_from.random(len(word)), row))]
+    start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
+    seeds = seeds_from.integers(0, 2**63, len(rows)).astype(np.uint64)
+    batches = [slice(i, i + _BATCH) for i in range(0, len(rows), _BATCH)]
+    return np.concatenate(
+        [kernel(word, start[at.start : at.stop + 1], words, prior, *settings, seeds[at]) for at in batches]
+    )
 
 
 def _words_first(topic: Tensor) -> Array:
     return np.ascontiguousarray(topic.T.cpu().double().numpy())
 
 
-def _streams(seed: int, runs: int) -> list[tuple[np.random.Generator, np.random.Generator]]:
-    """For each run random numbers for the seeds of the documents, and others for the order of their tokens."""
+def _streams(seed: int, runs: int) -> list[_Stream]:
     sequences = np.random.SeedSequence(seed).spawn(2 * runs)
     made = [np.random.default_rng(sequence) for sequence in sequences]
     return list(zip(made[::2], made[1::2], strict=True))
 
 
-def shuffled_tokens(rows: DocumentRows, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The words (T,) of the tokens, document by document, in a random order in each; where each begins, (N + 1,)."""
-    row, word = (part.cpu().numpy() for part in rows.tokens())
-    word = word[np.lexsort((rng.random(len(word)), row))]
-    start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
-    return word.astype(np.int64), start.astype(np.int64)
+def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data, Data]:
+    """The tokens of every document in two parts at random: floor(share L_i) of them, and the others.
+
+    Masked entries are in neither part.
+    """
+    if not 0 < share < 1:
+        raise MethodError(f"share = {share}, expected a number between 0 and 1")
+    rows = DocumentRows.of(data)
+    observed = torch.floor(share * rows.lengths.double() + 1e-9).long().cpu()
+    first = rows.drawn(observed, np.random.default_rng(seed).random(int(rows.lengths.sum())))
+    parts = (sparse.with_values(rows.counts, values) for values in (first, rows.counts.values() - first))
+    # Entries that became 0 are not stored.
+    stored = (sparse.from_scipy(sparse.to_scipy(x), dtype=data.x.dtype, device=data.x.device) for x in parts)
+    one, other = (Data(x=x, coords=data.coords) for x in stored)
+    return one, other

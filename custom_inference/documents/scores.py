@@ -13,23 +13,21 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, NamedTuple
 
-import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
+from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import bounds_of, log_likelihood
-from custom_inference.documents import samplers as samplers
-from custom_inference.documents.fold_in import exact_mixture, fold_in, is_mixture, token_log_probability, topic_prior
+from custom_inference.documents import samplers
+from custom_inference.documents.samplers import split_tokens
 from custom_inference.families.common.documents import DocumentRows
-from ppl_models import Data, DataError, DataWarning, MethodError
+from custom_inference.families.mixtures.rows import MixtureRows
+from ppl_models import Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
-from ppl_models.data import sparse
-
-if TYPE_CHECKING:
-    from custom_inference.core.fit import Fit
+from ppl_models.distributions import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,15 +91,16 @@ def held_out(
         raise MethodError(f"{type(fit.model).__name__} is no model of documents; see fit.log_likelihood")
     if not 0 <= floor < 1:
         raise MethodError(f"floor = {floor}, expected a small number of at least 0")
-    exact = {"exact": _exact} if is_mixture(fit.model) else {}
-    valid = (*exact, *(name for name in bounds_of(fit.model) if name not in exact), *_HOW)
+    valid = (*bounds_of(fit.model), *_HOW)
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
     if "held_out" in settings:
         settings["held_out"] = fit.as_data(settings["held_out"], None)
-    problem = _Problem.of(fit, fit.as_data(x, mask), floor)
-    score = exact.get(how) or _HOW.get(how) or _bound(how)
-    known = [name for name in inspect.signature(score).parameters if name != "problem"]
+    topic, data = fit.params["topic"].clamp(min=floor), fit.as_data(x, mask)
+    params = {**fit.globals, "topic": topic / topic.sum(-1, keepdim=True)}
+    problem = _Problem(fit.model, params, data, DocumentRows.of(data))
+    score = _HOW.get(how) or partial(_bound, name=how)
+    known = [name for name in inspect.signature(score).parameters if name not in ("problem", "name")]
     for name in settings:
         if name not in known:
             raise MethodError(unknown_name(f"setting of how = {how!r}", name, known))
@@ -113,95 +112,69 @@ def held_out(
     return replace(found, how=how)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """A fit's globals with floored topics, and the documents."""
+class _Problem(NamedTuple):
+    """The documents, and a fit's model and globals with floored topics."""
 
-    fit: Fit
-    data: Data
+    model: Model
     params: dict[str, Tensor]
-
-    @classmethod
-    def of(cls, fit: Fit, data: Data, floor: float) -> _Problem:
-        topic = fit.params["topic"].clamp(min=floor)
-        return cls(fit, data, {**fit.globals, "topic": topic / topic.sum(-1, keepdim=True)})
-
-    @property
-    def rows(self) -> DocumentRows:
-        return DocumentRows.of(self.data)
-
-    def alpha(self, given: Any = None) -> Tensor:
-        """Concentration (K,) of the prior of the topic proportions."""
-        return topic_prior(self.fit.model, self.params["topic"], given)
-
-    def proportions(self, rows: DocumentRows, alpha: Any, iterations: int) -> Tensor:
-        return fold_in(self.fit.model, self.params, rows, alpha=alpha, iterations=iterations)
-
-    def scored(self, log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> HeldOut:
-        error = error if error is None else error.to(log_p)
-        return HeldOut(log_probability=log_p, tokens=rows.lengths, how="", standard_error=error)
+    data: Data
+    rows: DocumentRows
 
 
-# ----- scores ---------------------------------------------------------------------------------------------
+def _scored(log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> HeldOut:
+    return HeldOut(log_probability=log_p, tokens=rows.lengths, how="", standard_error=error)
 
 
-def _bound(name: str) -> Callable[..., HeldOut]:
-    def score(problem: _Problem, seed: int = 0) -> HeldOut:
-        model, rows = problem.fit.model, problem.rows
-        log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
-        coefficient = DocumentRows(rows.counts, coefficient=getattr(model, "coefficient", False)).log_coefficient
-        return problem.scored(log_p - coefficient, rows)
-
-    return score
+def _bound(problem: _Problem, seed: int = 0, *, name: str) -> HeldOut:
+    model, rows = problem.model, problem.rows
+    log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
+    return _scored(log_p - replace(rows, coefficient=getattr(model, "coefficient", False)).log_coefficient, rows)
 
 
 def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1, seed: int = 0) -> HeldOut:
     if samples < 2 or not 0 < from_prior <= 1:
         raise MethodError(f"samples = {samples}, from_prior = {from_prior}; expected at least 2, and a share up to 1")
-    if is_mixture(problem.fit.model):
-        return _exact(problem)
-    rows, alpha = problem.rows, problem.alpha()
-    # The prior's share of the folded-in posterior mean is taken off again: what is left are the document's tokens.
-    mean = problem.proportions(rows, alpha, 50)
-    expected = (mean * (rows.lengths.unsqueeze(1) + alpha.sum()) - alpha).clamp(min=0)
-    settings: dict[str, Any] = {"samples": samples, "from_prior": from_prior, "seed": seed}
-    return _estimated(problem, samplers.importance(problem.params["topic"], alpha, rows, expected, **settings))
+
+    def sampler(topic: Tensor, alpha: Tensor, rows: DocumentRows, **settings: Any) -> samplers.Estimate:
+        # The prior's share of the folded-in posterior mean is taken off again: what is left are the document's tokens.
+        mean = fold_in(problem.model, problem.params, rows, alpha=alpha, iterations=50)
+        expected = (mean * (rows.lengths.unsqueeze(1) + alpha.sum()) - alpha).clamp(min=0)
+        return samplers.importance(topic, alpha, rows, expected, **settings)
+
+    return _estimated(problem, sampler, samples=samples, from_prior=from_prior, seed=seed)
 
 
 def _left_to_right(problem: _Problem, particles: int = 20, sweeps: int = 1, runs: int = 1, seed: int = 0) -> HeldOut:
     if min(particles, runs) < 1 or sweeps < 0:
         raise MethodError(f"particles = {particles}, sweeps = {sweeps}, runs = {runs}; expected at least 1, 0 and 1")
-    if is_mixture(problem.fit.model):
-        return _exact(problem)
-    settings: dict[str, Any] = {"particles": particles, "sweeps": sweeps, "runs": runs, "seed": seed}
-    return _estimated(
-        problem, samplers.left_to_right(problem.params["topic"], problem.alpha(), problem.rows, **settings)
-    )
+    return _estimated(problem, samplers.left_to_right, particles=particles, sweeps=sweeps, runs=runs, seed=seed)
 
 
 def _annealed(problem: _Problem, temperatures: int = 100, chains: int = 10, seed: int = 0) -> HeldOut:
     if min(temperatures, chains) < 1:
         raise MethodError(f"temperatures = {temperatures}, chains = {chains}; expected at least 1 of each")
-    if is_mixture(problem.fit.model):
-        return _exact(problem)
-    settings: dict[str, Any] = {"temperatures": temperatures, "chains": chains, "seed": seed}
-    return _estimated(problem, samplers.annealed(problem.params["topic"], problem.alpha(), problem.rows, **settings))
+    return _estimated(problem, samplers.annealed, temperatures=temperatures, chains=chains, seed=seed)
 
 
-def _estimated(problem: _Problem, estimate: samplers.Estimate) -> HeldOut:
-    error = None if bool(torch.isnan(estimate.standard_error).all()) else estimate.standard_error
-    return problem.scored(estimate.log_mean.to(problem.params["topic"]), problem.rows, error)
+def _estimated(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
+    """By a sampler; a mixture's evidence is exact."""
+    if is_mixture(problem.model):
+        return _bound(problem, name="exact")
+    topic, rows = problem.params["topic"], problem.rows
+    estimate = sampler(topic, topic_prior(problem.model, topic), rows, **settings)
+    log_mean, error = (value.to(topic) for value in estimate)
+    return _scored(log_mean, rows, None if bool(torch.isnan(error).all()) else error)
 
 
-def _exact(problem: _Problem) -> HeldOut:
-    rows = problem.rows
-    return problem.scored(exact_mixture(problem.params, rows), rows)
+def _completed(problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: Any, iterations: int) -> HeldOut:
+    """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones."""
+    topic = problem.params["topic"]
+    proportion = fold_in(problem.model, problem.params, observed, alpha=alpha, iterations=iterations)
+    return _scored(Tokens(proportion, topic).log_prob(scored.counts.to(topic.dtype)), scored)
 
 
 def _plugin(problem: _Problem, alpha: Any = None, iterations: int = 100) -> HeldOut:
-    rows = problem.rows
-    proportion = problem.proportions(rows, alpha, iterations)
-    return problem.scored(token_log_probability(proportion, problem.params["topic"], rows), rows)
+    return _completed(problem, problem.rows, problem.rows, alpha, iterations)
 
 
 def _completion(
@@ -219,9 +192,7 @@ def _completion(
         if len(observed) != len(scored):
             found = f"{len(scored)} held-out documents beside {len(observed)} observed ones"
             raise DataError(found, axis="document", expected="the two parts of the same documents")
-    proportion = problem.proportions(DocumentRows.of(observed), alpha, iterations)
-    rows = DocumentRows.of(scored)
-    return problem.scored(token_log_probability(proportion, problem.params["topic"], rows), rows)
+    return _completed(problem, DocumentRows.of(observed), DocumentRows.of(scored), alpha, iterations)
 
 
 _HOW: dict[str, Callable[..., HeldOut]] = {
@@ -233,28 +204,58 @@ _HOW: dict[str, Callable[..., HeldOut]] = {
 }
 
 
-# ----- halves of documents --------------------------------------------------------------------------------
+def is_mixture(model: Model) -> bool:
+    """Whether a document has one topic, whose probability is a global."""
+    return "mixing_proportion" in model.shapes
 
 
-def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data, Data]:
-    """The tokens of every document in two parts at random: floor(share L_i) of them, and the others.
+def topic_prior(model: Model, like: Tensor, given: Any = None) -> Tensor:
+    """Concentration (K,) of the Dirichlet prior of the topic proportions: as given, or the model's. Raises MethodError
+    for another prior."""
+    if given is not None:
+        alpha = torch.as_tensor(given, dtype=like.dtype, device=like.device).expand(like.shape[0])
+        if not bool(((alpha >= 0) & torch.isfinite(alpha)).all()):
+            raise MethodError(f"alpha = {given}, expected finite numbers of at least 0")
+        return alpha
+    prior = model.priors.get(model.local_site)
+    if not isinstance(prior, torch.distributions.Dirichlet):
+        raise MethodError(f"the prior of '{model.local_site}' is no Dirichlet; give alpha")
+    return prior.concentration.to(like).expand(like.shape[0])
 
-    Masked entries are in neither part.
+
+def fold_in(
+    model: Model, params: dict[str, Tensor], rows: DocumentRows, *, alpha: Any = None, iterations: int = 100
+) -> Tensor:
+    """Topic proportions (N, K) of documents at fixed topics b (K, V), repeating
+
+        r_vk ~ theta_k b_kv,        theta_k ~ alpha_k + sum_v n_v r_vk
+
+    from uniform ones. It is CVB0 without taking a token's own topic off, and the mode in the softmax basis of the
+    posterior (MacKay 1998). alpha: by default the model's; 0 is maximum likelihood, the folding-in of PLSA, where the
+    prior of the model is flat: from concentrations that are all at least 1, alpha - 1 is used, the mode as usual.
+
+    Of mixtures the posterior probabilities of the documents' one topic. Documents without tokens get the prior's mean.
     """
-    if not 0 < share < 1:
-        raise MethodError(f"share = {share}, expected a number between 0 and 1")
-    rows = DocumentRows.of(data)
-    rng = np.random.default_rng(seed)
-    word, start = samplers.shuffled_tokens(rows, rng)
-    lengths = np.diff(start)
-    rank = np.arange(len(word)) - start[:-1].repeat(lengths)
-    first = rank < np.floor(share * lengths + 1e-9).astype(np.int64).repeat(lengths)
-    document = np.arange(len(rows)).repeat(lengths)
-    return _counted(data, document, word, first), _counted(data, document, word, ~first)
-
-
-def _counted(data: Data, document: Any, word: Any, chosen: Any) -> Data:
-    place = (document[chosen], word[chosen])
-    counts = scipy.sparse.csr_matrix((np.ones(int(chosen.sum())), place), shape=tuple(data.x.shape))
-    x = sparse.from_scipy(counts, dtype=data.x.dtype, device=data.x.device)
-    return Data(x=x, coords=data.coords)
+    if iterations < 1:
+        raise MethodError(f"iterations = {iterations}, expected at least 1")
+    topic = params["topic"]
+    if is_mixture(model):
+        if alpha is not None:
+            raise MethodError(f"alpha = {alpha} for {type(model).__name__}, whose documents have one topic each")
+        tokens = MixtureRows(rows.counts.to(topic.dtype), topic.new_zeros(len(rows)))
+        return torch.softmax(torch.log(params["mixing_proportion"]) + tokens.table(torch.log(topic)), -1)
+    concentration = topic_prior(model, topic, alpha)
+    mean = torch.nan_to_num(concentration / concentration.sum(), nan=1 / len(concentration))
+    if alpha is None and bool((concentration >= 1).all()):
+        concentration = concentration - 1
+    found = topic.new_empty(len(rows), len(topic))
+    tiny = torch.finfo(topic.dtype).tiny
+    for block in rows.blocks:
+        seen, count = block.of_words(topic.T), block.count.to(topic)
+        theta = topic.new_ones(len(count), len(topic))
+        for _ in range(iterations):
+            share = count / (seen @ theta.unsqueeze(-1)).squeeze(-1).clamp(min=tiny)
+            theta = concentration + theta * (share.unsqueeze(1) @ seen).squeeze(1)
+        total = theta.sum(-1, keepdim=True)
+        found[block.documents] = torch.where(total > 0, theta / total.clamp(min=tiny), mean)
+    return found

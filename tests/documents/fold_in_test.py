@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 
 from custom_inference.documents import held_out, perplexity, split_tokens
-from custom_inference.documents.fold_in import fold_in
+from custom_inference.documents.scores import fold_in
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models import LDA, PLSA, MethodError, as_documents
 from ppl_models.data import sparse as _sparse

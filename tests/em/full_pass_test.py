@@ -12,7 +12,7 @@ from custom_inference import EM, VariationalEM
 from custom_inference.core.capabilities import from_point
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.em.loop import run_em
-from custom_inference.families.topics.states import TopicCounts
+from custom_inference.families.topics.cvb0 import TopicCounts
 from ppl_models import MODELS, RowBlocks
 
 #: Compiled passes over documents take the documents before them into account within a pass, which are other ones where

@@ -18,8 +18,7 @@ from custom_inference.core.capabilities import OneProcess, Sequential
 from custom_inference.core.processes import run_all
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
-from custom_inference.families.topics.cvb0_sweeps import counted
-from custom_inference.families.topics.states import TopicCounts
+from custom_inference.families.topics.cvb0 import TopicCounts, counted
 from ppl_models import MODELS, NOCA
 from tests.support import distributed as worker
 

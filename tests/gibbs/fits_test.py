@@ -17,7 +17,7 @@ from custom_inference.core.diagnostics import effective_size, r_hat
 from custom_inference.core.posteriors import DirichletDraws, DirichletPosterior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain
-from custom_inference.families.topics.merge import gibbs_counts
+from custom_inference.families.topics.propose import gibbs_counts
 from custom_inference.gibbs import sampler_of
 from ppl_models import CVQ, LDA, PLSA, Data, DataWarning, LDAIndicator, MethodError, ModelError, MultinomialPCA
 from ppl_models.data import sparse as _sparse

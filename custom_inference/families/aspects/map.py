@@ -31,9 +31,9 @@ from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.aspects.engines import AspectEngine
 from custom_inference.families.common.beta import beta_mode, beta_parameters
-from custom_inference.families.common.box_newton import box_newton, pair_index, unpacked
 from custom_inference.families.common.counts import CountRows, Tiles, margin
 from custom_inference.families.common.dirichlet import dirichlet_concentration
+from custom_inference.families.common.newton import box_newton, pair_index, unpacked
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 

@@ -30,7 +30,7 @@ from custom_inference.families.blocks.common import RESPONSIBILITY
 from custom_inference.families.blocks.covariate_rows import CovariateRows
 from custom_inference.families.blocks.weighted_logistic import fit_weighted
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
-from custom_inference.families.common.normal import normal_parameters
+from custom_inference.families.common.priors import normal_parameters
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 from ppl_models.distributions import all_labelings

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
+from custom_inference.families.common.priors import conjugate_prior
 from ppl_models import MethodError, Model
 from ppl_models.core.priors import is_flat
 
@@ -20,26 +21,18 @@ def interior(probability: Tensor) -> Tensor:
 
 
 def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(a, b) of a Beta prior, whatever they are, broadcastable to the site.
-
-    Raises :class:`MethodError` for any other prior.
-    """
-    prior = model.priors[site]
-    if is_flat(prior):
+    """(a, b) of a Beta prior, whatever they are, broadcastable to the site. Raises :class:`MethodError` for any other
+    prior."""
+    if is_flat(model.priors[site]):
         one = torch.ones_like(like[..., :1] if like.ndim else like)
         return one, one.clone()
-    if not isinstance(prior, torch.distributions.Beta):
-        name = type(prior).__name__
-        raise MethodError(f"closed-form steps need a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
+    prior = conjugate_prior(model, site, torch.distributions.Beta)
     return prior.concentration1.to(like), prior.concentration0.to(like)
 
 
 def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(a, b) of a Beta prior, broadcastable to the site.
-
-    Raises :class:`MethodError` for any other prior, and for a < 1 or b < 1, where the mode is a pole on the
-    boundary and not a stationary point.
-    """
+    """(a, b) of a Beta prior, broadcastable to the site. Raises :class:`MethodError` for any other prior, and for a < 1
+    or b < 1, where the mode is a pole on the boundary and not a stationary point."""
     a, b = beta_prior(model, site, like)
     if bool((a < 1).any() or (b < 1).any()):
         raise MethodError(

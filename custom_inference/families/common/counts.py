@@ -11,10 +11,10 @@ and all of a missing entry is 0. Rows are read in blocks, so that no work array 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -43,10 +43,6 @@ class Slopes(NamedTuple):
     curvature: Tensor
     curvature_of_zeros: Tensor
 
-    @property
-    def rise(self) -> Tensor:
-        return self.slope + self.fall
-
 
 class Likelihood(NamedTuple):
     """Of every entry (B, D) the likelihood of its ``draws``, at most 1; or its logarithm, where ``draws`` is None."""
@@ -55,10 +51,8 @@ class Likelihood(NamedTuple):
     draws: int | None
 
     def sum(self, dim: int) -> Tensor:
-        """The log-likelihood summed over an axis.
-
-        Logarithms are dear: of as many entries as cannot underflow only the product's is taken.
-        """
+        """The log-likelihood summed over an axis. Logarithms are dear: of as many entries as cannot underflow only the
+        product's is taken."""
         if self.draws is None:
             return self.entry.sum(dim)
         values, rest = self.entry, torch.zeros_like(self.entry.select(dim, 0))
@@ -83,38 +77,26 @@ class Tiles(NamedTuple):
 class CountRows(Rows):
     """ones = x * observed (N, D), whole numbers from 0 to ``total_count``; dense, or in torch's CSR layout."""
 
-    ones: Tensor
-    mask: Tensor | None = None
     total_count: int = 1
 
     @classmethod
-    def of(cls, data: Data, total_count: int = 1) -> CountRows:
-        ones = data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
-        return cls(ones, data.mask, total_count)
+    def of(cls, data: Data, total_count: int = 1) -> Self:
+        return replace(super().of(data), total_count=total_count)
+
+    @property
+    def ones(self) -> Tensor:
+        return self.like
 
     @property
     def is_sparse(self) -> bool:
         return _sparse.is_sparse(self.ones)
 
     @property
-    def like(self) -> Tensor:
-        return self.ones
-
-    def select(self, index: Tensor | slice) -> CountRows:
-        ones = _sparse.select_rows(self.ones, index)
-        return CountRows(ones, None if self.mask is None else self.mask[index], self.total_count)
-
-    def to(self, dtype: torch.dtype) -> CountRows:
-        return CountRows(self.ones.to(dtype), self.mask, self.total_count)
-
-    @property
     def blocks(self) -> Iterable[tuple[slice, CountRows]]:
-        """The rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies.
-
-        Blocks of dense rows are kept with what is cached in them, those of sparse rows made again every time.
-        """
+        """The rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies. Blocks of dense rows
+        are kept with what is cached in them, those of sparse rows made again every time."""
         if self.is_sparse:
-            return self._sparse_blocks()
+            return ((at, self._dense(at)) for at in self._spans(self._rows_a_block))
         # Rows that are a block themselves are not kept: what holds itself is freed late.
         return self._dense_blocks if len(self) > self._rows_a_block else self.parts(self._rows_a_block)
 
@@ -128,36 +110,30 @@ class CountRows(Rows):
 
     def tiled(self) -> Iterable[Tiles]:
         """The rows in blocks, each cut into tiles of columns small enough for several work arrays to stay in cache."""
-        if not self.is_sparse:
-            return self._dense_tiles
-        return (self._cut_up(slice(at, at + self._rows_a_tile)) for at in range(0, len(self), self._rows_a_tile))
+        return (self._cut_up(at) for at in self._tile_rows) if self.is_sparse else self._dense_tiles
 
     @property
-    def _rows_a_tile(self) -> int:
+    def _tile_rows(self) -> list[slice]:
         # Wide sparse rows are made dense a block at a time: not too many of them.
-        return max(16, min(_TILE_ROWS, 64 * _BLOCK_ENTRIES // self.ones.shape[1]))
+        return self._spans(max(16, min(_TILE_ROWS, 64 * _BLOCK_ENTRIES // self.ones.shape[1])))
 
     @cached_property
     def _dense_tiles(self) -> list[Tiles]:
-        return [self._cut_up(slice(at, at + self._rows_a_tile)) for at in range(0, len(self), self._rows_a_tile)]
+        return [self._cut_up(at) for at in self._tile_rows]
 
     def _cut_up(self, at: slice) -> Tiles:
-        at = slice(at.start, min(at.stop, len(self)))
-        ones = _sparse.dense_rows(self.ones, at.start, at.stop)
-        mask = None if self.mask is None else self.mask[at]
-        width = max(16, _TILE_ENTRIES // len(ones))
+        rows = self._dense(at)
+        width = max(16, _TILE_ENTRIES // len(rows))
         tiles = []
-        for start in range(0, ones.shape[1], width):
+        for start in range(0, rows.ones.shape[1], width):
             columns = slice(start, start + width)
-            part = None if mask is None else mask[:, columns].contiguous()
-            tiles.append((columns, CountRows(ones[:, columns].contiguous(), part, self.total_count)))
+            mask = None if rows.mask is None else rows.mask[:, columns].contiguous()
+            tiles.append((columns, replace(rows, like=rows.ones[:, columns].contiguous(), mask=mask)))
         return Tiles(at, self.draws[at], tiles)
 
-    def _sparse_blocks(self) -> Iterator[tuple[slice, CountRows]]:
-        for start in range(0, len(self), self._rows_a_block):
-            stop = min(start + self._rows_a_block, len(self))
-            dense = _sparse.dense_rows(self.ones, start, stop)
-            yield slice(start, stop), CountRows(dense, None, self.total_count)
+    def _dense(self, at: slice) -> CountRows:
+        mask = None if self.mask is None else self.mask[at]
+        return replace(self, like=_sparse.dense_rows(self.ones, at.start, at.stop), mask=mask)
 
     @property
     def zeros(self) -> Tensor:

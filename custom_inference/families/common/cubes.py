@@ -17,7 +17,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -49,34 +49,18 @@ class Cubes(NamedTuple):
         return cls(base, empty, base if mean is None else mean, age)
 
 
-class Table(Protocol):
-    """The log joints of the cubes of a block of rows, and whatever else the model made on the way."""
-
-    @property
-    def joint(self) -> Tensor:
-        """Up to a constant of the row, (B, 2^H)."""
-        ...
-
-    @property
-    def fixed(self) -> Tensor:
-        """The base codes with the free sources off, (B, K)."""
-        ...
-
-    def where(self, keep: Tensor, other: Self) -> Self:
-        """This table where ``keep`` (B,), the other elsewhere."""
-        ...
-
-
 class CubeScores(Protocol):
     """The log joint of codes on a block of rows."""
 
     def cheapest_flips(self, base: Tensor, number: int) -> Tensor:
         """The sources whose flip, alone, leaves the base code's log joint highest, (B, number)."""
-        ...
 
     def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> Any:
-        """The :class:`Table` of the cubes; subsets (2^H, H) are the values that the free sources take."""
-        ...
+        """A table of the cubes; subsets (2^H, H) are the values that the free sources take.
+
+        Has ``joint`` (B, 2^H), the log joints up to a constant of the row; ``fixed`` (B, K), the base codes with the
+        free sources off; and ``where(keep, other)``, this table where ``keep`` (B,), the other elsewhere.
+        """
 
 
 class CubeModel(abc.ABC):
@@ -152,7 +136,7 @@ class CubeEngine(LocalEngine, Patient, Engine):
 
     def _choose(
         self, scores: CubeScores, base: Tensor, free: Tensor, subsets: Tensor, refresh: bool
-    ) -> tuple[Tensor, Table]:
+    ) -> tuple[Tensor, Any]:
         """The cube of each row of the block: new, old, or (guarded) the one with more mass."""
         has_old = free.shape[1] == subsets.shape[1]
         if has_old and not refresh:

@@ -10,7 +10,15 @@ is unbounded at the edge; as a density of the logits a, p = softmax(a), it has t
     softmax:    sum_k (n_k + c_k) log p_k,        p_k proportional to n_k + c_k
 
 (MacKay, *Choice of basis for Laplace approximation*, Machine Learning 33, 1998.) The second is what 002, eqs. 27.42 and
-27.46 print. Engine take the first where all c >= 1, so that flat priors give maximum likelihood, and else the second.
+27.46 print. Engines take the first where all c >= 1, so that flat priors give maximum likelihood, and else the second.
+
+Concentrations of priors are learned by maximum likelihood, from expected logarithms of what they are priors of. For N
+vectors p_i with means g_k = (1/N) sum_i E[log p_ik], the expected log density divided by N is
+
+    f(a) = log Gamma(sum_k a_k) - sum_k log Gamma(a_k) + sum_k (a_k - 1) g_k,
+
+concave in a. Its maximum solves psi(a_k) = psi(sum_j a_j) + g_k; setting a to psi^-1 of the right-hand side never
+lowers f (Minka, *Estimating a Dirichlet distribution*, 2000, section 1).
 """
 
 from __future__ import annotations
@@ -18,29 +26,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from custom_inference.families.common.newton import decreasing_root
+from custom_inference.families.common.priors import basis_shift, conjugate_prior
 from ppl_models import MethodError, Model
+
+#: Learned concentrations stay above this: exp(psi(a)), about exp(-1 / a), is still a number.
+LEAST = 4e-3
+_MOST = 1e6
 
 
 def dirichlet_prior(model: Model, site: str, like: Tensor) -> Tensor:
-    """The concentration of a Dirichlet prior, whatever it is, broadcastable to the site.
-
-    Raises :class:`MethodError` for any other prior.
-    """
-    prior = model.priors[site]
-    if not isinstance(prior, torch.distributions.Dirichlet):
-        name = type(prior).__name__
-        raise MethodError(f"closed-form steps need a Dirichlet prior for '{site}', not {name}; use SVI or NUTS for it")
-    return prior.concentration.to(like)
+    """The concentration of a Dirichlet prior, whatever it is, broadcastable to the site. Raises :class:`MethodError`
+    for any other prior."""
+    return conjugate_prior(model, site, torch.distributions.Dirichlet).concentration.to(like)
 
 
 def dirichlet_concentration(model: Model, site: str, like: Tensor) -> Tensor:
-    """The concentration of a Dirichlet prior, broadcastable to the site.
-
-    Raises :class:`MethodError` for any other prior, and for concentrations below 1, where the density is unbounded at
-    the edge and has no mode.
-    """
+    """The concentration of a Dirichlet prior, broadcastable to the site. Raises :class:`MethodError` for any other
+    prior, and for concentrations below 1, where the density is unbounded at the edge and has no mode."""
     concentration = dirichlet_prior(model, site, like)
-    if in_softmax_basis(concentration):
+    if basis_shift(concentration) == 0:
         raise MethodError(
             f"the Dirichlet prior of '{site}' has a concentration below 1, so its density is unbounded at the edge and "
             "has no maximum a posteriori; use NUTS, or concentrations of at least 1"
@@ -53,18 +58,12 @@ def dirichlet_mode(counts: Tensor, concentration: Tensor, *, floor: float, group
     return _shares(counts + concentration - 1, floor, groups)
 
 
-def in_softmax_basis(concentration: Tensor) -> bool:
-    """Whether the mode of a prior is to be taken in the softmax basis: some of its concentrations are below 1."""
-    return bool((concentration < 1).any())
-
-
 def softmax_or_simplex(counts: Tensor, concentration: Tensor, *, floor: float = 0.0, groups: int = 1) -> Tensor:
     """argmax of sum_k counts_k log p_k + log prior, in the softmax basis where some concentration is below 1.
 
     Kept ``floor`` off the edges. Goes with :func:`log_prior_density`.
     """
-    shift = 0.0 if in_softmax_basis(concentration) else 1.0
-    return _shares(counts + concentration - shift, floor, groups)
+    return _shares(counts + concentration - basis_shift(concentration), floor, groups)
 
 
 def log_prior_density(value: Tensor, concentration: Tensor, *, groups: int = 1) -> Tensor:
@@ -74,10 +73,9 @@ def log_prior_density(value: Tensor, concentration: Tensor, *, groups: int = 1) 
     """
     if bool((concentration == 1).all()):
         return value.new_zeros(())
-    shift = 0.0 if in_softmax_basis(concentration) else 1.0
     parameter = concentration.expand_as(value)
     normaliser = torch.lgamma(group_sums(parameter, groups)).sum() - torch.lgamma(parameter).sum()
-    return normaliser + torch.xlogy(parameter - shift, value).sum()
+    return normaliser + torch.xlogy(parameter - basis_shift(concentration), value).sum()
 
 
 def normalised(weight: Tensor, groups: int = 1) -> Tensor:
@@ -126,3 +124,39 @@ def _shares(weight: Tensor, floor: float, groups: int) -> Tensor:
     cut = torch.where(cut.sum(-1, keepdim=True) > 0, cut, torch.ones_like(cut))
     share = (cut / cut.sum(-1, keepdim=True)).clamp(min=floor)
     return (share / share.sum(-1, keepdim=True)).flatten(-2)
+
+
+def fixed_point(mean_log: Tensor, start: Tensor, *, iterations: int = 20) -> Tensor:
+    """Minka's fixed point from ``start`` (K,): a concentration for every component."""
+    concentration = start
+    for _ in range(iterations):
+        before = concentration
+        target = torch.digamma(before.sum()) + mean_log
+        concentration = inverse_digamma(target).clamp(LEAST, _MOST)
+        if bool(((concentration - before).abs() <= 1e-9 * concentration).all()):
+            break
+    return concentration
+
+
+def inverse_digamma(value: Tensor) -> Tensor:
+    """psi^-1 by Newton's method, from Minka's start (appendix C); five steps give full precision."""
+    start = torch.where(value >= -2.22, value.exp() + 0.5, -1 / (value - torch.digamma(value.new_ones(()))))
+    for _ in range(5):
+        start = start - (torch.digamma(start) - value) / torch.polygamma(1, start)
+    return start
+
+
+def learned_scale(mean_log: Tensor, base: Tensor, start: Tensor) -> Tensor:
+    """The factor s, a scalar, that maximises f(s base): one strength, the shares of the components being given.
+
+    f'(s) = M psi(s M) - sum_v m_v psi(s m_v) + sum_v m_v g_v falls in s; m = base, M = sum m.
+    """
+    total = base.sum()
+
+    def slope(s: Tensor) -> tuple[Tensor, Tensor]:
+        value = total * torch.digamma(s * total) - (base * torch.digamma(s * base)).sum() + (base * mean_log).sum()
+        bend = total**2 * torch.polygamma(1, s * total) - (base**2 * torch.polygamma(1, s * base)).sum()
+        return value.reshape(1), bend.reshape(1)
+
+    lower, upper = base.new_tensor([LEAST]) / base.min(), base.new_tensor([_MOST]) / base.max()
+    return decreasing_root(slope, lower, upper, start.reshape(1)).squeeze(0)

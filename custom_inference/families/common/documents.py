@@ -7,12 +7,14 @@ it is a few batched matrix products: word (B, M), count (B, M), padded with word
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+import numpy as np
 import scipy.sparse
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ppl_models import Data
@@ -32,13 +34,15 @@ class Block(NamedTuple):
     count: Tensor
     cells: Tensor
 
+    def of_words(self, table: Tensor) -> Tensor:
+        """The rows of a table (V, K) that belong to the block's words, (B, M, K)."""
+        return table.index_select(0, self.word.flatten()).view(*self.word.shape, -1)
+
 
 @dataclass(frozen=True)
 class DocumentRows:
-    """counts (N, V) in torch's CSR layout, without what was masked.
-
-    coefficient: whether log p(n) includes the multinomial coefficient.
-    """
+    """counts (N, V) in torch's CSR layout, without what was masked. coefficient: whether log p(n) includes the
+    multinomial coefficient."""
 
     counts: Tensor
     coefficient: bool = False
@@ -55,11 +59,11 @@ class DocumentRows:
     def __len__(self) -> int:
         return self.counts.shape[0]
 
-    def select(self, index: Tensor | slice) -> DocumentRows:
-        return DocumentRows(_sparse.select_rows(self.counts, index), self.coefficient)
+    def select(self, index: Tensor | slice) -> Self:
+        return replace(self, counts=_sparse.select_rows(self.counts, index))
 
-    def to(self, dtype: torch.dtype) -> DocumentRows:
-        return self if dtype == self.counts.dtype else DocumentRows(self.counts.to(dtype), self.coefficient)
+    def to(self, dtype: torch.dtype) -> Self:
+        return self if dtype == self.counts.dtype else replace(self, counts=self.counts.to(dtype))
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -72,9 +76,14 @@ class DocumentRows:
         repeats = values.long()
         return row.repeat_interleave(repeats), column.repeat_interleave(repeats)
 
-    @cached_property
-    def num_tokens(self) -> float:
-        return float(self.counts.values().double().sum())
+    def drawn(self, number: Tensor, random: NDArray[np.float64]) -> Tensor:
+        """Of every document so many tokens (N,), by the smallest of random numbers (T,): those of each cell, (nnz,)."""
+        values, document = self.counts.values(), self.tokens()[0].cpu()
+        cell = torch.arange(len(values)).repeat_interleave(values.long().cpu())
+        order = torch.from_numpy(np.lexsort((random, document.numpy())))
+        length = torch.bincount(document, minlength=len(self))
+        rank = torch.arange(len(cell)) - (length.cumsum(0) - length)[document]
+        return torch.bincount(cell[order[rank < number[document]]], minlength=len(values)).to(values)
 
     @cached_property
     def log_coefficient(self) -> Tensor:
@@ -91,12 +100,11 @@ class DocumentRows:
         order, first, document = self._by_word
         return _sparse.tensor(first, document, cell[order], size=(words, size)) @ local
 
-    def weighted(self, value: Tensor) -> Tensor:
-        """sum_v n_iv value_v, (N,), of a value a word (V,)."""
-        if value.device.type == "cpu":
-            return torch.from_numpy(_sparse.to_scipy(self.counts) @ value.numpy())
-        row, column, count = _sparse.triplets(self.counts)
-        return torch.zeros_like(self.lengths).index_add(0, row, count * value[column])
+    def shares(self, local: Tensor, word: Tensor) -> Tensor:
+        """c_ivk proportional to local_ik word_vk of every stored cell, (nnz, K), from (N, K) and (V, K)."""
+        row, column, _ = _sparse.triplets(self.counts)
+        joint = word.index_select(0, column) * local.index_select(0, row)
+        return joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
 
     @cached_property
     def _by_word(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -112,6 +120,8 @@ class DocumentRows:
         crow = self.counts.crow_indices()
         distinct = crow.diff()
         order = torch.argsort(distinct, stable=True)
+        # Padding, cell -1, reads the last place of these: word 0, count 0.
+        padded = [torch.cat([part, part.new_zeros(1)]) for part in (self.counts.col_indices(), self.counts.values())]
         found, at, widths = [], 0, distinct[order].clamp(min=1).tolist()
         while at < len(widths):
             # The last of a block is its longest: take as many as fit at that width, which more can only raise.
@@ -120,18 +130,9 @@ class DocumentRows:
                 range(first + 1, len(widths)), _BLOCK_PLACES, key=lambda last: (last - first + 1) * widths[last]
             )
             at += 1 + size
-            found.append(self._block(order[first:at], crow, widths[at - 1]))
+            documents = order[first:at]
+            cells = crow[documents].unsqueeze(1) + torch.arange(widths[at - 1], device=crow.device)
+            cells = torch.where(cells < crow[documents + 1].unsqueeze(1), cells, -1)
+            word, count = (part[cells] for part in padded)
+            found.append(Block(documents, word, count, cells))
         return found
-
-    def _block(self, documents: Tensor, crow: Tensor, width: int) -> Block:
-        place = torch.arange(width, device=crow.device)
-        first = crow[documents].unsqueeze(1)
-        inside = place < (crow[documents + 1] - crow[documents]).unsqueeze(1)
-        cells = torch.where(inside, first + place, -1)
-        at = cells.clamp(min=0)
-        values, columns = self.counts.values(), self.counts.col_indices()
-        if not len(values):
-            empty = torch.zeros_like(cells)
-            return Block(documents, empty, empty.to(self.counts.dtype), cells)
-        count = torch.where(inside, values[at], torch.zeros((), dtype=values.dtype, device=values.device))
-        return Block(documents, torch.where(inside, columns[at], 0), count, cells)

@@ -6,7 +6,7 @@ import abc
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,19 +24,6 @@ _BLOCK_ENTRIES, _LEAST_ROWS = 2**20, 128
 _NEGLIGIBLE_BYTES = 2**26
 
 
-class Tables(Protocol):
-    """What the log joint of every code needs at given parameters."""
-
-    @property
-    def codes(self) -> Tensor:
-        """All codes, (C, K)."""
-        ...
-
-    def joint(self, rows: Any) -> Tensor:
-        """log p(x_n, c), (N, C)."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Enumerated(Checked, Exact):
     """Posteriors over all 2^K codes, in blocks of rows.
@@ -47,8 +34,8 @@ class Enumerated(Checked, Exact):
     max_bytes: float | None = None
 
     @abc.abstractmethod
-    def tables(self, params: Params, rows: Any, temperature: float = 1.0) -> Tables:
-        """The tables at ``params``."""
+    def tables(self, params: Params, rows: Any, temperature: float = 1.0) -> Any:
+        """Tables of the codes at ``params``: ``codes`` (C, K), and ``joint(rows)``, log p(x_n, c) (N, C)."""
 
     def check(self, model: Model, rows: Any) -> None:
         """Raises CapacityError, with an estimate, where the codes do not fit into memory."""
@@ -82,13 +69,11 @@ class Enumerated(Checked, Exact):
         return min(num_rows, max(_LEAST_ROWS, _BLOCK_ENTRIES // 2**num_bits))
 
     def posterior(self, model: Model, params: Params, rows: Any, step: EStep | None = None) -> LocalPosterior:
-        """The full table of every row's posterior."""
         self.require_memory(len(params["source_prior"]), rows.like.shape[1], len(rows))
         codes, joint = self.log_joint(params, rows)
         return CodePosterior(codes, torch.log_softmax(joint, -1))
 
     def log_evidence(self, model: Any, params: Params, rows: Any) -> Tensor:
-        """log p(x_n | params), (N,)."""
         tables = self.tables(params, rows)
         return torch.cat([tables.joint(part).logsumexp(-1) for part in self.blocks(params, rows)])
 

@@ -1,7 +1,7 @@
 """Closed-form updates of rates under Gamma priors, and what Gamma posteriors of them need.
 
 Gamma(a, b) has density proportional to lambda^(a - 1) exp(-b lambda). With a < 1 it is unbounded at 0 and has no mode;
-as a density of log lambda it has a factor lambda more. As with proportions (``_dirichlet``), steps take the maximum in
+as a density of log lambda it has a factor lambda more. As with proportions (``dirichlet``), steps take the maximum in
 the basis of lambda where a >= 1, so that flat priors give maximum likelihood, and else in that of log lambda.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ppl_models import MethodError, Model
+from custom_inference.families.common.priors import basis_shift, conjugate_prior
+from ppl_models import Model
 from ppl_models.distributions import Flat
 
 #: Shape and rate (a, b), broadcastable to the site.
@@ -18,19 +19,15 @@ GammaParameters = tuple[Tensor, Tensor]
 
 
 def gamma_prior(model: Model, site: str, like: Tensor) -> GammaParameters:
-    """(a, b) of a Gamma prior, an Exponential one (1, b), or a flat one (1, 0).
-
-    Raises :class:`MethodError` for any other prior.
-    """
+    """(a, b) of a Gamma prior, an Exponential one (1, b), or a flat one (1, 0). Raises :class:`MethodError` for any
+    other prior."""
     prior = model.priors[site]
     one = torch.ones((), dtype=like.dtype, device=like.device)
     if isinstance(prior, Flat):
         return one, torch.zeros_like(one)
     if isinstance(prior, torch.distributions.Exponential):
         return one, prior.rate.to(like)
-    if not isinstance(prior, torch.distributions.Gamma):
-        name = type(prior).__name__
-        raise MethodError(f"closed-form steps need a Gamma prior for '{site}', not {name}; use SVI or NUTS for it")
+    prior = conjugate_prior(model, site, torch.distributions.Gamma)
     return prior.concentration.to(like), prior.rate.to(like)
 
 
@@ -39,13 +36,13 @@ def gamma_mode(events: Tensor, exposure: Tensor, prior: GammaParameters, *, floo
     shape, rate = prior
     total = (exposure + rate).clamp(min=torch.finfo(events.dtype).tiny)
     # Neither events nor exposure: every rate is a maximum.
-    return torch.where(exposure + rate > 0, (events + shape - _shift(shape)) / total, 0.0).clamp(min=floor)
+    return torch.where(exposure + rate > 0, (events + shape - basis_shift(shape)) / total, 0.0).clamp(min=floor)
 
 
 def gamma_log_density(value: Tensor, prior: GammaParameters) -> Tensor:
     """Sum of the log prior density in the basis of :func:`gamma_mode`; 0 for a flat prior."""
     shape, rate = (part.expand_as(value) for part in prior)
-    powers = torch.xlogy(shape - _shift(shape), value) - rate * value
+    powers = torch.xlogy(shape - basis_shift(shape), value) - rate * value
     proper = torch.where(rate > 0, torch.xlogy(shape, rate) - torch.lgamma(shape), 0.0)
     return (powers + proper).sum()
 
@@ -56,10 +53,8 @@ def expected_log_gamma(shape: Tensor, rate: Tensor) -> Tensor:
 
 
 def gamma_log_marginal(events: Tensor, exposure: Tensor, prior: GammaParameters) -> Tensor:
-    """log of the integral of lambda^events exp(-exposure lambda) Gamma(lambda; prior), of every element.
-
-    A flat prior, which has no such integral to compare by, counts as one of a tenth of a row.
-    """
+    """log of the integral of lambda^events exp(-exposure lambda) Gamma(lambda; prior), of every element. A flat prior,
+    which has no such integral to compare by, counts as one of a tenth of a row."""
     shape, rate = prior
     rate = torch.where(rate > 0, rate, 0.1)
     gained = torch.lgamma(shape + events) - torch.lgamma(shape)
@@ -71,7 +66,3 @@ def gamma_divergence(posterior: GammaParameters, prior: GammaParameters) -> Tens
     (shape, rate), (shape0, rate0) = posterior, prior
     found = (shape - shape0) * torch.digamma(shape) - torch.lgamma(shape) + torch.lgamma(shape0)
     return found + shape0 * (torch.log(rate) - torch.log(rate0)) + shape * (rate0 / rate - 1)
-
-
-def _shift(shape: Tensor) -> float:
-    return 0.0 if bool((shape < 1).any()) else 1.0

@@ -21,6 +21,7 @@ draw, which is what EM needs.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -61,36 +62,25 @@ def require_memory(
     """Raises CapacityError where the polynomials of ``num_rows`` rows would not fit.
 
     Every degree's coefficients are kept for the adjoint; the posterior needs those of the last (``only_last``).
-    what: the draws in words; fits: what to do instead; limit: bytes allowed, by default half of what is free.
+    what: the draws in words; fits: what to do instead, "{most}" being the most draws whose polynomial would fit for a
+    single row; limit: bytes allowed, by default half of what is free.
     """
-    terms = num_terms(num_draws, size)
-    needed = _float(itemsize * num_rows * (terms if only_last else num_states(num_draws, size) + 4 * terms))
-    # The exponents, and where each term's neighbours are.
-    needed += 24 * size * _float(terms)
+    needed = _bytes(num_draws, size, num_rows, itemsize, only_last=only_last)
     if limit is None and needed <= _NEGLIGIBLE_BYTES:
         return
-    terms_in_words = str(terms) if terms < 10**12 else f"{_float(terms):.3g}"
-    what = f"the polynomial of {what} has {terms_in_words} terms a row, and"
-    require(what, needed, allowed=allowed_bytes(limit), fits=fits)
+    allowed, terms = allowed_bytes(limit), num_terms(num_draws, size)
+    if needed > allowed:
+        terms_in_words = str(terms) if terms < 10**12 else f"{_float(terms):.3g}"
+        most = bisect_right(range(1, 2**31), allowed, key=lambda draws: _bytes(draws, size, 1, itemsize))
+        what = f"the polynomial of {what} has {terms_in_words} terms a row, and"
+        require(what, needed, allowed=allowed, fits=fits.format(most=most))
 
 
-def most_draws(size: int, itemsize: int, limit: float | None = None) -> int:
-    """The most draws whose polynomial would fit for a single row."""
-    allowed = max(allowed_bytes(limit), _NEGLIGIBLE_BYTES if limit is None else 0.0)
-
-    def fits(draws: int) -> bool:
-        return itemsize * _float(num_states(draws, size) + (4 + 3 * size) * num_terms(draws, size)) <= allowed
-
-    if size == 1:
-        return 2**31 if fits(1) else 0
-    # Asked for at every E step: bisection, as with two components hundreds of thousands of draws may fit.
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+def _bytes(num_draws: int, size: int, num_rows: int, itemsize: int, *, only_last: bool = False) -> float:
+    """The coefficients, and of each term the exponents and where its neighbours are."""
+    terms = num_terms(num_draws, size)
+    kept = terms if only_last else num_states(num_draws, size) + 4 * terms
+    return _float(itemsize * num_rows * kept) + 24 * size * _float(terms)
 
 
 def _float(number: int) -> float:
@@ -127,7 +117,6 @@ class Draws(Protocol):
 
     def form(self, draw: int) -> Tensor:
         """b (K, B) of one draw; 1 for rows that do not have it."""
-        ...
 
 
 def multiplied(draws: Draws, *, keep: bool) -> tuple[list[Tensor], Tensor]:
@@ -147,18 +136,15 @@ def multiplied(draws: Draws, *, keep: bool) -> tuple[list[Tensor], Tensor]:
         # The scale cancels in what is returned, and so in its derivatives.
         top = new.detach().amax(0).clamp(min=torch.finfo(state.dtype).tiny)
         state, log_scale = new.div_(top), log_scale + top.log()
-        if keep:
-            states.append(state)
-        else:
-            states = [state]
+        if not keep:
+            states.clear()
+        states.append(state)
     return states, log_scale
 
 
 def attributed(draws: Draws, states: list[Tensor], weight: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Draw, and its P(z = k | x_n) (K, B), of every draw, the last one first; states from :func:`multiplied`.
-
-    Of a draw that a row does not have it is the posterior mean of s_n.
-    """
+    """Draw, and its P(z = k | x_n) (K, B), of every draw, the last one first; states from :func:`multiplied`. Of a draw
+    that a row does not have it is the posterior mean of s_n."""
     terms, like = terms_of(len(draws), draws.size, draws.like.device), draws.like
     adjoint = weight[:, None].expand(-1, draws.num_rows)
     for degree in range(len(draws), 0, -1):

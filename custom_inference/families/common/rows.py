@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -11,40 +10,47 @@ import torch
 from torch import Tensor
 
 from ppl_models import Data
+from ppl_models.data import sparse
 
 #: Rows a block: small enough for the block's (rows, ones, sources) arrays to stay in cache.
 BLOCK_ROWS = 256
 
 
-class Rows(abc.ABC):
-    """Rows with an optional mask of observed entries."""
+@dataclass(frozen=True)
+class Rows:
+    """like: the matrix of the data (N, D), 0 where an entry is missing; mask: True where one was observed."""
 
-    mask: Tensor | None
+    like: Tensor
+    mask: Tensor | None = None
 
-    @property
-    @abc.abstractmethod
-    def like(self) -> Tensor:
-        """The (N, D) matrix of the data, for its dtype and device."""
-
-    @abc.abstractmethod
-    def select(self, index: Tensor | slice) -> Self:
-        """The chosen rows."""
+    @classmethod
+    def of(cls, data: Data) -> Self:
+        # Not a product with the mask: that would keep a NaN or an infinite fill value.
+        return cls(data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0), data.mask)
 
     def __len__(self) -> int:
         return self.like.shape[0]
 
-    def parts(self, size: int = BLOCK_ROWS) -> list[tuple[slice, Self]]:
-        """The rows in consecutive blocks of ``size``, each with where it lies; themselves where one is enough.
+    def select(self, index: Tensor | slice) -> Self:
+        """The chosen rows."""
+        mask = None if self.mask is None else self.mask[index]
+        return replace(self, like=sparse.select_rows(self.like, index), mask=mask)
 
-        The blocks of the default size are kept, with all that is cached in them.
-        """
+    def to(self, dtype: torch.dtype) -> Self:
+        return replace(self, like=self.like.to(dtype))
+
+    def parts(self, size: int = BLOCK_ROWS) -> list[tuple[slice, Self]]:
+        """The rows in consecutive blocks of ``size``, each with where it lies; themselves where one is enough. The
+        blocks of the default size are kept, with all that is cached in them."""
         if len(self) <= size:
             return [(slice(0, len(self)), self)]  # not kept: rows that hold themselves are freed late
         return self._default_parts if size == BLOCK_ROWS else self._cut(size)
 
     def _cut(self, size: int) -> list[tuple[slice, Self]]:
-        blocks = [slice(start, start + size) for start in range(0, len(self), size)]
-        return [(block, self.select(block)) for block in blocks]
+        return [(at, self.select(at)) for at in self._spans(size)]
+
+    def _spans(self, size: int) -> list[slice]:
+        return [slice(start, min(start + size, len(self))) for start in range(0, len(self), size)]
 
     @cached_property
     def _default_parts(self) -> list[tuple[slice, Self]]:
@@ -69,27 +75,12 @@ class Rows(abc.ABC):
         return row_values.T @ self.observed
 
 
-@dataclass(frozen=True)
 class RealRows(Rows):
-    """x (N, D), 0 where an entry is missing."""
-
-    x: Tensor
-    mask: Tensor | None = None
-
-    @classmethod
-    def of(cls, data: Data) -> RealRows:
-        # Not a product with the mask: that would keep a NaN or an infinite fill value.
-        return cls(data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0), data.mask)
+    """Real-valued rows x (N, D)."""
 
     @property
-    def like(self) -> Tensor:
-        return self.x
-
-    def select(self, index: Tensor | slice) -> RealRows:
-        return RealRows(self.x[index], None if self.mask is None else self.mask[index])
-
-    def to(self, dtype: torch.dtype) -> RealRows:
-        return RealRows(self.x.to(dtype), self.mask)
+    def x(self) -> Tensor:
+        return self.like
 
     @cached_property
     def square(self) -> Tensor:
@@ -97,26 +88,12 @@ class RealRows(Rows):
         return self.x.square().sum(0)
 
 
-@dataclass(frozen=True)
 class BinaryRows(Rows):
-    """ones = x * observed and zeros = (1 - x) * observed, both (N, D): a missing entry is in neither."""
-
-    ones: Tensor
-    mask: Tensor | None = None
-
-    @classmethod
-    def of(cls, data: Data) -> BinaryRows:
-        return cls(data.x if data.mask is None else data.x * data.mask, data.mask)
+    """Binary rows: ones = x * observed and zeros = (1 - x) * observed, both (N, D): a missing entry is in neither."""
 
     @property
-    def like(self) -> Tensor:
-        return self.ones
-
-    def select(self, index: Tensor | slice) -> BinaryRows:
-        return BinaryRows(self.ones[index], None if self.mask is None else self.mask[index])
-
-    def to(self, dtype: torch.dtype) -> BinaryRows:
-        return BinaryRows(self.ones.to(dtype), self.mask)
+    def ones(self) -> Tensor:
+        return self.like
 
     @cached_property
     def zeros(self) -> Tensor:
@@ -130,10 +107,8 @@ class BinaryRows(Rows):
 
     @cached_property
     def blocks(self) -> list[tuple[Tensor, Tensor]]:
-        """Blocks of rows with similar numbers of ones: (row indices (B,), columns of their ones (B, M)).
-
-        Shorter rows are padded with column D, which callers give a neutral meaning.
-        """
+        """Blocks of rows with similar numbers of ones: (row indices (B,), columns of their ones (B, M)). Shorter rows
+        are padded with column D, which callers give a neutral meaning."""
         count = self.ones.sum(1).long()
         found = []
         for rows in torch.argsort(count).split(BLOCK_ROWS):

@@ -29,7 +29,7 @@ from torch.distributions import LogNormal, Normal
 from custom_inference.core.capabilities import Checked
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import beta_parameters, interior, logit_jitter, prior_mode
-from custom_inference.families.common.roots import decreasing_root
+from custom_inference.families.common.newton import decreasing_root
 from custom_inference.families.common.rows import RealRows
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.priors import is_flat

@@ -27,7 +27,7 @@ from custom_inference.core.capabilities import Accelerated, Canonical, Checked, 
 from custom_inference.core.engine import POINT, Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.normal import normal_parameters
+from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half

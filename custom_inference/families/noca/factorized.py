@@ -27,7 +27,7 @@ from custom_inference.core.capabilities import AllRows, NeedsRows, ReadsRows
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import FLOOR, beta_parameters, interior, prior_mode
-from custom_inference.families.common.roots import decreasing_root
+from custom_inference.families.common.newton import decreasing_root
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.noca.common import NocaEngine, linear_terms, thetas
 from custom_inference.families.noca.truncated import likely_codes

@@ -1,5 +1,12 @@
 """Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, point and exact engines, Gibbs, tempering."""
 
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.presentation import Params, Presentation, mean_share
 from custom_inference.core.registry import Family
 from custom_inference.families.topics.correlated import CorrelatedGaussian
 from custom_inference.families.topics.cvb0 import LdaCvb0
@@ -7,49 +14,64 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.map import LdaMap
-from custom_inference.families.topics.presentation import (
-    OF_CORRELATED_TOPICS,
-    OF_PROFILES,
-    OF_SUPERVISED_TOPICS,
-    OF_TOPICS,
-)
 from custom_inference.families.topics.propose import (
     CorrelatedProposals,
     PointProposals,
     ProfileProposals,
-    SupervisedProposals,
     TopicProposals,
 )
 from custom_inference.families.topics.supervised import SupervisedDirichlet, predicted_response
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
-from ppl_models import CTM, LDA, PLSA, MultinomialPCA, SupervisedLDA, UserRatingProfile
+from ppl_models import CTM, LDA, PLSA, Model, MultinomialPCA, SupervisedLDA, UserRatingProfile
+
+_share, _membership = mean_share("topic_proportion"), mean_share("membership")
+
+
+def _at_the_mean(model: Model, params: Params) -> Tensor:
+    """A topic's share of the mean document, softmax(mu) at the mean logits."""
+    return torch.softmax(params["mean"], -1)
+
+
+def _num_words(params: Params) -> Tensor:
+    """The number of words that a topic spreads over, the exponential of its entropy."""
+    return torch.exp(-torch.xlogy(params["topic"], params["topic"]).sum(-1))
+
+
+OF_TOPICS = Presentation(
+    value="P(word | topic)",
+    local="topic proportion",
+    prominence=_share,
+    columns=lambda model, params: {"share": _share(model, params), "words": _num_words(params)},
+)
+OF_PROFILES = Presentation(
+    value="P(category | component)",
+    local="membership",
+    prominence=_membership,
+    columns=lambda model, params: {"share": _membership(model, params)},
+)
+OF_CORRELATED_TOPICS = replace(
+    OF_TOPICS,
+    local="topic logit",
+    prominence=_at_the_mean,
+    columns=lambda model, params: {"share at the mean": _at_the_mean(model, params), "words": _num_words(params)},
+)
+OF_SUPERVISED_TOPICS = replace(
+    OF_TOPICS, columns=lambda model, params: {"share": _share(model, params), "weight": params["response_weight"]}
+)
 
 _SEARCH = {"map": PointProposals} | dict.fromkeys(("exact", "dirichlet", "vb", "cvb0"), TopicProposals)
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
+_ADMIXTURE: dict[str, Any] = {"search": _SEARCH, "methods": {"tempered": TemperedEM}, "presentation": OF_TOPICS}
+_BAYESIAN = {**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0}
 
 FAMILIES = (
     *(
-        Family(
-            model=model,
-            engines={**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0},
-            search=_SEARCH,
-            default="vb",
-            sampler=LdaSampler,
-            methods={"tempered": TemperedEM},
-            presentation=OF_TOPICS,
-        )
+        Family(model=model, engines=_BAYESIAN, default="vb", sampler=LdaSampler, **_ADMIXTURE)
         for model in (LDA, MultinomialPCA)
     ),
-    Family(
-        model=PLSA,
-        engines=_POINT_TOPICS,
-        search=_SEARCH,
-        default="map",
-        methods={"tempered": TemperedEM},
-        presentation=OF_TOPICS,
-    ),
+    Family(model=PLSA, engines=_POINT_TOPICS, default="map", **_ADMIXTURE),
     Family(
         model=CTM,
         engines={"gaussian": CorrelatedGaussian},
@@ -60,7 +82,7 @@ FAMILIES = (
     Family(
         model=SupervisedLDA,
         engines={"dirichlet": SupervisedDirichlet},
-        search=SupervisedProposals,
+        search=TopicProposals,
         default="dirichlet",
         presentation=OF_SUPERVISED_TOPICS,
         predict=predicted_response,

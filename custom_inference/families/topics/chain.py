@@ -15,7 +15,6 @@ from torch import Tensor
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Model
-from ppl_models.core.document_model import TopicAdmixture
 
 #: Single precision holds no smaller concentrations in products with others.
 _SMALLEST = 1e-30
@@ -38,11 +37,9 @@ class TokenList:
 
     @classmethod
     def of(cls, rows: DocumentRows) -> TokenList:
-        counts = rows.counts
-        repeats = counts.values().cpu().numpy().astype(np.int64)
-        word = np.repeat(counts.col_indices().cpu().numpy().astype(np.int32), repeats)
-        ends = np.concatenate([[0], np.cumsum(repeats)])[counts.crow_indices().cpu().numpy()]
-        return cls(word, ends.astype(np.int64), counts.shape[1])
+        word = rows.tokens()[1].cpu().numpy().astype(np.int32)
+        start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
+        return cls(word, start, rows.counts.shape[1])
 
     def __len__(self) -> int:
         return len(self.word)
@@ -51,6 +48,12 @@ class TokenList:
     def document(self) -> NDArray[np.int64]:
         """The document of every token, (T,)."""
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+    def counted(self, topic: NDArray[np.int32], num_topics: int) -> NDArray[np.int64]:
+        """c_ik (N, K) at these topics of the tokens, (T,)."""
+        documents = len(self.start) - 1
+        found = np.bincount(self.document * num_topics + topic, minlength=documents * num_topics)
+        return found.reshape(documents, -1)
 
 
 class LdaChain(Chain):
@@ -111,7 +114,11 @@ class LdaChain(Chain):
     @property
     def document_topic(self) -> NDArray[np.int64]:
         """c_ik (N, K), counted anew."""
-        return count_topics(self.tokens, self.topic, self.num_topics)
+        return self.tokens.counted(self.topic, self.num_topics)
+
+    def _concentrations(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """gamma + c_k. (K, V) and alpha + c_i. (N, K), of p(b_k | q, y) and p(pi_i | q) (eqs. 27.32 and 27.31)."""
+        return self.word_topic.T + self.gamma, self.document_topic + self.alpha
 
     def log_joint(self) -> float:
         """log p(y, q | alpha, gamma) = log p(q | alpha) + log p(y | q, gamma) (002, eqs. 27.34 and 27.36, gamma for
@@ -120,20 +127,13 @@ class LdaChain(Chain):
         return self.constant + documents + words
 
     def means(self) -> Params:
-        """E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma) (eq. 27.32), and E[pi_i | q] = (c_ik + alpha_k) /
-        (L_i + sum alpha) (eq. 27.31)."""
-        topic, proportion = self.word_topic.T + self.gamma, self.document_topic + self.alpha
-        return {
-            "topic": torch.as_tensor(topic / topic.sum(1, keepdims=True)),
-            "topic_proportion": torch.as_tensor(proportion / proportion.sum(1, keepdims=True)),
-        }
+        """E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma), E[pi_i | q] = (c_ik + alpha_k) / (L_i + sum alpha)."""
+        sites = zip(("topic", "topic_proportion"), self._concentrations(), strict=True)
+        return {site: torch.as_tensor(value / value.sum(1, keepdims=True)) for site, value in sites}
 
     def draw(self) -> Params:
-        """From Dirichlet(gamma + c_k.) and Dirichlet(alpha + c_i.) (eqs. 27.31 and 27.32)."""
-        return {
-            "topic": drawn_dirichlet(self.word_topic.T + self.gamma, self._generator),
-            "topic_proportion": drawn_dirichlet(self.document_topic + self.alpha, self._generator),
-        }
+        sites = zip(("topic", "topic_proportion"), self._concentrations(), strict=True)
+        return {site: drawn_dirichlet(value, self._generator) for site, value in sites}
 
     def locals(self) -> Tensor:
         """alpha + c_i, (N, K): the concentrations of the documents' proportions."""
@@ -148,8 +148,7 @@ class LdaChain(Chain):
         self.alpha = fixed_point(self.document_topic, self.alpha)
         self.gamma = fixed_point(self.word_topic.T, self.gamma, symmetric=True)
 
-    def fitted_model(self, model: Model) -> Model:
-        assert isinstance(model, TopicAdmixture)
+    def fitted_model(self, model: Any) -> Model:
         return model.with_concentration(alpha=torch.as_tensor(self.alpha), gamma=torch.as_tensor(self.gamma))
 
 
@@ -168,12 +167,6 @@ def sweep_topics(
     by_word = np.ascontiguousarray(given.detach().cpu().double().numpy().T)
     for _ in range(passes):
         kernels.sweep_given(tokens.word, topic, tokens.start, alpha, by_word, rng)
-
-
-def count_topics(tokens: TokenList, topic: NDArray[np.int32], num_topics: int) -> NDArray[np.int64]:
-    """c_ik (N, K)."""
-    documents = len(tokens.start) - 1
-    return np.bincount(tokens.document * num_topics + topic, minlength=documents * num_topics).reshape(documents, -1)
 
 
 def fixed_point(

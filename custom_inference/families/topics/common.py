@@ -2,12 +2,12 @@
 
 Given c_kv, the expected number of tokens of word v that topic k wrote, the M step is b_kv proportional to c_kv plus
 the prior's pseudo-counts (002, eqs. 27.42 and 27.46): gamma_v - 1 where every gamma_v >= 1, so that flat priors give
-maximum likelihood, and else gamma_v as printed, which is the mode in the softmax basis (see ``_dirichlet``).
+maximum likelihood, and else gamma_v as printed, which is the mode in the softmax basis (see ``common.dirichlet``).
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,12 +27,26 @@ FLOOR = 1e-12
 class TopicEngine(PriorTerm, Checked, Engine):
     """``rows``, ``check``, ``initial`` and ``m_step`` of the engines."""
 
+    #: The site of the topics b; where it is (K, R, C), R groups of words side by side make a topic.
+    site: ClassVar[str] = "topic"
     #: How even random starts are: the words of the topics are multiplied by Gamma variables of this shape.
     noise_shape: ClassVar[int] = 1
 
     def alpha(self, model: Model, like: Tensor) -> Tensor:
         """The concentration of the proportions' prior, (K,). Raises MethodError where that is not a Dirichlet."""
         return dirichlet_prior(model, model.local_site, like).expand(model.local_shape)
+
+    def words_prior(self, model: Model, like: Tensor) -> Tensor:
+        """The concentration gamma of the topics' prior, broadcastable to (K, V)."""
+        return dirichlet_prior(model, self.site, like)
+
+    def groups(self, model: Any) -> int:
+        """How many groups of words there are, in each of which a topic's probabilities add up to 1."""
+        return 1
+
+    def topics(self, params: Params) -> Tensor:
+        """b, (K, V)."""
+        return params[self.site].flatten(1)
 
     def rows(self, model: Model, data: Data) -> DocumentRows:
         return DocumentRows.of(data, coefficient=bool(getattr(model, "coefficient", False)))
@@ -41,34 +55,32 @@ class TopicEngine(PriorTerm, Checked, Engine):
         """Raises MethodError for priors without closed-form updates."""
         like = rows.like.values()
         self.alpha(model, like)
-        dirichlet_prior(model, "topic", like)
+        self.words_prior(model, like)
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        """The corpus' word frequencies, each multiplied by a Gamma(noise_shape) variable in every topic."""
+    def random_counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
+        """The corpus' word frequencies, each multiplied by a Gamma(noise_shape) variable in every topic, (K, V)."""
         frequency = _sparse.column_sums(rows.counts) + 1
-        weight = torch.zeros(model.shapes["topic"], dtype=torch.float64)
+        weight = torch.zeros(model.shapes[self.site][0], len(frequency), dtype=torch.float64)
         for _ in range(self.noise_shape):
             weight -= torch.log1p(-torch.rand(weight.shape, generator=generator, dtype=weight.dtype) * (1 - 1e-6))
-        weight = frequency * weight.to(frequency)
-        return {"topic": weight / weight.sum(-1, keepdim=True)}
+        return frequency * weight.to(frequency)
 
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Any:
+        weight = self.random_counts(model, rows, generator)
+        return {self.site: weight / weight.sum(-1, keepdim=True)}
+
+    def from_counts(self, model: Model, counts: Tensor) -> Any:
         """The parameters at given expected tokens of every word in every topic, (K, V)."""
-        prior = dirichlet_prior(model, "topic", counts)
-        return {"topic": softmax_or_simplex(counts, prior, floor=FLOOR)}
+        prior = self.words_prior(model, counts)
+        topic = softmax_or_simplex(counts, prior, floor=FLOOR, groups=self.groups(model))
+        return {self.site: topic.view(model.shapes[self.site])}
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
-        prior = dirichlet_prior(model, "topic", params["topic"])
-        return {**params, "topic": softmax_or_simplex(step.statistics["topic"], prior, floor=FLOOR)}
+        return {**params, **self.from_counts(model, step.statistics["topic"])}
 
     def prior_term(self, model: Model, params: Params) -> Tensor | float:
-        """The prior's density in the basis that the M step takes its mode in."""
-        prior = dirichlet_prior(model, "topic", params["topic"])
-        return log_prior_density(params["topic"], prior).double()
-
-
-def responsibilities_at(proportion: Tensor, topic: Tensor, rows: DocumentRows) -> Tensor:
-    """p(z = k | word, document) proportional to proportion_dk topic_kv of every stored cell, (nnz, K)."""
-    row, column, _ = _sparse.triplets(rows.counts)
-    joint = proportion[row] * topic.T[column]
-    return joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
+        """With the prior's density of the topics in the basis that the M step takes its mode in."""
+        topic = self.topics(params)
+        others = [site for site in model.global_sites if site in params and site != self.site]
+        density = log_prior_density(topic, self.words_prior(model, topic), groups=self.groups(model)).double()
+        return density + sum(model.prior(site, like=params[site]).log_prob(params[site]) for site in others)

@@ -23,7 +23,7 @@ priors where these are the same for all topics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,9 +31,9 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.normal import normal_parameters
+from custom_inference.families.common.priors import conjugate_prior, normal_parameters
 from custom_inference.families.topics.common import TopicEngine
-from ppl_models import MethodError, Model
+from ppl_models import Model
 from ppl_models.data import sparse
 from ppl_models.distributions import InverseWishart
 
@@ -55,25 +55,15 @@ class _Point(NamedTuple):
     denominator: Tensor
 
 
-class _Problem(NamedTuple):
+class _Problem:
     """What a document's bound depends on beside m and t."""
 
-    row: Tensor
-    count: Tensor
-    topic_of: Tensor
-    length: Tensor
-    mean: Tensor
-    precision: Tensor
-    log_det: Tensor
-
-    @classmethod
-    def of(cls, params: Params, rows: DocumentRows, temperature: float) -> _Problem:
-        row, word, count = sparse.triplets(rows.counts)
+    def __init__(self, params: Params, rows: DocumentRows, temperature: float):
+        self.row, word, count = sparse.triplets(rows.counts)
         factor = torch.linalg.cholesky(params["covariance"])
-        precision, log_det = torch.cholesky_inverse(factor), 2 * factor.diagonal().log().sum()
-        topic_of = params["topic"].T[word].clamp_min(torch.finfo(count.dtype).tiny)
-        length = rows.lengths
-        return cls(row, temperature * count, topic_of, temperature * length, params["mean"], precision, log_det)
+        self.precision, self.log_det = torch.cholesky_inverse(factor), 2 * factor.diagonal().log().sum()
+        self.topic_of = params["topic"].T[word].clamp_min(torch.finfo(count.dtype).tiny)
+        self.count, self.length, self.mean = temperature * count, temperature * rows.lengths, params["mean"]
 
     def at(self, m: Tensor, t: Tensor) -> _Point:
         spread = torch.diag_embed(t) - t[:, :, None] * t[:, None, :]
@@ -94,14 +84,11 @@ class _Problem(NamedTuple):
         bound = words + self.length * (top.squeeze(1) - log_sum) - divergence
         return _Point(m, t, covariance, bound, torch.softmax(argument, 1), scaled, denominator)
 
-    def topic_counts(self, at: _Point) -> Tensor:
-        """Expected tokens of every topic in every document, (N, K)."""
-        weight = (self.count / at.denominator)[:, None] * self.topic_of
-        return torch.zeros_like(at.m).index_add(0, self.row, weight) * at.scaled
-
     def stepped(self, at: _Point) -> _Point:
         """One safeguarded step of m (Newton) and t (contraction)."""
-        gradient = self.topic_counts(at) - self.length[:, None] * at.best_t - (at.m - self.mean) @ self.precision
+        weight = (self.count / at.denominator)[:, None] * self.topic_of
+        counts = torch.zeros_like(at.m).index_add(0, self.row, weight) * at.scaled
+        gradient = counts - self.length[:, None] * at.best_t - (at.m - self.mean) @ self.precision
         move_m, move_t = (at.covariance @ gradient[:, :, None]).squeeze(-1), at.best_t - at.t
         size = torch.ones_like(self.length)
         slack = 8 * torch.finfo(at.bound.dtype).eps
@@ -134,15 +121,9 @@ class CorrelatedGaussian(TopicEngine):
         return like.new_zeros(0)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
-        """Raises MethodError for priors without closed-form updates."""
         super().check(model, rows)
         normal_parameters(model, "mean", model.shapes["mean"], rows.like.values())
-        prior = model.priors["covariance"]
-        if not isinstance(prior, InverseWishart):
-            raise MethodError(
-                f"the closed-form engine needs an InverseWishart prior for 'covariance', not {type(prior).__name__}; "
-                "use SVI or NUTS"
-            )
+        conjugate_prior(model, "covariance", InverseWishart)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         """Random topics; uncorrelated logits."""
@@ -153,8 +134,7 @@ class CorrelatedGaussian(TopicEngine):
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del model, generator
-        problem = _Problem.of(params, rows, temperature)
+        problem = _Problem(params, rows, temperature)
         if warm:
             at, steps = problem.at(warm["mean"], warm["tilt"]), self.steps
         else:
@@ -179,7 +159,7 @@ class CorrelatedGaussian(TopicEngine):
         counts, size = step.statistics, len(params["mean"])
         n, eye = counts["rows"], torch.eye(size).to(params["mean"])
         center, weight = normal_parameters(model, "mean", (size,), params["mean"])
-        prior: Any = model.priors["covariance"]
+        prior = conjugate_prior(model, "covariance", InverseWishart)
         df, psi = prior.df.to(n), prior.scale.to(n)
         mean, covariance = params["mean"], params["covariance"]
         for _ in range(_ROUNDS):
@@ -198,11 +178,6 @@ class CorrelatedGaussian(TopicEngine):
             mean = centre @ mean + center.mean()
             covariance = centre @ covariance @ centre + psi[0, 0] / (df + size + 1) / size
         return {**super().m_step(model, params, step, rows), "mean": mean, "covariance": covariance}
-
-    def prior_term(self, model: Model, params: Params) -> Tensor | float:
-        """With the prior's density of the topics in the basis that the M step takes its mode in."""
-        rest = sum(model.prior(site, like=params[site]).log_prob(params[site]) for site in ("mean", "covariance"))
-        return super().prior_term(model, params) + rest
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> GaussianPosterior:
         return GaussianPosterior(step.locals["mean"], step.locals["covariance"])

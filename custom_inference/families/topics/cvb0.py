@@ -14,12 +14,16 @@ A word's tokens in a document are refreshed together and words in turn, each wit
 the right-hand side sums to over k, divided by L_d - 1 + sum alpha, is the predictive probability of the token given all
 others at their expected counts. The objective is the sum of its logarithms over all tokens: the leave-one-out (pseudo)
 likelihood, no bound on log p(x), and not always monotone.
+
+On a processor compiled loops refresh word by word (``kernels``); elsewhere whole blocks of documents are refreshed at
+once, by the counts that the blocks before them left. Both have the same fixed points.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -32,14 +36,31 @@ from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
-from custom_inference.families.topics.cvb0_sweeps import counted, refresh, start
 from custom_inference.families.topics.dirichlet import LdaDirichlet
-from custom_inference.families.topics.states import TopicCounts
 from ppl_models import Model
 from ppl_models.data import sparse as _sparse
 
 #: Updates of the shares of documents that start from the topics alone.
 _COLD_SWEEPS = 5
+
+
+@dataclass(frozen=True)
+class TopicCounts(State):
+    """counts: N_kv (K, V), the expected tokens of every word in every topic."""
+
+    counts: Tensor
+
+    def values(self, model: Model) -> Params:
+        """(N_kv + gamma_v) / (N_k + sum gamma)."""
+        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
+
+    def posteriors(self, model: Model) -> Mapping[str, DirichletPosterior]:
+        """Dirichlet(N_k + gamma), the posterior at the expected counts."""
+        return {"topic": DirichletPosterior(self.counts + dirichlet_prior(model, "topic", self.counts))}
+
+    @classmethod
+    def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:
+        return cls(posterior.concentration - dirichlet_prior(model, "topic", posterior.concentration))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,34 +95,26 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         fits = 'use minibatches (batch_size), or guide="vb", which keeps none'
         require(what, needed, allowed=allowed_bytes(self.max_bytes), fits=fits)
 
-    # ----- E step -------------------------------------------------------------------------------------------------
-
     def e_step(
-        self,
-        model: Model,
-        state: TopicCounts,
-        rows: DocumentRows,
-        warm: Warm = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, state: TopicCounts, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        alpha = self.alpha(model, state.counts)
+        """One pass; the shares and counts that it starts from are left as they are."""
+        alpha, (start, refresh) = self.alpha(model, state.counts), _passes(state.counts.device)
         if warm:
-            share, counts = warm["share"], state.counts.T
+            share, counts = warm["share"].clone(memory_format=torch.contiguous_format), state.counts.T
         else:
-            share = start(rows, state.values(model)["topic"], alpha, sweeps=_COLD_SWEEPS)
+            share = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
             counts = counted(rows, share)
-        found = refresh(rows, share, counts, alpha, self.gamma(model, alpha), temperature)
-        return EStep({"topic": found.counts.T}, {"share": found.share}, found.bound + rows.log_coefficient)
+        table = (counts + self.gamma(model, alpha).unsqueeze(-1)).contiguous()
+        bound = torch.zeros_like(rows.lengths)
+        counts = refresh(rows, share, alpha, table, bound, temperature)
+        return EStep({"topic": counts.T}, {"share": share}, bound + rows.log_coefficient)
 
     def m_step(self, model: Model, state: TopicCounts, step: EStep, rows: DocumentRows) -> TopicCounts:
         return TopicCounts(step.statistics["topic"])
 
     def prior_term(self, model: Model, state: TopicCounts) -> float:
         return 0.0
-
-    # ----- what else the driver asks ------------------------------------------------------------------------------
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicCounts:
         return from_point(self, model, super().initial(model, rows, generator), rows)
@@ -122,5 +135,59 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         return DirichletPosterior(found.index_add_(0, row, share * count.unsqueeze(-1)))
 
     def responsibilities(self, model: Model, state: TopicCounts, rows: DocumentRows, warm: Params) -> Tensor:
-        """share of every stored cell, (nnz, K)."""
         return warm["share"]
+
+
+def counted(rows: DocumentRows, share: Tensor) -> Tensor:
+    """N_kv = sum_d n_dv share_dvk, (V, K)."""
+    counts = share.new_zeros(rows.counts.shape[1], share.shape[1])
+    return counts.index_add_(0, rows.counts.col_indices(), share * rows.counts.values().unsqueeze(-1))
+
+
+def _passes(device: torch.device) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """What finds shares at given topics, the fixed point nearly, and what refreshes them."""
+    if device.type != "cpu":
+        return start_blocks, refresh_blocks
+    # Not at the top: numba takes a second to import, and most of the suite does without.
+    from custom_inference.families.topics import kernels
+
+    return kernels.start_documents, kernels.refresh_documents
+
+
+def refresh_blocks(
+    rows: DocumentRows, share: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
+) -> Tensor:
+    """As :func:`custom_inference.families.topics.kernels.refresh_documents`, on any device."""
+    for block in rows.blocks if len(share) else ():
+        inside = block.cells >= 0
+        old = share[block.cells] * inside.unsqueeze(-1)
+        document = block.count.unsqueeze(1) @ old + alpha
+        seen = (block.of_words(table) - old).clamp(min=0) / (table.sum(0) - old)
+        new, mass = _normalised((document - old) * (seen if temperature == 1.0 else seen**temperature), inside)
+        each = torch.where(inside, block.count * (mass / (document.sum(-1) - 1)).log(), 0.0)
+        bound[block.documents] += each.sum(-1)
+        table.index_add_(0, block.word.flatten(), ((new - old) * block.count.unsqueeze(-1)).flatten(0, 1))
+        share[block.cells[inside]] = new[inside]
+    return counted(rows, share)
+
+
+def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
+    """As :func:`custom_inference.families.topics.kernels.start_documents`, on any device."""
+    share = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
+    for block in rows.blocks:
+        inside = block.cells >= 0
+        seen = block.of_words(topic)
+        new = _normalised(seen, inside)[0]
+        for _ in range(sweeps):
+            new = _normalised((block.count.unsqueeze(1) @ new + alpha - new) * seen, inside)[0]
+        share[block.cells[inside]] = new[inside]
+    return share
+
+
+def _normalised(weight: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares, 0 for padding, and the sums that were divided by."""
+    weight = weight.clamp(min=0)
+    mass = weight.sum(-1).clamp(min=1e-30)
+    equal = torch.full_like(weight, 1 / weight.shape[-1])
+    share = torch.where((mass > 1e-30).unsqueeze(-1), weight / mass.unsqueeze(-1), equal)
+    return share * inside.unsqueeze(-1), mass

@@ -4,8 +4,8 @@ Given pi, the L tokens of a document are independent with probabilities sum_k pi
 
     p(y_1 .. y_L | pi) = prod_l sum_k pi_k b_{k, y_l}
 
-is a polynomial in pi: ``_polynomial`` multiplies it out and integrates it. Collecting the terms by how many tokens each
-topic wrote, m with sum_k m_k = L, it is the sum over all K^L assignments of tokens to topics
+is a polynomial in pi, which ``common.polynomial`` multiplies out and integrates. Collecting terms by how many tokens
+each topic wrote, m with sum_k m_k = L, it is the sum over all K^L assignments of tokens to topics
 
     p(y) = sum_m DirichletMultinomial(m; alpha) beta(m),    p(pi | y) = sum_m [... / p(y)] Dirichlet(pi; alpha + m)
 
@@ -52,37 +52,36 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         self._require(model.shapes["topic"][0], longest, 1, rows.like.values().element_size())
 
     def _require(self, size: int, length: int, num_rows: int, itemsize: int, *, only_last: bool = False) -> None:
-        most = _polynomial.most_draws(size, itemsize, self.max_bytes)
         what = f"{length} tokens in {size} topics"
-        fits = f'documents of up to {most} tokens would fit; use a bound instead, such as "dirichlet"'
+        fits = 'documents of up to {most} tokens would fit; use a bound instead, such as "dirichlet"'
         settings = {"what": what, "fits": fits, "limit": self.max_bytes, "only_last": only_last}
         _polynomial.require_memory(length, size, num_rows, itemsize, **settings)
-
-    # ----- E step -------------------------------------------------------------------------------------------------
 
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        topic = params["topic"]
+        topic = self.topics(params)
         counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
-        for tokens in self._blocks(params, rows, temperature):
-            states, weight = self._multiplied(model, params, tokens, bound)
-            for place, share in _polynomial.attributed(tokens, states, weight):
-                counts.index_add_(0, tokens.word[place], (share * tokens.inside[place]).T)
+        for tokens, place, share in self._attributed(topic, self.alpha(model, topic), rows, bound, temperature):
+            counts.index_add_(0, tokens.word[place], (share * tokens.inside[place]).T)
         return EStep({"topic": counts.T}, {}, bound)
 
-    def _multiplied(self, model: Model, params: Params, tokens: _Tokens, bound: Tensor) -> tuple[list[Tensor], Tensor]:
-        """All degrees of the block's polynomials, and w(m); adds log p(n) to the block's places of ``bound``."""
-        states, log_scale = _polynomial.multiplied(tokens, keep=True)
-        weight = _polynomial.prior_weight(len(tokens), self.alpha(model, params["topic"])).to(tokens.like)
-        bound[tokens.documents] += log_scale + (weight @ states[-1]).log()
-        return states, weight
+    def _attributed(
+        self, topic: Tensor, alpha: Tensor, rows: DocumentRows, bound: Tensor, temperature: float = 1.0
+    ) -> Iterator[tuple[_Tokens, int, Tensor]]:
+        """Block by block and place by place p(q = k | document) of the tokens there, (K, B). Adds log p(n) to the
+        documents' places of ``bound``."""
+        for tokens in self._blocks(topic, rows, temperature):
+            states, log_scale = _polynomial.multiplied(tokens, keep=True)
+            weight = _polynomial.prior_weight(len(tokens), alpha).to(tokens.like)
+            bound[tokens.documents] += log_scale + (weight @ states[-1]).log()
+            for place, share in _polynomial.attributed(tokens, states, weight):
+                yield tokens, place, share
 
     def _blocks(
-        self, params: Params, rows: DocumentRows, temperature: float = 1.0, *, keep: bool = True
+        self, topic: Tensor, rows: DocumentRows, temperature: float = 1.0, *, keep: bool = True
     ) -> Iterator[_Tokens]:
         """Documents of one length each, as many as fit; of several lengths where all of them are little work."""
-        topic = params["topic"]
         lengths = rows.lengths.round().long()
         longest = int(lengths.max()) if len(rows) else 0
         if len(rows) * num_states(longest, len(topic)) <= _LITTLE:
@@ -97,10 +96,10 @@ class LdaExact(Accelerated, TopicEngine, Exact):
 
     def log_evidence(self, model: Model, params: Params, rows: DocumentRows) -> Tensor:
         """log p(n_d | topic, alpha), (N,); differentiable in the topics."""
-        documents, found = [], []
-        for tokens in self._blocks(params, rows, keep=False):
+        topic, documents, found = self.topics(params), [], []
+        for tokens in self._blocks(topic, rows, keep=False):
             documents.append(tokens.documents)
-            found.append(_polynomial.log_terms(tokens, self.alpha(model, params["topic"]))[1])
+            found.append(_polynomial.log_terms(tokens, self.alpha(model, topic))[1])
         place = torch.argsort(torch.cat(documents))
         return torch.cat(found)[place] + rows.log_coefficient
 
@@ -108,7 +107,8 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         self, model: Model, params: Params, rows: DocumentRows, step: EStep | None = None
     ) -> DirichletMixture:
         """The exact posterior of every document's proportions: the same Dirichlets, in proportions of its own."""
-        topic, alpha = params["topic"], self.alpha(model, params["topic"])
+        topic = self.topics(params)
+        alpha = self.alpha(model, topic)
         length = int(rows.lengths.max()) if len(rows) else 0
         self._require(len(topic), length, len(rows), topic.element_size(), only_last=True)
         block = max(1, BLOCK_ENTRIES // (4 * num_terms(length, len(topic))))
@@ -119,18 +119,16 @@ class LdaExact(Accelerated, TopicEngine, Exact):
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         """p(q = k | document) of the tokens of every stored cell, (nnz, K): those of one word share theirs."""
-        topic = params["topic"]
+        topic = self.topics(params)
         found, ignored = topic.new_zeros(rows.counts.values().numel(), len(topic)), torch.zeros_like(rows.lengths)
-        for tokens in self._blocks(params, rows):
-            states, weight = self._multiplied(model, params, tokens, ignored)
-            for place, share in _polynomial.attributed(tokens, states, weight):
-                inside = tokens.inside[place]
-                found[tokens.cell[place][inside]] = share.T[inside]
+        for tokens, place, share in self._attributed(topic, self.alpha(model, topic), rows, ignored):
+            inside = tokens.inside[place]
+            found[tokens.cell[place][inside]] = share.T[inside]
         return found
 
 
 class _Tokens:
-    """The tokens of some documents, one after the other: the linear forms of ``_polynomial``.
+    """The tokens of some documents, one after the other: the linear forms of ``common.polynomial``.
 
     documents (B,): which; word, cell (length, B): each token's word, and where it is stored among the counts;
     inside (length, B): False past a document's end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,11 +12,10 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.common.dirichlet import dirichlet_prior, normalised
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.chain import LdaChain, TokenList, count_topics, sweep_topics, vector
-from custom_inference.families.topics.merge import propose_topics
+from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics, vector
+from custom_inference.families.topics.propose import propose_topics
 from custom_inference.gibbs.protocol import Params, Sampler, no_bound
 from ppl_models import Data, Model
-from ppl_models.core.document_model import TopicAdmixture
 
 #: Passes, and draws, of the documents' topics at given globals.
 _LOCAL_WARMUP, _LOCAL_DRAWS = 20, 100
@@ -31,31 +30,26 @@ class LdaSampler(Sampler):
         for site in ("topic", "topic_proportion"):
             dirichlet_prior(model, site, data.x)
 
-    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> LdaChain:
-        assert isinstance(model, TopicAdmixture)
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> LdaChain:
         rows = DocumentRows.of(data, coefficient=model.coefficient)
         alpha, gamma = (dirichlet_prior(model, site, data.x).double() for site in ("topic_proportion", "topic"))
         given = None if start is None else start["topic"]
         constant = float(rows.log_coefficient.double().sum())
         return LdaChain(TokenList.of(rows), model.num_topics, alpha, gamma, seed, given=given, constant=constant)
 
-    def propose(self, model: Model, data: Data, seed: int) -> Params:
-        """Topics from a short run with some to spare, merged down (``lda_merge``): every seed draws its own."""
-        assert isinstance(model, TopicAdmixture)
+    def propose(self, model: Any, data: Data, seed: int) -> Params:
+        """Topics from a short run with some to spare, merged down (``propose``): every seed draws its own."""
         alpha, gamma = (dirichlet_prior(model, site, data.x).double() for site in ("topic_proportion", "topic"))
         generator = torch.Generator().manual_seed(seed % 2**63)
         counts = propose_topics(DocumentRows.of(data), alpha.expand(model.num_topics), gamma, generator)
         return {"topic": normalised(counts.double() + gamma)}
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
-        posterior = DirichletDraws(locals_.to(data.x))
-        return Local(posterior, no_bound(len(data), data.x))
+        return Local(DirichletDraws(locals_.to(data.x)), no_bound(len(data), data.x))
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """Gibbs sampling of the tokens' topics at given topics, the proportions integrated out (no bound).
-
-        Draws of q_il from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed.
-        """
+        """Gibbs sampling of the tokens' topics at given topics, the proportions integrated out (no bound). Draws of
+        q_il from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed."""
         tokens = TokenList.of(DocumentRows.of(data))
         alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
         rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)
@@ -63,5 +57,5 @@ class LdaSampler(Sampler):
         sweep_topics(tokens, topic, alpha, params["topic"], rng, passes=_LOCAL_WARMUP)
         for _ in range(_LOCAL_DRAWS):
             sweep_topics(tokens, topic, alpha, params["topic"], rng)
-            draws.append(torch.as_tensor(alpha + count_topics(tokens, topic, len(alpha))))
+            draws.append(torch.as_tensor(alpha + tokens.counted(topic, len(alpha))))
         return self.local_of_draws(model, data, torch.stack(draws))

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.core.capacity import require
+from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
-from ppl_models import CapacityError, MethodError, Model
+from ppl_models import MethodError, Model
 from ppl_models.core.document_model import TopicAdmixture
 
 #: Values of q that are summed over at most, and so many at a time.
@@ -37,14 +37,13 @@ class CollapsedPosterior:
     """p(q | y) of the topics of all tokens, as a table over its K^T values.
 
     document, word: (T,), the tokens, document by document and in each in the order of the words.
-    alpha (K,), gamma (V,): the concentrations. log_joint: (K^T,), log p(y, q); value number m holds the digits of m to
-    base K, the first token's the most significant. constant: log multinomial coefficients, where the model has them.
+    alpha: (K,), the concentration. log_joint: (K^T,), log p(y, q); value number m holds the digits of m to base K, the
+    first token's the most significant. constant: log multinomial coefficients, where the model has them.
     """
 
     document: Tensor
     word: Tensor
     alpha: Tensor
-    gamma: Tensor
     log_joint: Tensor
     num_documents: int
     constant: float = 0.0
@@ -60,65 +59,25 @@ class CollapsedPosterior:
         return self.log_joint - self.log_joint.logsumexp(0)
 
     @cached_property
-    def marginal(self) -> Tensor:
-        """P(q_t = k | y), (T, K); 1 / K throughout where the priors do not tell the topics apart."""
-        total = self.alpha.new_zeros(len(self.word), len(self.alpha))
-        for weight, hot in self._weighted():
-            total += (weight @ hot.flatten(1)).view_as(total)
-        return total
-
-    @cached_property
     def co_assignment(self) -> Tensor:
         """P(q_t = q_t' | y), (T, T): which tokens share a topic, whatever its label."""
         total = self.alpha.new_zeros(len(self.word), len(self.word))
-        for weight, hot in self._weighted():
+        for start, q in assignment_blocks(len(self.alpha), len(self.word)):
+            weight = self.log_probability[start : start + len(q), None].exp()
             for k in range(len(self.alpha)):
-                total += (hot[:, :, k] * weight[:, None]).T @ hot[:, :, k]
+                here = (q == k).to(self.alpha)
+                total += (here * weight).T @ here
         return total
-
-    @cached_property
-    def topic(self) -> Tensor:
-        """E[b_k | y], (K, V): of eq. 27.32 over the law of q. All alike where the priors do not tell topics apart."""
-        total = self.alpha.new_zeros(len(self.alpha), len(self.gamma))
-        for weight, hot in self._weighted():
-            scaled = weight[:, None] / (hot.sum(1) + self.gamma.sum())  # (B, K)
-            tokens = torch.einsum("bk,btk->kt", scaled, hot)
-            total += scaled.sum(0)[:, None] * self.gamma
-            total.index_add_(1, self.word, tokens)
-        return total
-
-    @cached_property
-    def topic_proportion(self) -> Tensor:
-        """E[pi_i | y], (N, K): of eq. 27.31 over the law of q."""
-        weight = self.alpha.expand(self.num_documents, -1).index_add(0, self.document, self.marginal)
-        return weight / weight.sum(1, keepdim=True)
-
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        """Independent draws of q, (num_samples, T)."""
-        cumulative = self.log_probability.exp().cumsum(0).numpy()
-        uniform = np.random.default_rng(seed).random(num_samples) * cumulative[-1]
-        chosen = np.searchsorted(cumulative, uniform, side="right").clip(max=len(cumulative) - 1)
-        return digits(torch.as_tensor(chosen), len(self.alpha), len(self.word))
 
     def divergence(self, shares: Tensor) -> float:
         """KL(prod_t r_t(q_t) || p(q | y)) of a factorised posterior of the tokens, shares r (T, K)."""
         total, log_share = 0.0, torch.log(shares)
-        for start, q in self._blocks():
+        for start, q in assignment_blocks(len(self.alpha), len(self.word)):
             log_q = log_share.gather(1, q.T).sum(0)
             weight = log_q.exp()
             difference = log_q - self.log_probability[start : start + len(q)]
             total += float(torch.where(weight > 0, weight * difference, 0.0).sum())
         return total
-
-    def _blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """Values of q, (B, T), and the number of the first."""
-        return assignment_blocks(len(self.alpha), len(self.word))
-
-    def _weighted(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Probabilities (B,) and one-hot topics (B, T, K) of blocks of values."""
-        for start, q in self._blocks():
-            hot = torch.nn.functional.one_hot(q, len(self.alpha)).to(self.alpha)
-            yield self.log_probability[start : start + len(q)].exp(), hot
 
 
 def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedPosterior:
@@ -133,29 +92,19 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
         raise MethodError(f"{type(model).__name__} has no tokens with topics; the collapsed posterior is that of LDA")
     rows = DocumentRows.of(model.prepare(x, mask=mask, dtype=torch.float64), coefficient=model.coefficient)
     document, word = rows.tokens()
-    _require_few(model.num_topics, len(word))
+    tokens, bits = len(word), len(word) * math.log2(model.num_topics)
+    fits = next((t for t in range(64) if model.num_topics ** (t + 1) > MAX_ASSIGNMENTS), tokens)
+    what = f"{tokens} tokens in {model.num_topics} topics have 2^{bits:.0f} assignments, whose table"
+    require(what, 8 * 2.0 ** min(bits, 1000), allowed=8.0 * MAX_ASSIGNMENTS, fits=f"{fits} tokens would fit")
     like = torch.zeros((), dtype=torch.float64)
     alpha = dirichlet_prior(model, "topic_proportion", like).expand(model.num_topics)
     gamma = dirichlet_prior(model, "topic", like)
     if gamma.ndim > 1:
         raise MethodError("the prior of 'topic' differs between topics; the collapsed posterior takes one for all")
     gamma = gamma.expand(model.vocabulary_size)
-    moments = _Moments(document, word, alpha, gamma)
-    blocks = [moments.log_joint(q) for _, q in assignment_blocks(len(alpha), len(word))]
+    blocks = [log_joint(document, word, alpha, gamma, q) for _, q in assignment_blocks(len(alpha), len(word))]
     constant = float(rows.log_coefficient.sum())
-    return CollapsedPosterior(document, word, alpha, gamma, torch.cat(blocks), len(rows), constant)
-
-
-def _require_few(num_topics: int, tokens: int) -> None:
-    if num_topics ** min(tokens, 64) <= MAX_ASSIGNMENTS:
-        return
-    fits = next(t for t in range(64) if num_topics ** (t + 1) > MAX_ASSIGNMENTS)
-    problem = f"{tokens} tokens in {num_topics} topics have 2^{tokens * math.log2(num_topics):.0f} assignments"
-    raise CapacityError(
-        f"{problem}, 2^22 are allowed; {fits} tokens would fit",
-        needed_bytes=8 * 2.0 ** min(tokens * math.log2(num_topics), 1000),
-        allowed_bytes=8.0 * MAX_ASSIGNMENTS,
-    )
+    return CollapsedPosterior(document, word, alpha, torch.cat(blocks), len(rows), constant)
 
 
 def assignment_blocks(num_topics: int, tokens: int) -> Iterator[tuple[int, Tensor]]:
@@ -171,33 +120,12 @@ def digits(number: Tensor, base: int, length: int) -> Tensor:
     return number[:, None] // place % base
 
 
-class _Moments:
-    """log p(y, q) as a sum of table entries: by the tokens of each topic in each document, of each word, and in all."""
-
-    def __init__(self, document: Tensor, word: Tensor, alpha: Tensor, gamma: Tensor):
-        documents, words = document.unique(), word.unique()
-        each = [document[:, None] == documents, word[:, None] == words, torch.ones_like(word[:, None])]
-        self.member = torch.cat([one.to(alpha) for one in each], 1)  # (T, G)
-        concentration = torch.cat(
-            [
-                alpha.expand(len(documents), -1),
-                gamma[words][:, None].expand(-1, len(alpha)),
-                gamma.sum().expand(1, len(alpha)),
-            ]
-        )  # (G, K)
-        count = torch.arange(len(word) + 1, dtype=alpha.dtype)
-        table = torch.lgamma(concentration[..., None] + count) - torch.lgamma(concentration[..., None])
-        table[-1] *= -1
-        self.table = table.flatten()
-        self.first = torch.arange(concentration.numel()).view(len(concentration), -1, 1) * len(count)
-        lengths, mass = self.member[:, : len(documents)].sum(0), alpha.sum()
-        self.constant = (torch.lgamma(mass) - torch.lgamma(mass + lengths)).sum()
-        self.num_topics = len(alpha)
-
-    def log_joint(self, q: Tensor) -> Tensor:
-        """(B,), of topics q (B, T)."""
-        total = self.constant.expand(len(q)).clone()
-        for k in range(self.num_topics):
-            count = (self.member.T @ (q == k).to(self.member).T).long()  # (G, B)
-            total += self.table[self.first[:, k] + count].sum(0)
-        return total
+def log_joint(document: Tensor, word: Tensor, alpha: Tensor, gamma: Tensor, q: Tensor) -> Tensor:
+    """log p(y, q), (B,), of topics q (B, T)."""
+    (documents, row), (words, column) = (one.unique(return_inverse=True) for one in (document, word))
+    hot = torch.nn.functional.one_hot(q, len(alpha)).to(alpha)
+    of_documents = hot.new_zeros(len(q), len(documents), len(alpha)).index_add(1, row, hot)
+    of_words = hot.new_zeros(len(q), len(words), len(alpha)).index_add(1, column, hot)
+    total = torch.lgamma(gamma.sum()) - torch.lgamma(gamma.sum() + of_words.sum(1))
+    written = log_rising(of_words, gamma[words][:, None]).sum(-1) + total.sum(-1)
+    return log_moment(of_documents, alpha).sum(-1) + written

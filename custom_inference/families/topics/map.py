@@ -5,8 +5,8 @@ The objective is the log joint, up to constants of flat priors, with n_dv the to
     F(theta, b) = sum_d [sum_v n_dv log sum_k theta_dk b_kv + sum_k a_k log theta_dk] + sum_kv g_v log b_kv
 
 a = alpha - 1 and g = gamma - 1 where all concentrations of that prior are at least 1, and a = alpha, g = gamma in the
-softmax basis else (see ``_dirichlet``). Flat priors leave Hofmann's likelihood (004, PLSA slide 5; SIGIR 1999). EM with
-c_dvk = theta_dk b_kv / sum_j theta_dj b_jv, never stored:
+softmax basis else (``common.dirichlet``). Flat priors leave Hofmann's likelihood (004, PLSA slide 5; SIGIR 1999). EM,
+with c_dvk = theta_dk b_kv / sum_j theta_dj b_jv, never stored:
 
     theta_dk <- [sum_v n_dv c_dvk + a_k] / sum_j [...]        E step, ``sweeps`` times at fixed topics
     b_kv     <- [sum_d n_dv c_dvk + g_v] / sum_w [...]        M step
@@ -32,11 +32,11 @@ from torch import Tensor
 from custom_inference.core.capabilities import Accelerated, LocalEngine, PointLocals, SavedSettings
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
-from custom_inference.families.common.dirichlet import in_softmax_basis, softmax_or_simplex
+from custom_inference.families.common.dirichlet import softmax_or_simplex
 from custom_inference.families.common.documents import Block, DocumentRows
-from custom_inference.families.topics.common import FLOOR, TopicEngine, responsibilities_at
+from custom_inference.families.common.priors import basis_shift
+from custom_inference.families.topics.common import FLOOR, TopicEngine
 from ppl_models import Model
-from ppl_models.distributions.tokens import entry_products
 
 #: Updates of the proportions of documents that start from equal shares.
 _COLD_SWEEPS = 20
@@ -70,26 +70,28 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del generator
-        topic, alpha = params["topic"], self.alpha(model, params["topic"])
+        topic = self.topics(params)
+        alpha = self.alpha(model, topic)
         sweeps = self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)
         equal = topic.new_full((len(rows), len(topic)), 1 / len(topic))
         proportion = (warm["topic_proportion"] if warm else equal).clone()
         words = topic.T.contiguous()
         tempered = words if self.temper == 1.0 else words**self.temper
-        bound = rows.log_coefficient + self._log_prior_constant(alpha)
+        # Of the proportions' prior; 0 where it is flat, as in ``Model.log_prior``.
+        constant = 0.0 if bool((alpha == 1).all()) else torch.lgamma(alpha.sum()) - torch.lgamma(alpha).sum()
+        bound = rows.log_coefficient + constant
         ratios = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
         weights = torch.empty_like(proportion)
         for block in rows.blocks:
-            theta, seen = proportion[block.documents], _gathered(tempered, block)
+            theta, seen = proportion[block.documents], block.of_words(tempered)
             for _ in range(sweeps):
                 theta = softmax_or_simplex(temperature * self._counts(theta, seen, block)[0], alpha, floor=FLOOR)
             weights[block.documents], ratios[block.cells] = self._counts(theta, seen, block)[1:]
             proportion[block.documents] = theta
-            plain = seen if tempered is words else _gathered(words, block)
-            bound[block.documents] += _log_likelihood(theta, plain, block)
-        shift = 0.0 if in_softmax_basis(alpha) else 1.0
-        bound = bound + torch.xlogy(alpha - shift, proportion).sum(-1)
+            plain = seen if tempered is words else block.of_words(words)
+            mixture = (plain @ theta.unsqueeze(-1)).squeeze(-1)
+            bound[block.documents] += torch.xlogy(block.count, mixture).sum(-1)
+        bound = bound + torch.xlogy(alpha - basis_shift(alpha), proportion).sum(-1)
         counts = tempered * rows.gathered(ratios[:-1], weights)
         return EStep({"topic": counts.T}, {"topic_proportion": proportion}, bound)
 
@@ -102,15 +104,8 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         ratio = block.count / mixture.clamp(min=torch.finfo(mixture.dtype).tiny)
         return weight * (ratio.unsqueeze(1) @ seen).squeeze(1), weight, ratio
 
-    @staticmethod
-    def _log_prior_constant(alpha: Tensor) -> Tensor:
-        """log Gamma(sum alpha) - sum log Gamma(alpha); 0 for a flat prior, as in ``Model.log_prior``."""
-        flat = bool((alpha == 1).all())
-        return alpha.new_zeros(()) if flat else torch.lgamma(alpha.sum()) - torch.lgamma(alpha).sum()
-
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
-        """P(z | d, w) of every stored cell, (nnz, K)."""
-        return responsibilities_at(warm["topic_proportion"], params["topic"], rows)
+        return rows.shares(warm["topic_proportion"], self.topics(params).T)
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["topic_proportion"])
@@ -122,18 +117,3 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         """Proportions onto the simplex; none at 0, which an EM step could not leave."""
         inside = locals_["topic_proportion"].clamp(min=FLOOR)
         return params, {**locals_, "topic_proportion": inside / inside.sum(-1, keepdim=True)}
-
-
-def _gathered(words: Tensor, block: Block) -> Tensor:
-    """b of the block's words, (B, M, K); words (V, K)."""
-    return words.index_select(0, block.word.flatten()).view(*block.word.shape, -1)
-
-
-def _log_likelihood(theta: Tensor, seen: Tensor, block: Block) -> Tensor:
-    mixture = (seen @ theta.unsqueeze(-1)).squeeze(-1)
-    return torch.xlogy(block.count, mixture).sum(-1)
-
-
-def log_mixture(rows: DocumentRows, proportion: Tensor, topic: Tensor) -> Tensor:
-    """log sum_k theta_dk b_kv of every stored cell, (nnz,)."""
-    return entry_products(proportion, topic, rows.counts).log()

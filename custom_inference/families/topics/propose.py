@@ -1,64 +1,80 @@
-"""Starts for topic models and profiles of users: sampled topics, more than asked for and merged (``merge``)."""
+"""Starts for topic models and profiles of users: sampled with more topics than asked for, merged down.
+
+A short run of collapsed Gibbs sampling with K topics typically ends with one topic that means two things and another
+that means none; neither sampling on nor coordinate ascent leaves that soon. With some topics to spare every meaning
+finds a topic of its own, some find two, and those can be told: merging them costs the collapsed likelihood of the
+expected counts the least. With c_kv tokens of word v and n_ik of document i in topic k, merging topics k and l gains
+
+    G(c_k + c_l, gamma) - G(c_k, gamma) - G(c_l, gamma)
+    + sum_i [g(n_ik + n_il, alpha) - g(n_ik, alpha) - g(n_il, alpha)],
+    G(c, gamma) = sum_v g(c_v, gamma_v) - g(sum_v c_v, sum_v gamma_v),    g(n, a) = log [Gamma(a + n) / Gamma(a)]
+
+(the logarithm of p(w, q | alpha, gamma), 002, eqs. 27.33 and 27.35, as far as it changes).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
-from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.dirichlet import log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.common import same_classes
-from custom_inference.families.topics.dirichlet import LdaDirichlet
-from custom_inference.families.topics.merge import propose_topics
-from custom_inference.families.topics.user_rating_profile import response_prior
+from custom_inference.families.topics.chain import LdaChain, TokenList
+from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores, sweep_documents
 from ppl_models import Model
 
 #: Two starts found a topic in common where their word probabilities have at least this cosine.
 _SAME = 0.9
 #: Documents that a start looks at: at least the first, and the second for every topic.
 _SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
-#: The largest concentrations that starts are sampled under.
-_SPARSE_ALPHA, _SPARSE_GAMMA = 0.1, 0.05
 #: Fewer documents than this have this many starts.
 _FEW_DOCUMENTS, _STARTS_OF_FEW = 500, 12
 #: Concentration at which the proportions are inferred whose logarithms correlated topics start from.
 _LOGIT_ALPHA = 0.3
-#: The largest concentrations that starts of profiles are sampled under.
-_PROFILE_ALPHA, _PROFILE_GAMMA = 0.3, 0.5
+#: Topics to spare, as a share of those asked for; and at least this many.
+_SPARE, _LEAST_SPARE = 0.3, 2
+#: Pairs that are looked at closely, as a multiple of the number of topics: those most alike in words or documents.
+_PAIRS = 6
+#: Numbers of an intermediate array, at most.
+_ENTRIES = 2**21
 
 
 class TopicProposals(Proposals):
     """Starts of the engines of LDA and PLSA."""
 
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled topics, more than asked for and merged; see ``merge``. Every attempt draws its own.
+    #: The largest concentrations that starts are sampled under: under flat priors a sampler hardly tells topics apart.
+    most_alpha, most_gamma = 0.1, 0.05
 
-        Under flat priors a sampler hardly tells topics apart: it is given sparser ones.
-        """
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """Sampled topics, more than asked for and merged. Every attempt draws its own."""
         del attempt
         like = rows.like.values()
-        alpha = self.engine.alpha(model, like).clamp(max=_SPARSE_ALPHA)
-        gamma = dirichlet_prior(model, "topic", like).clamp(max=_SPARSE_GAMMA)
-        return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
+        gamma = self.engine.words_prior(model, like)
+        gamma = (gamma if gamma.ndim == 1 else gamma.mean(0)).clamp(max=self.most_gamma)
+        counts = propose_topics(rows, self.sampling_alpha(model, like), gamma, generator)
+        return self.engine.from_counts(model, counts)
+
+    def sampling_alpha(self, model: Model, like: Tensor) -> Tensor:
+        """The concentration of the proportions that topics are sampled under, (K,)."""
+        return self.engine.alpha(model, like).clamp(max=self.most_alpha)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Three starts; on so many documents that they show every topic often."""
         return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Every topic has its counterpart."""
         one, other = (values_of(model, state)["topic"] for state in (first, second))
         return bool((match_components(one, other).similarity > _SAME).all())
 
 
 class PointProposals(TopicProposals):
-    """Starts of point estimates of topics and proportions."""
-
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """Sampled topics; of few documents, two times in three, random ones: the likelihood has other optima there."""
         if attempt % 3 and len(rows) < _FEW_DOCUMENTS:
@@ -71,19 +87,12 @@ class PointProposals(TopicProposals):
         return (_STARTS_OF_FEW if num_rows < _FEW_DOCUMENTS else starts), size
 
 
-class ProfileProposals(Proposals):
-    """Starts of the engines of user rating profiles."""
+class ProfileProposals(TopicProposals):
+    """Starts of the engines of user rating profiles: nothing says that every response is there once."""
 
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled as LDA's topics are, of which nothing says that every response is there once."""
-        del attempt
-        like = rows.like.values()
-        alpha = self.engine.alpha(model, like).clamp(max=_PROFILE_ALPHA)
-        gamma = response_prior(model, like).mean(0).clamp(max=_PROFILE_GAMMA)
-        return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
+    most_alpha, most_gamma = 0.3, 0.5
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Three starts on all rows."""
         return 3, num_rows
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
@@ -93,24 +102,108 @@ class ProfileProposals(Proposals):
 
 
 class CorrelatedProposals(TopicProposals):
-    """Starts of the correlated topic model."""
+    def sampling_alpha(self, model: Model, like: Tensor) -> Tensor:
+        return like.new_full((model.shapes["topic"][0],), self.most_alpha)
 
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """LDA's sampled topics, and the mean and covariance of the logarithms of its proportions."""
-        like, size = rows.like.values(), model.shapes["topic"][0]
-        gamma = dirichlet_prior(model, "topic", like).clamp(max=_SPARSE_GAMMA)
-        alpha = like.new_full((size,), _SPARSE_ALPHA)
-        start = self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
-        lda, alpha = LdaDirichlet(), like.new_full((size,), _LOGIT_ALPHA)
-        share = lda.documents(rows, lda.scores(start), alpha, None).locals["concentration"]
+        start = super().propose(model, rows, generator, attempt)
+        lda, alpha = LdaDirichlet(), torch.full_like(start["topic"][:, 0], _LOGIT_ALPHA)
+        share = lda.documents(rows, lda.scores(model, start), alpha, None).locals["concentration"]
         logit = (share / share.sum(-1, keepdim=True)).log()
         logit = logit - logit.mean(-1, keepdim=True)
         covariance = torch.atleast_2d(torch.cov(logit.T)) + 0.1 * torch.eye(logit.shape[1]).to(logit)
         return {**start, "mean": logit.mean(0), "covariance": covariance}
 
 
-class SupervisedProposals(TopicProposals):
-    """Starts of supervised LDA: LDA's, with weights of 0."""
+def propose_topics(rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:
+    """Expected tokens of every word in every topic, (K, V).
 
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        return self.engine.unweighted(super().propose(model, rows, generator, attempt))
+    alpha (K,), gamma (V,) or one number: the concentrations of the priors. Where alpha differs by topic, topics of many
+    tokens come where it is large.
+    """
+    wanted = len(alpha)
+    size = wanted + max(_LEAST_SPARE, round(_SPARE * wanted)) if wanted > 1 else 1
+    spread = alpha.new_full((size,), float(alpha.sum()) / size)
+    counts = gibbs_counts(rows, size, spread, gamma, generator, sweeps=30, average=5)
+    weight = counts + gamma
+    scores = Scores.of(torch.log(weight / weight.sum(-1, keepdim=True)))
+    found = sweep_documents(rows, scores, spread, None, sweeps=20, threshold=1e-2)
+    merged = merge_topics(found.counts, found.concentration - spread, alpha.mean(), gamma, wanted)
+    rank = torch.argsort(torch.argsort(alpha, descending=True, stable=True))
+    return merged[torch.argsort(merged.sum(-1), descending=True)][rank]
+
+
+def gibbs_counts(
+    rows: DocumentRows,
+    num_topics: int,
+    alpha: Tensor | float,
+    gamma: Tensor | float,
+    generator: torch.Generator,
+    *,
+    sweeps: int = 50,
+    average: int = 10,
+) -> Tensor:
+    """The tokens of every word in every topic, (K, V), averaged over the last ``average`` of ``sweeps`` passes.
+
+    The first pass draws each token's topic given those of the tokens before it, documents in a random order.
+
+    alpha: (K,) or one number; gamma: (V,) or one number: the concentrations of LDA's priors.
+    """
+    seed = int(torch.randint(2**62, (), generator=generator))
+    order = torch.randperm(len(rows), generator=generator)
+    chain = LdaChain(TokenList.of(rows.select(order)), num_topics, alpha, gamma, seed)
+    average = min(average, sweeps)
+    for _ in range(sweeps - average):
+        chain.sweep()
+    total = torch.zeros(num_topics, rows.counts.shape[1], dtype=torch.float64)
+    for _ in range(average):
+        chain.sweep()
+        total += torch.as_tensor(chain.word_topic.T)
+    return (total / max(average, 1)).to(rows.like)
+
+
+def merge_topics(counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int) -> Tensor:
+    """Merges, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left.
+
+    counts (K', V), usage (N, K'): tokens of the words and of the documents in every topic. Returns (wanted, V).
+    """
+    words, documents = counts.double(), usage.T.double().contiguous()
+    gain = words.new_full((len(words), len(words)), torch.nan)
+    while len(words) > wanted:
+        pair = _candidates(words, documents)
+        unknown = pair[:, torch.isnan(gain[pair[0], pair[1]])]
+        gain[unknown[0], unknown[1]] = _gains(words, documents, unknown, alpha.double(), gamma.double())
+        kept, gone = pair[:, gain[pair[0], pair[1]].argmax()].tolist()
+        words[kept] += words[gone]
+        documents[kept] += documents[gone]
+        gain[kept], gain[:, kept] = torch.nan, torch.nan
+        rest = torch.arange(len(words), device=words.device) != gone
+        words, documents, gain = words[rest], documents[rest], gain[rest][:, rest]
+    return words.to(counts)
+
+
+def _candidates(words: Tensor, documents: Tensor) -> Tensor:
+    """The pairs (2, P) that are most alike, in their words or in their documents, and all with the smallest topic."""
+    first, second = torch.triu_indices(len(words), len(words), 1, device=words.device)
+    alike = torch.maximum(_cosines(words), _cosines(documents))[first, second]
+    smallest = words.sum(-1).argmin()
+    alike[(first == smallest) | (second == smallest)] = torch.inf
+    most = torch.topk(alike, min(_PAIRS * len(words), len(alike))).indices
+    return torch.stack([first[most], second[most]])
+
+
+def _cosines(rows: Tensor) -> Tensor:
+    unit = torch.nn.functional.normalize(rows, dim=-1)
+    return unit @ unit.T
+
+
+def _gains(words: Tensor, documents: Tensor, pair: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
+    """What merging each pair (2, P) gains, (P,)."""
+    prior = gamma.expand(words.shape[1])
+    alone = log_moment(words, prior) + log_rising(documents, alpha)
+    found = []
+    for i, j in zip(*(part.split(max(1, _ENTRIES // sum(words.shape))) for part in pair), strict=True):
+        joint = log_moment(words[i] + words[j], prior) + log_rising(documents[i] + documents[j], alpha)
+        found.append(joint - alone[i] - alone[j])
+    return torch.cat(found) if found else alone[:0]

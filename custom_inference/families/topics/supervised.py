@@ -18,7 +18,7 @@ at the u that gives itself, one decreasing equation a document (Newton's method,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -28,8 +28,9 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.normal import normal_parameters
+from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.topics.common import TopicEngine
+from custom_inference.families.topics.dirichlet import equal_shares
 from ppl_models import Data, Model
 from ppl_models.distributions.tokens import Cells, log_mean_sigmoid
 
@@ -46,16 +47,14 @@ class SupervisedRows(DocumentRows):
     @classmethod
     def supervised(cls, data: Data) -> SupervisedRows:
         counts = DocumentRows.of(data).counts
-        response = data.others.get("response")
-        if response is None:
-            return cls(counts, sign=counts.values().new_zeros(len(data)))
+        response = data.others.get("response", counts.values().new_full((len(data),), torch.nan))
         return cls(counts, sign=torch.nan_to_num(2 * response - 1).to(counts.dtype))
 
-    def select(self, index: Tensor | slice) -> SupervisedRows:
-        return SupervisedRows(super().select(index).counts, sign=self.sign[index])
+    def select(self, index: Tensor | slice) -> Self:
+        return replace(super().select(index), sign=self.sign[index])
 
-    def to(self, dtype: torch.dtype) -> SupervisedRows:
-        return self if dtype == self.counts.dtype else SupervisedRows(self.counts.to(dtype), sign=self.sign.to(dtype))
+    def to(self, dtype: torch.dtype) -> Self:
+        return replace(super().to(dtype), sign=self.sign.to(dtype))
 
 
 def curvature(xi: Tensor) -> Tensor:
@@ -104,7 +103,6 @@ class _Documents:
         return qbar, u, self.rest * u.square() + (qbar @ self.weight.square()) / self.cells.length
 
     def bound(self, phi: Tensor, g: Tensor, xi: Tensor) -> Tensor:
-        """(N,)."""
         words = phi * (self.log_topic + expected_log(g)[self.cells.row]) - torch.xlogy(phi, phi)
         _, u, second = self.moments(phi)
         answer = self.known * (logsigmoid(xi) - xi / 2 - curvature(xi) * (second - xi.square())) + self.sign * u / 2
@@ -127,28 +125,23 @@ class SupervisedDirichlet(TopicEngine):
         return SupervisedRows.supervised(data)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
-        """Raises MethodError for priors without closed-form updates."""
         super().check(model, rows)
         normal_parameters(model, "response_weight", model.shapes["response_weight"], rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        """Random topics, whose weights are 0: the first E step is LDA's."""
-        return self.unweighted(super().initial(model, rows, generator))
+        return _unweighted(super().initial(model, rows, generator))
 
-    def unweighted(self, params: Params) -> Params:
-        """Topics whose weights are 0: the first E step is LDA's."""
-        return {**params, "response_weight": params["topic"].new_zeros(len(params["topic"]))}
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        return _unweighted(super().from_counts(model, counts))
 
     def e_step(
         self, model: Model, params: Params, rows: SupervisedRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del generator
         documents = _Documents(params, rows, self.alpha(model, params["topic"]), temperature)
         if warm:
             g, u, xi, sweeps = warm["concentration"], warm["answer"], warm["xi"], self.sweeps
         else:
-            size = len(params["topic"])
-            g = (documents.alpha + rows.lengths[:, None] / size).contiguous()
+            g = equal_shares(rows, documents.alpha).contiguous()
             u, xi, sweeps = g.new_zeros(len(rows)), g.new_ones(len(rows)), self.cold_sweeps
         phi = qbar = g
         for _ in range(sweeps):
@@ -158,21 +151,16 @@ class SupervisedDirichlet(TopicEngine):
             before, g = g, documents.alpha + qbar * rows.lengths[:, None]
             if float((g - before).abs().max()) < 1e-7 * (1 + float(rows.lengths.max())):
                 break
-        statistics = self._statistics(params, documents, phi, qbar, xi)
-        return EStep(statistics, {"concentration": g, "answer": u, "xi": xi}, documents.bound(phi, g, xi))
-
-    def _statistics(
-        self, params: Params, documents: _Documents, phi: Tensor, qbar: Tensor, xi: Tensor
-    ) -> dict[str, Tensor]:
-        """Topic counts (K, V), sum of lambda M as a quadratic form in w (K, K), sum of l qbar / 2 (K,)."""
         cells, lam = documents.cells, documents.known * curvature(xi)
         words = phi.new_zeros(params["topic"].shape[1], phi.shape[1])
         pair = (qbar * (lam * documents.rest)[:, None]).T @ qbar
-        return {
-            "topic": words.index_add(0, cells.word, cells.count[:, None] * phi).T.contiguous(),
+        statistics = {
+            "topic": words.index_add(0, cells.word, cells.count[:, None] * phi).T.contiguous(),  # (K, V)
+            # Of the sum of lambda M, a quadratic form in w, (K, K); and of l qbar / 2, (K,).
             "pair": pair + torch.diag((qbar * (lam / cells.length)[:, None]).sum(0)),
             "answer": (documents.sign[:, None] * qbar).sum(0) / 2,
         }
+        return EStep(statistics, {"concentration": g, "answer": u, "xi": xi}, documents.bound(phi, g, xi))
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
         counts, like = step.statistics, params["response_weight"]
@@ -180,13 +168,13 @@ class SupervisedDirichlet(TopicEngine):
         weight = torch.linalg.solve(2 * counts["pair"] + torch.diag(precision), counts["answer"] + precision * center)
         return {**super().m_step(model, params, step, rows), "response_weight": weight}
 
-    def prior_term(self, model: Model, params: Params) -> Tensor | float:
-        """With the prior's density of the topics in the basis that the M step takes its mode in."""
-        weight = params["response_weight"]
-        return super().prior_term(model, params) + model.prior("response_weight", like=weight).log_prob(weight)
-
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
+
+
+def _unweighted(params: Params) -> Params:
+    """Topics with weights of 0: the first E step is LDA's."""
+    return {**params, "response_weight": params["topic"].new_zeros(len(params["topic"]))}
 
 
 def predicted_response(fit: Any, data: Data) -> Tensor:

@@ -2,7 +2,7 @@
 
 Hofmann, *Probabilistic latent semantic indexing*, SIGIR 1999, section 3.5, and UAI 1999, section 3. Maximum likelihood
 overfits: with a proportion for every document there are as many parameters as one likes. At an inverse temperature
-beta <= 1 the E step is P(z | d, w) proportional to P(z) [P(d | z) P(w | z)]^beta (``steps/lda_map``), and beta is found
+beta <= 1 the E step is P(z | d, w) proportional to P(z) [P(d | z) P(w | z)]^beta (``map``), and beta is found
 by a part of every document's tokens that is held out:
 
     1. beta = 1: EM until the perplexity of the held-out tokens stops falling (early stopping).
@@ -32,9 +32,10 @@ from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of, proposals_for
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.map import LdaMap, log_mixture
+from custom_inference.families.topics.map import LdaMap
 from ppl_models import Data, DataError, MethodError, Model
 from ppl_models.data import sparse as _sparse
+from ppl_models.distributions import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,47 +79,40 @@ class TemperedEM(Method):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """``init`` gives the topics to start from. Ctrl-C keeps the best state so far."""
         engine = LdaMap(sweeps=1)
-        rows, start = engine.rows(model, data), call.start(model)
+        rows, given = engine.rows(model, data), call.start(model)
         engine.check(model, rows)
         generator = torch.Generator().manual_seed(call.seed)
-        split = split_tokens(rows, self.held_out, generator)
+        observed, hidden = split_tokens(rows, self.held_out, generator)
         with Progress(None, self.name, enabled=call.progress) as bar, torch.no_grad():
-            params = self._start(model, engine, split[0], start, generator)
-            path = _Path(self, model, engine, split, params)
+            if given is not None:
+                params = {"topic": given["topic"].to(rows.like)}
+            elif self.informed:
+                params = proposals_for(model, engine).propose(model, observed, generator, 0)
+            else:
+                params = engine.initial(model, observed, generator)
+            start = _State(params, None, engine)
+            path = _Path(self, model, observed, hidden, start)
             path.follow(bar)
             try:
-                fit = self._result(model, data, rows, params, path, call.seed)
+                fit = self._result(data, rows, start, path, call.seed)
             except KeyboardInterrupt:  # the best state is there all the same
                 path.interrupted = True
-                fit = self._result(model, data, rows, params, path, call.seed)
+                fit = self._result(data, rows, start, path, call.seed)
         return fit
 
-    def _start(
-        self, model: Model, engine: LdaMap, rows: DocumentRows, given: Params | None, generator: torch.Generator
-    ) -> Params:
-        if given is not None:
-            return {"topic": given["topic"].to(rows.like)}
-        propose = proposals_for(model, engine).propose
-        return propose(model, rows, generator, 0) if self.informed else engine.initial(model, rows, generator)
-
-    def _result(self, model: Model, data: Data, rows: DocumentRows, start: Params, path: _Path, seed: int) -> Fit:
-        best = path.best
-        params, engine, trace = best.params, best.engine, best.trace
-        locals_: Any = {"topic_proportion": best.proportion}
+    def _result(self, data: Data, rows: DocumentRows, start: _State, path: _Path, seed: int) -> Fit:
+        model, best = path.model, path.best
         if self.refit and not path.interrupted:
-            params, locals_, trace = start, None, []
-            for beta in best.betas:
-                engine = tempered(engine, rows, locals_, beta)
-                step = engine.e_step(model, params, rows, locals_)
-                trace.append(objective_at(engine, model, params, step.bound))
-                params, locals_ = engine.m_step(model, params, step, rows), step.locals
-        solver = LocalSolver(engine=tempered(engine, rows, locals_, engine.temper))
-        local = (replace(solver, max_iterations=1) if path.interrupted else solver).solve(model, params, data)
+            best = start
+            for beta in path.best.betas:
+                best = best.moved(model, rows, beta)
+        solver = LocalSolver(engine=tempered(best.engine, rows, best.locals, best.engine.temper))
+        local = (replace(solver, max_iterations=1) if path.interrupted else solver).solve(model, best.params, data)
         step = EStep({}, {"topic_proportion": local.posterior.mean}, local.bound)
         return Fit(
             model=model,
-            params={**params, **engine.point_locals(step)},
-            elbo=torch.tensor(trace, dtype=torch.float64),
+            params={**best.params, **best.engine.point_locals(step)},
+            elbo=torch.tensor(best.trace, dtype=torch.float64),
             bound_name=POINT,
             status=path.outcome,
             method=self.name,
@@ -140,32 +134,38 @@ class _State:
     """Where the search for beta is: topics, proportions, the engine that led here, the betas and objectives."""
 
     params: Params
-    proportion: Tensor | None
+    locals: dict[str, Tensor] | None
     engine: LdaMap
     betas: list[float] = field(default_factory=list)
     trace: list[float] = field(default_factory=list)
 
+    def moved(self, model: Model, rows: DocumentRows, beta: float) -> _State:
+        """One iteration at this beta."""
+        engine = tempered(self.engine, rows, self.locals, beta)
+        step = engine.e_step(model, self.params, rows, self.locals)
+        trace = [*self.trace, objective_at(engine, model, self.params, step.bound)]
+        return _State(engine.m_step(model, self.params, step, rows), step.locals, engine, [*self.betas, beta], trace)
 
+
+@dataclass
 class _Path:
     """The search for beta on the observed tokens, judged by the hidden ones."""
 
-    def __init__(
-        self, settings: TemperedEM, model: Model, engine: LdaMap, split: tuple[DocumentRows, DocumentRows],
-        start: Params,
-    ):  # fmt: skip
-        self.settings, self.model = settings, model
-        self.observed, self.hidden = split
-        self.best = _State(start, None, engine)
-        self.tried: list[float] = []
-        self.scores: list[float] = []
-        self.interrupted = False
+    settings: TemperedEM
+    model: Model
+    observed: DocumentRows
+    hidden: DocumentRows
+    best: _State
+    tried: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    interrupted: bool = False
 
     def follow(self, bar: Progress) -> None:
         beta, state, idle, gained = 1.0, self.best, 0, False
         lowest, eta = math.inf, self.settings.eta
         try:
             while len(self.scores) < self.settings.max_iterations:
-                state = self._moved(state, beta)
+                state = state.moved(self.model, self.observed, beta)
                 score = self._score(state)
                 self.tried.append(beta)
                 self.scores.append(score)
@@ -180,25 +180,15 @@ class _Path:
                     break
                 beta, state, idle, gained = beta * eta, self.best, 0, False
         except KeyboardInterrupt:
-            if self.best.proportion is None:
+            if self.best.locals is None:
                 raise
             self.interrupted = True
 
-    def _moved(self, state: _State, beta: float) -> _State:
-        locals_ = None if state.proportion is None else {"topic_proportion": state.proportion}
-        engine = tempered(state.engine, self.observed, locals_, beta)
-        step = engine.e_step(self.model, state.params, self.observed, locals_)
-        value = objective_at(engine, self.model, state.params, step.bound)
-        params = engine.m_step(self.model, state.params, step, self.observed)
-        betas, trace = [*state.betas, beta], [*state.trace, value]
-        return _State(params, step.locals["topic_proportion"], engine, betas, trace)
-
     def _score(self, state: _State) -> float:
         """Log perplexity of the hidden tokens."""
-        assert state.proportion is not None
-        count = self.hidden.counts.values()
-        log_p = log_mixture(self.hidden, state.proportion, state.params["topic"])
-        return -float(torch.dot(count.double(), log_p.double()) / count.double().sum())
+        assert state.locals is not None
+        tokens = Tokens(state.locals["topic_proportion"], state.params["topic"])
+        return -float(tokens.log_prob(self.hidden.counts).double().sum() / self.hidden.lengths.double().sum())
 
     @property
     def outcome(self) -> str:
@@ -228,22 +218,13 @@ def tempered(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] |
 
 
 def split_tokens(rows: DocumentRows, share: float, generator: torch.Generator) -> tuple[DocumentRows, DocumentRows]:
-    """(observed, hidden): of every document ``share`` of its tokens, rounded, drawn without replacement.
-
-    Raises DataError where no document is long enough to lose a token.
-    """
-    counts = rows.counts
-    count = counts.values().round().long().cpu()
-    cell = torch.repeat_interleave(torch.arange(len(count)), count)
-    document = _sparse.triplets(counts)[0].cpu()[cell]
-    order = torch.argsort(torch.rand(len(cell), generator=generator, dtype=torch.float64))
-    order = order[torch.argsort(document[order], stable=True)]
-    length = torch.bincount(document, minlength=len(rows))
-    rank = torch.arange(len(cell)) - (length.cumsum(0) - length)[document[order]]
-    chosen = order[rank < (share * length).round()[document[order]]]
-    if not len(chosen):
-        found = f"no document is long enough to hold {share:g} of its tokens out (the longest: {int(length.max())})"
+    """(observed, hidden): of every document ``share`` of its tokens, rounded, drawn without replacement. Raises
+    DataError where no document is long enough to lose a token."""
+    counts, lengths = rows.counts, rows.lengths.long().cpu()
+    random = torch.rand(int(lengths.sum()), generator=generator, dtype=torch.float64)
+    hidden = rows.drawn((share * lengths).round(), random.numpy())
+    if not bool(hidden.any()):
+        found = f"no document is long enough to hold {share:g} of its tokens out (the longest: {int(lengths.max())})"
         raise DataError(found, axis="document", expected="longer documents, or a larger held_out")
-    hidden = torch.bincount(cell[chosen], minlength=len(count)).to(counts.values())
-    parts = [_sparse.with_values(counts, values) for values in (counts.values() - hidden, hidden)]
-    return DocumentRows(parts[0], rows.coefficient), DocumentRows(parts[1], rows.coefficient)
+    observed, held = (_sparse.with_values(counts, values) for values in (counts.values() - hidden, hidden))
+    return replace(rows, counts=observed), replace(rows, counts=held)

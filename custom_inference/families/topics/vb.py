@@ -1,7 +1,7 @@
 """LDA by variational Bayes: topics and topic proportions both have Dirichlet posteriors (002, section 27.3.6.3).
 
 q(pi, c, b) = prod_i [Dirichlet(pi_i | pi~_i) prod_v Multinomial(c_iv | n_iv, c~_iv)] prod_k Dirichlet(b_k | b~_k)
-(eq. 27.47). Algorithm 27.1, on counts: the E step is that of ``_lda_sweeps`` with the scores
+(eq. 27.47). Algorithm 27.1, on counts: the E step is that of ``dirichlet`` with the scores
 
     s_vk = exp(E[log b_vk]),    E[log b_vk] = psi(b~_vk) - psi(sum_v' b~_v'k),
 
@@ -16,27 +16,58 @@ Running averages of the statistics, b~ = gamma + s, are the averages of b~ that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, GlobalPosterior, LocalEngine, Looks
 from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
+from custom_inference.families.common.dirichlet import (
+    LEAST,
+    dirichlet_divergence,
+    expected_log,
+    fixed_point,
+    learned_scale,
+)
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.learn_dirichlet import LEAST, fixed_point, learned_scale
-from custom_inference.families.topics.dirichlet import LdaDirichlet
-from custom_inference.families.topics.states import TopicPosteriors
-from custom_inference.families.topics.sweeps import Scores, responsibilities
+from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse as _sparse
 
 #: What ``learn`` takes beside None.
 LEARNED = ("alpha", "gamma", "both")
+
+
+@dataclass(frozen=True)
+class TopicPosteriors(State):
+    """concentration: b~ (K, V), of the topics' posteriors. alpha (K,), gamma: the priors' where these are learned.
+    Where a topic's words are R groups of C, side by side, the posteriors are (K, R, C)."""
+
+    concentration: Tensor
+    alpha: Tensor | None = None
+    gamma: Tensor | None = None
+
+    def values(self, model: Model) -> Params:
+        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
+
+    def posteriors(self, model: Model) -> Mapping[str, DirichletPosterior]:
+        site = model.component_site
+        return {site: DirichletPosterior(self.concentration.unflatten(-1, model.shapes[site][1:]))}
+
+    def fitted_model(self, model: Any) -> Model:
+        """With the learned concentrations as its priors'."""
+        learned = {name: value for name, value in (("alpha", self.alpha), ("gamma", self.gamma)) if value is not None}
+        return model.with_concentration(**learned) if learned else model
+
+    @classmethod
+    def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:
+        return cls(posterior.concentration)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,42 +89,33 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
             raise MethodError(unknown_name("prior to learn", str(self.learn), LEARNED))
 
     def local(self) -> Engine:
-        """The documents' inference at given topics."""
         return LdaDirichlet()
 
     def gamma(self, model: Model, state: TopicPosteriors) -> Tensor:
         """The concentration of the topics' prior, broadcastable to (K, V)."""
-        return dirichlet_prior(model, "topic", state.concentration) if state.gamma is None else state.gamma
+        return self.words_prior(model, state.concentration) if state.gamma is None else state.gamma
 
     def from_counts(self, model: Model, counts: Tensor) -> TopicPosteriors:
         """b~ = gamma + counts, with the priors as the model has them."""
-        prior = dirichlet_prior(model, "topic", counts)
+        prior = self.words_prior(model, counts)
         alpha = self.alpha(model, counts).clamp(min=LEAST) if self.learn in ("alpha", "both") else None
         gamma = prior.clamp(min=LEAST) if self.learn in ("gamma", "both") else None
         return TopicPosteriors(prior + counts, alpha, gamma)
 
+    def scores(self, model: Model, state: TopicPosteriors, temperature: float = 1.0) -> Scores:
+        """E[log b], tempered."""
+        return Scores.of(temperature * expected_log(state.concentration, self.groups(model)))
+
     def e_step(
-        self,
-        model: Model,
-        state: TopicPosteriors,
-        rows: DocumentRows,
-        warm: Warm = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, state: TopicPosteriors, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         alpha = self.alpha(model, state.concentration) if state.alpha is None else state.alpha
-        step = self.documents(rows, self.expected_scores(model, state, temperature), alpha, warm)
+        step = self.documents(rows, self.scores(model, state, temperature), alpha, warm)
         if state.alpha is None:
             return step
         log_proportion = expected_log(step.locals["concentration"])
         seen = {"log_proportion": log_proportion.sum(0), "documents": log_proportion.new_tensor(len(rows))}
         return step._replace(statistics={**step.statistics, **seen})
-
-    def expected_scores(self, model: Model, state: TopicPosteriors, temperature: float = 1.0) -> Scores:
-        """E[log b], tempered."""
-        del model
-        return Scores.of(temperature * expected_log(state.concentration))
 
     def m_step(self, model: Model, state: TopicPosteriors, step: EStep, rows: DocumentRows) -> TopicPosteriors:
         """Each of b~, gamma and alpha is set to its best given the others."""
@@ -106,11 +128,12 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
         return TopicPosteriors(topic, alpha, gamma)
 
     def prior_term(self, model: Model, state: TopicPosteriors) -> Tensor:
-        return -dirichlet_divergence(state.concentration, self.gamma(model, state)).double().sum()
+        prior = self.gamma(model, state)
+        return -dirichlet_divergence(state.concentration, prior, self.groups(model)).double().sum()
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicPosteriors:
         """Every word's tokens, divided among the topics in random proportions."""
-        topic = super().initial(model, rows, generator)["topic"]
+        topic = super().initial(model, rows, generator)[self.site]
         return self.from_counts(model, topic / topic.sum(0) * _sparse.column_sums(rows.counts))
 
     def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: Looks) -> TopicPosteriors:
@@ -119,9 +142,4 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
 
     def project(self, model: Model, state: TopicPosteriors, locals_: Params) -> tuple[TopicPosteriors, Params]:
         """Concentrations are positive."""
-        positive = {name: value.clamp(min=LEAST) for name, value in state.tensors().items()}
-        return type(state).of(positive), locals_
-
-    def responsibilities(self, model: Model, state: TopicPosteriors, rows: DocumentRows, warm: Params) -> Tensor:
-        """c~_ivk of every stored cell (eq. 27.45), (nnz, K)."""
-        return responsibilities(rows, self.expected_scores(model, state), warm["concentration"])
+        return TopicPosteriors.of({name: value.clamp(min=LEAST) for name, value in state.tensors().items()}), locals_

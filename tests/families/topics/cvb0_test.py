@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from custom_inference import Fit, VariationalEM, compare
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
-from custom_inference.families.topics import cvb0_kernel as _cvb0_kernel
-from custom_inference.families.topics import cvb0_sweeps as _cvb0_sweeps
-from custom_inference.families.topics.cvb0 import LdaCvb0
+from custom_inference.families.topics import cvb0, kernels
+from custom_inference.families.topics.cvb0 import LdaCvb0, TopicCounts
 from custom_inference.families.topics.dirichlet import LdaDirichlet
-from custom_inference.families.topics.states import TopicCounts
 from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA
 from tests.references import _collapsed, _topics
 
@@ -45,7 +43,7 @@ def at_random(rows, num_topics, seed=0):
     """Shares of every stored cell, and their counts as the state."""
     rng = np.random.default_rng(seed)
     share = torch.tensor(rng.dirichlet(np.ones(num_topics), rows.counts.values().numel()))
-    return TopicCounts(_cvb0_sweeps.counted(rows, share).T), {"share": share}
+    return TopicCounts(cvb0.counted(rows, share).T), {"share": share}
 
 
 ALPHAS = pytest.mark.parametrize(("alpha", "gamma"), [(0.3, 0.2), ([0.1, 0.5, 2.0], 0.05), (1.0, 1.0)])
@@ -105,7 +103,7 @@ def test_blocks_have_the_fixed_points_of_the_compiled_loops(temperature, monkeyp
     for _ in range(2000):
         step = steps.e_step(model, params, rows, locals_, temperature=temperature)
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
-    monkeypatch.setattr(_cvb0_kernel, "refresh_documents", _cvb0_sweeps.refresh_blocks)
+    monkeypatch.setattr(kernels, "refresh_documents", cvb0.refresh_blocks)
     in_blocks = steps.e_step(model, params, rows, locals_, temperature=temperature)
     assert torch.allclose(in_blocks.locals["share"], locals_["share"], atol=1e-6)
     assert torch.allclose(in_blocks.bound, step.bound, atol=1e-5)
@@ -116,7 +114,7 @@ def test_one_document_in_blocks_is_a_jacobi_pass(monkeypatch):
     x = corpus(3, num_documents=2)[1:]
     model, steps, rows = prepared(x)
     params, locals_ = at_random(rows, 3)
-    monkeypatch.setattr(_cvb0_kernel, "refresh_documents", _cvb0_sweeps.refresh_blocks)
+    monkeypatch.setattr(kernels, "refresh_documents", cvb0.refresh_blocks)
     found = steps.e_step(model, params, rows, locals_).locals["share"].numpy()
     share, count = locals_["share"].numpy(), x[0][x[0] > 0]
     document, word = count @ share, count[:, None] * share
@@ -129,9 +127,7 @@ def test_starts_from_topics_in_both_ways():
     rows = prepared(x)[2]
     topic = torch.tensor(np.random.default_rng(0).dirichlet(np.ones(x.shape[1]), 3))
     alpha = torch.full((3,), 0.3)
-    starts = [
-        run(rows, topic.T.contiguous(), alpha, 400) for run in (_cvb0_kernel.start_documents, _cvb0_sweeps.start_blocks)
-    ]
+    starts = [run(rows, topic.T.contiguous(), alpha, 400) for run in (kernels.start_documents, cvb0.start_blocks)]
     assert torch.allclose(*starts, atol=1e-8)
     share = starts[0].numpy()
     row, column = np.nonzero(x)
@@ -164,7 +160,7 @@ def test_shares_and_counts_stay_proper_on_any_corpus(
         assert torch.allclose(share.sum(1), torch.ones(len(share), dtype=dtype), atol=loose)
         assert (share >= 0).all()
         assert torch.isfinite(step.bound).all()
-        counted = _cvb0_sweeps.counted(rows, share).T
+        counted = cvb0.counted(rows, share).T
         assert torch.allclose(step.statistics["topic"], counted, atol=loose * (1 + x.sum()))
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     values, posterior = params.values(model), params.posteriors(model)
@@ -180,7 +176,7 @@ def test_statistics_are_additive():
     cells = rows.counts.crow_indices()[9]
     share = whole.locals["share"]
     parts = [
-        _cvb0_sweeps.counted(rows.select(at), share[cell])
+        cvb0.counted(rows.select(at), share[cell])
         for at, cell in ((slice(0, 9), slice(0, cells)), (slice(9, 20), slice(cells, None)))
     ]
     assert torch.allclose(whole.statistics["topic"].T, parts[0] + parts[1], atol=1e-12)

@@ -19,10 +19,16 @@ from custom_inference.core.registry import engine_for
 from custom_inference.families.common import dirichlet as _dirichlet
 from custom_inference.families.common import documents as _documents
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics import sweeps_kernel as _lda_kernel
-from custom_inference.families.topics.dirichlet import LdaDirichlet
-from custom_inference.families.topics.merge import merge_topics, propose_topics
-from custom_inference.families.topics.sweeps import Scores, Settled, responsibilities, settle_blocks, sweep_documents
+from custom_inference.families.topics import kernels
+from custom_inference.families.topics.dirichlet import (
+    LdaDirichlet,
+    Scores,
+    Settled,
+    relative_share,
+    settle_blocks,
+    sweep_documents,
+)
+from custom_inference.families.topics.propose import merge_topics, propose_topics
 from ppl_models import LDA, PLSA, Data, MethodError, MultinomialPCA
 from ppl_models.data import sparse as _sparse
 from tests.references import _collapsed, _topics, lda
@@ -56,7 +62,7 @@ def lda_of(topic, **concentrations):
 @pytest.mark.parametrize("value", [5e-3, 0.05, 0.1, 0.7, 1.0, 3.3, 40.0, 1e3, 1e6, 1e12])
 def test_kernel_digamma(value):
     """The first term left out of its series is below 0.084 / 9.5^14 = 2e-15; the rest is rounding."""
-    assert _lda_kernel._psi(value) == pytest.approx(scipy.special.psi(value), rel=4e-15, abs=4e-15)
+    assert kernels._psi(value) == pytest.approx(scipy.special.psi(value), rel=4e-15, abs=4e-15)
 
 
 @pytest.mark.parametrize("sweeps", [1, 7])
@@ -68,7 +74,7 @@ def test_kernel_and_batched_products_are_one_sweep(sweeps, dtype):
     start = alpha + torch.rand(60, 5, dtype=dtype)
     settings = {"sweeps": sweeps, "threshold": 0.0}
     first, second = start.clone(), start.clone()
-    one = Settled(*_lda_kernel.settle_documents(rows, scores.word, alpha, first, **settings))
+    one = Settled(*kernels.settle_documents(rows, scores.word, alpha, first, **settings))
     two = settle_blocks(rows, scores.word, alpha, second, **settings)
     close = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 2e-4}
     assert torch.allclose(first, second, **close)
@@ -85,8 +91,8 @@ def test_documents_stop_on_their_own_and_in_chunks(monkeypatch):
     whole = sweep_documents(rows, scores, alpha, None, **settings)
     alone = sweep_documents(rows.select(torch.tensor([7, 3])), scores, alpha, None, **settings)
     assert torch.equal(whole.concentration[[7, 3]], alone.concentration)
-    monkeypatch.setattr(_lda_kernel, "_CHUNK_CELLS", 20)
-    assert len(_lda_kernel._cuts(rows.counts.crow_indices().numpy())) > 4
+    monkeypatch.setattr(kernels, "_CHUNK_CELLS", 20)
+    assert len(kernels._cuts(rows.counts.crow_indices().numpy())) > 4
     cut = sweep_documents(rows, scores, alpha, None, **settings)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     threads = sweep_documents(rows, scores, alpha, None, **settings)
@@ -104,7 +110,7 @@ def test_restless_documents_are_tried_afresh_and_keep_the_better():
     cold = sweep_documents(rows, scores, alpha, None, sweeps=500, threshold=1e-4)
     warm = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4)
     both = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4, afresh=500)
-    settled = Settled(*_lda_kernel.settle_documents(rows, scores.word, alpha, lured.clone(), sweeps=6, threshold=1e-4))
+    settled = Settled(*kernels.settle_documents(rows, scores.word, alpha, lured.clone(), sweeps=6, threshold=1e-4))
     restless = settled.sweeps >= 4
     assert 5 < int(restless.sum()) < 60
     expected = torch.where(restless, torch.maximum(cold.bound, warm.bound), warm.bound)
@@ -291,5 +297,6 @@ def test_proposals_find_planted_topics_and_follow_the_order_of_alpha():
 def test_responsibilities_sum_to_one_in_single_precision():
     topic, x = corpus(12)
     rows = DocumentRows.of(Data(x=torch.tensor(x, dtype=torch.float32)))
-    each = responsibilities(rows, Scores.of(torch.tensor(topic, dtype=torch.float32).log()), torch.rand(8, 3).float())
+    scores = Scores.of(torch.tensor(topic, dtype=torch.float32).log())
+    each = rows.shares(relative_share(torch.rand(8, 3).float()), scores.word)
     assert torch.allclose(each.sum(-1), torch.ones(len(each), dtype=torch.float32))

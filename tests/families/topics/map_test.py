@@ -10,7 +10,6 @@ from scipy.special import gammaln
 from custom_inference import Fit, VariationalEM
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
-from custom_inference.families.topics.map import LdaMap, log_mixture
 from ppl_models import LDA, Data
 from tests.references import _topics, plsa
 
@@ -108,15 +107,6 @@ def test_new_documents_are_folded_in_at_the_topics(alpha, gamma, tmp_path):
     assert torch.allclose(loaded.transform(new), found)
     plugged = fit.plugin_log_likelihood(new)
     assert np.allclose(plugged.numpy(), likelihoods[0], atol=1e-9)
-
-
-def test_log_mixture_is_cell_by_cell():
-    x = corpus(5)
-    rng = np.random.default_rng(0)
-    topic, proportion = rng.dirichlet(np.ones(8), 3), rng.dirichlet(np.ones(3), len(x))
-    rows = LdaMap().rows(None, Data(x=torch.tensor(x)))
-    found = log_mixture(rows, torch.tensor(proportion), torch.tensor(topic))
-    assert np.allclose(found.numpy(), np.log(proportion @ topic)[x > 0], atol=1e-12)
 
 
 def test_statistics_are_additive():

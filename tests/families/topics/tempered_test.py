@@ -81,7 +81,7 @@ def test_it_predicts_held_out_tokens_better_than_the_likelihood_does(fitted):
     scores = []
     for one in (fit, by_likelihood):
         word = one.transform(observed.counts.to_dense()) @ one.params["topic"]
-        scores.append(float((hidden.counts.to_dense() * word.log()).sum() / hidden.num_tokens))
+        scores.append(float((hidden.counts.to_dense() * word.log()).sum() / hidden.lengths.sum()))
     assert scores[0] > scores[1] + 0.1
 
 

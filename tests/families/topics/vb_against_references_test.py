@@ -11,7 +11,7 @@ from custom_inference.core.capabilities import from_point, objective_at
 from custom_inference.core.engine import EStep
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.em.stepwise import run_stepwise
-from custom_inference.families.topics.states import TopicPosteriors
+from custom_inference.families.topics.vb import TopicPosteriors
 from ppl_models import LDA, PLSA, Data, MultinomialPCA
 from tests.references import _collapsed, _topics, lda
 from tests.references.rows_test import close

@@ -19,11 +19,10 @@ from custom_inference.core.registry import engine_for
 from custom_inference.core.states import moved
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
-from custom_inference.families.common import learn_dirichlet as _learn_dirichlet
+from custom_inference.families.common import dirichlet as _dirichlet
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.topics.propose import TopicProposals
-from custom_inference.families.topics.states import TopicPosteriors
-from custom_inference.families.topics.vb import LdaVB
+from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
 from ppl_models import LDA, PLSA, Data, MethodError, MixtureOfBernoullis, MultinomialPCA
 from tests.references import _collapsed, _topics, lda
 
@@ -120,7 +119,7 @@ def test_a_converged_fit_is_stationary_in_all_it_learned():
     _, _, run = climbed(model, x.numpy(), iterations=4000, learn="both")
     values = [run.state.concentration, run.step.locals["concentration"], run.state.alpha, torch.ones(())]
     topic, concentration, alpha, strength = (value.clone().requires_grad_() for value in values)
-    free = (alpha > 1.01 * _learn_dirichlet.LEAST).double()  # at the floor only the gradient's sign is known
+    free = (alpha > 1.01 * _dirichlet.LEAST).double()  # at the floor only the gradient's sign is known
 
     def value(alpha, strength):
         return bound(x, topic, concentration, alpha, strength * run.state.gamma)
@@ -146,7 +145,7 @@ def test_a_converged_fit_is_stationary_in_all_it_learned():
 
 def test_inverse_digamma():
     value = torch.tensor([-1e3, -30.0, -2.3, -2.2, 0.0, 1.5, 20.0])
-    assert torch.allclose(torch.digamma(_learn_dirichlet.inverse_digamma(value)), value, rtol=1e-10)
+    assert torch.allclose(torch.digamma(_dirichlet.inverse_digamma(value)), value, rtol=1e-10)
 
 
 def test_minkas_fixed_point_climbs_to_the_maximum():
@@ -157,10 +156,10 @@ def test_minkas_fixed_point_climbs_to_the_maximum():
         return float(torch.distributions.Dirichlet(alpha).log_prob(draws).mean())
 
     for _ in range(8):
-        following = _learn_dirichlet.fixed_point(mean_log, value, iterations=1)
+        following = _dirichlet.fixed_point(mean_log, value, iterations=1)
         assert density(following) >= density(value)
         value = following
-    best = _learn_dirichlet.fixed_point(mean_log, value, iterations=3000)
+    best = _dirichlet.fixed_point(mean_log, value, iterations=3000)
     reference = _collapsed.best_alpha(lambda alpha: density(torch.as_tensor(alpha)), np.ones(3))
     assert best.numpy() == pytest.approx(np.asarray(reference), rel=1e-4)
 
@@ -168,7 +167,7 @@ def test_minkas_fixed_point_climbs_to_the_maximum():
 def test_learned_strength_is_the_maximum():
     base = torch.tensor([0.5, 0.2, 0.3])
     draws = torch.distributions.Dirichlet(4.0 * base).sample(torch.Size([400]))
-    found = float(_learn_dirichlet.learned_scale(draws.log().mean(0), base, torch.ones(())))
+    found = float(_dirichlet.learned_scale(draws.log().mean(0), base, torch.ones(())))
     grid = torch.linspace(0.5, 8.0, 3001)
     scores = torch.stack([torch.distributions.Dirichlet(s * base).log_prob(draws).mean() for s in grid])
     assert found == pytest.approx(float(grid[scores.argmax()]), abs=0.003)

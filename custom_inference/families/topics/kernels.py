@@ -1,14 +1,17 @@
-"""The sweeps of ``_lda_sweeps`` on a processor: document by document, with its words' scores in the nearest cache.
+"""Loops over documents on a processor. Import inside functions only: it loads the compiler.
 
-A document of M distinct words needs M K scores, some kilobytes. They are gathered once, transposed, so that the two
-inner loops of a sweep run along the words, and each document stops as soon as it has settled. exp(psi(x)) comes without
-a logarithm, from psi(x) = psi(x + 10) - sum_{i<10} 1/(x + i) and, with u = x + 10 - 1/2, the series
+The sweeps of ``dirichlet``: document by document, with its words' scores in the nearest cache. A document of M distinct
+words needs M K scores, some kilobytes. They are gathered once, transposed, so that the two inner loops of a sweep run
+along the words, and each document stops as soon as it has settled. exp(psi(x)) comes without a logarithm, from
+psi(x) = psi(x + 10) - sum_{i<10} 1/(x + i) and, with u = x + 10 - 1/2, the series
 
     psi(u + 1/2) = log u + 1/(24 u^2) - 7/(960 u^4) + 31/(8064 u^6) - 127/(30720 u^8) + 511/(67584 u^10)
                    - 1414477/(67092480 u^12) + ...,
 
 where with t = x (x + 9) the sum is (2 x + 9) [1/t + 1/(t + 8) + 1/(t + 14) + 1/(t + 18) + 1/(t + 20)], the logarithmic
 derivative of the polynomial with these five roots.
+
+The passes of ``cvb0``: word by word, each seeing the counts that the one before it left.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import numba
 import numpy as np
@@ -39,17 +43,14 @@ def settle_documents(
 
     score: s_vk (V, K), each word's largest being 1.
     """
-    counts, size = rows.counts, len(rows)
-    crow = counts.crow_indices().numpy()
-    share, ratio = torch.empty_like(concentration), torch.empty_like(counts.values())
-    bound, used = concentration.new_empty(size), torch.empty(size, dtype=torch.int32)
-    given = (crow, counts.col_indices().numpy(), counts.values().numpy(), score.numpy(), alpha.numpy())
-    found = (concentration.numpy(), share.numpy(), ratio.numpy(), bound.numpy(), used.numpy())
+    share, ratio = torch.empty_like(concentration), torch.empty_like(rows.counts.values())
+    bound, used = concentration.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int32)
+    given = (*_parts(rows), *(part.numpy() for part in (score, alpha, concentration, share, ratio, bound, used)))
 
     def run(first: int, last: int) -> None:
-        _settle(*given, *found, first, last, sweeps, threshold)
+        _settle(*given, first, last, sweeps, threshold)
 
-    cuts = _cuts(crow)
+    cuts = _cuts(given[0])
     if torch.get_num_threads() == 1 or len(cuts) == 2:
         for first, last in pairwise(cuts):
             run(first, last)
@@ -57,6 +58,11 @@ def settle_documents(
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(run, cuts[:-1], cuts[1:]))
     return share, ratio, bound, used
+
+
+def _parts(rows: DocumentRows) -> list[np.ndarray]:
+    counts = rows.counts
+    return [counts.crow_indices().numpy(), counts.col_indices().numpy(), counts.values().numpy()]
 
 
 def _cuts(crow: np.ndarray) -> list[int]:
@@ -165,3 +171,109 @@ def _beside_log(x):
 @numba.njit(nogil=True, cache=True)
 def _psi(x):
     return math.log(x + 9.5) + _beside_log(np.float64(x))
+
+
+# ----- CVB0 ----------------------------------------------------------------------------------------------------------
+
+
+def refresh_documents(
+    rows: DocumentRows, share: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
+) -> Tensor:
+    """One pass, in place: ``share`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,).
+
+    Returns N_kv (V, K), counted anew: the running table has rounded at every word.
+    """
+    total, counts = table.sum(0), torch.zeros_like(table)
+    arrays: Any = (*_parts(rows), *(part.numpy() for part in (alpha, share, table, total, counts, bound)))
+    for first, last in pairwise(_cuts(arrays[0])):
+        _refresh(*arrays, first, last, temperature)  # pyright: ignore[reportCallIssue]
+    return counts
+
+
+def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
+    """Shares (nnz, K) at given topics (V, K)."""
+    share = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
+    arrays: Any = (*_parts(rows), alpha.numpy(), share.numpy(), topic.numpy())
+    for first, last in pairwise(_cuts(arrays[0])):
+        _start(*arrays, first, last, sweeps)  # pyright: ignore[reportCallIssue]
+    return share
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _refresh(crow, column, count, alpha, share, table, total, counts, bound, first, last, temperature):
+    topics, zero = len(alpha), share.dtype.type(0)
+    document, new = np.empty(topics, share.dtype), np.empty(topics, share.dtype)
+    power = share.dtype.type(temperature)
+    for i in range(first, last):
+        others = _document_counts(crow[i], crow[i + 1], count, alpha, share, document) - 1.0
+        value = 0.0
+        for j in range(crow[i], crow[i + 1]):
+            own, word, fresh, tokens = share[j], table[column[j]], counts[column[j]], count[j]
+            if temperature == 1.0:
+                for k in range(topics):
+                    new[k] = (document[k] - own[k]) * (word[k] - own[k]) / (total[k] - own[k])
+            else:
+                for k in range(topics):
+                    seen = max(word[k] - own[k], zero) / (total[k] - own[k])
+                    new[k] = (document[k] - own[k]) * seen**power
+            mass = _normalise(new)
+            value += tokens * math.log(mass / others)
+            for k in range(topics):
+                change = (new[k] - own[k]) * tokens
+                document[k] += change
+                word[k] += change
+                total[k] += change
+                fresh[k] += new[k] * tokens
+                own[k] = new[k]
+        bound[i] += value
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _start(crow, column, count, alpha, share, topic, first, last, sweeps):
+    topics = len(alpha)
+    document, new = np.empty(topics, share.dtype), np.empty(topics, share.dtype)
+    for i in range(first, last):
+        for j in range(crow[i], crow[i + 1]):
+            new[:] = topic[column[j]]
+            _normalise(new)
+            share[j] = new
+        for _ in range(sweeps):
+            _document_counts(crow[i], crow[i + 1], count, alpha, share, document)
+            for j in range(crow[i], crow[i + 1]):
+                own, seen = share[j], topic[column[j]]
+                for k in range(topics):
+                    new[k] = (document[k] - own[k]) * seen[k]
+                _normalise(new)
+                for k in range(topics):
+                    document[k] += (new[k] - own[k]) * count[j]
+                    own[k] = new[k]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _document_counts(start, stop, count, alpha, share, document):
+    """document_k = N_dk + alpha_k; returns their sum."""
+    document[:] = alpha
+    for j in range(start, stop):
+        for k in range(len(alpha)):
+            document[k] += count[j] * share[j, k]
+    length = 0.0
+    for k in range(len(alpha)):
+        length += document[k]
+    return length
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+def _normalise(new):
+    """In place; what rounding took below 0 is 0, and what cannot be told apart is equal. Returns the sum."""
+    zero, one = new.dtype.type(0), new.dtype.type(1)
+    mass = zero
+    for k in range(len(new)):
+        new[k] = max(new[k], zero)
+        mass += new[k]
+    if not mass > zero:
+        new[:] = one / len(new)
+        return new.dtype.type(1e-30)
+    inverse = one / mass
+    for k in range(len(new)):
+        new[k] *= inverse
+    return mass

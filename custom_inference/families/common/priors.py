@@ -1,0 +1,36 @@
+"""Priors that have closed-form updates, and the basis that their modes are taken in."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ppl_models import MethodError, Model
+from ppl_models.distributions import Flat
+
+Prior = TypeVar("Prior", bound=torch.distributions.Distribution)
+
+
+def conjugate_prior(model: Model, site: str, kind: type[Prior]) -> Prior:
+    """The prior of a site. Raises :class:`MethodError` where it is of another kind."""
+    prior = model.priors[site]
+    if not isinstance(prior, kind):
+        needed = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__} prior for '{site}'"
+        raise MethodError(f"closed-form steps need {needed}, not {type(prior).__name__}; use SVI or NUTS for it")
+    return prior
+
+
+def normal_parameters(model: Model, site: str, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor]:
+    """(mean, precision) of a Normal prior, each of ``shape``; precision 0 where the prior is flat."""
+    if isinstance(model.priors[site], Flat):
+        return like.new_zeros(shape), like.new_zeros(shape)
+    prior = conjugate_prior(model, site, torch.distributions.Normal)
+    return prior.loc.to(like).expand(shape), prior.scale.to(like).pow(-2).expand(shape)
+
+
+def basis_shift(concentration: Tensor) -> float:
+    """What a prior's concentrations (shapes) are lowered by in exponents: 1, where the mode is that of its own density;
+    0 where some are below 1, and it is taken in the softmax basis (of a rate, that of its logarithm)."""
+    return 0.0 if bool((concentration < 1).any()) else 1.0
