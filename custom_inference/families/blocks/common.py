@@ -1,8 +1,8 @@
 """Variational inference for the blocks of a graph's nodes: what point estimates and posteriors of globals share.
 
 q(z) = prod_i Cat(phi_i) (Daudin, Picard & Robin, *A mixture model for random graphs*, Statistics and Computing 18,
-2008). With E the expectation over the globals (their values, at points), m and n of ``_sbm_rows``, A and B of
-``_sbm_families``,
+2008). With E the expectation over the globals (their values, at points), m and n of ``rows``, A and B of
+``likelihoods``,
 
     log p(x) >= sum_ab [m_ab A_ab + n_ab B_ab] + sum_i d_i E[log theta_i] - sum log x_ij!
                 + sum_ia phi_ia E[log pi_a] - sum_ia phi_ia log phi_ia - KL(globals),
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from custom_inference.core.capabilities import (
     Checked,
@@ -31,13 +32,13 @@ from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import moved
 from custom_inference.families.blocks.likelihoods import likelihood_of
-from custom_inference.families.blocks.nodes import Exposures, Plain, nodes_of
+from custom_inference.families.blocks.nodes import Exposures, Propensities
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import Expected, bound_at, cold_start, sweep
 from custom_inference.families.common.dirichlet import dirichlet_prior
-from ppl_models import Data, DegreeCorrectedSBM, Model
+from ppl_models import Data, Model
 
-#: The name under which these are kept among the locals.
+#: The name under which responsibilities are kept among the locals.
 RESPONSIBILITY = "responsibility"
 #: Sweeps over the nodes in one E step, at most.
 SWEEPS = 5
@@ -48,9 +49,9 @@ _FIRST = 5
 class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
     """The E step over the nodes."""
 
-    def nodes(self, model: Model) -> Plain:
+    def nodes(self, model: Model) -> Propensities:
         """What the nodes bring besides their block."""
-        return nodes_of(model, integrated=integrates_globals(self))
+        return Propensities(model, integrates_globals(self))
 
     @abc.abstractmethod
     def expected(self, model: Any, state: Any, rows: SbmRows) -> Expected:
@@ -58,11 +59,11 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
     @abc.abstractmethod
     def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Any:
-        """The state with proportions and block matrix at their best given what the nodes bring."""
+        """The state with proportions and block matrix at their best given the parameters of the propensities."""
 
     @abc.abstractmethod
     def node_params(self, model: Any, state: Any) -> Params:
-        """The parameters of what the nodes bring."""
+        """The parameters of the propensities."""
 
     @abc.abstractmethod
     def block_means(self, model: Any, state: Any) -> Floats:
@@ -71,6 +72,10 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
     @abc.abstractmethod
     def power(self, model: Any) -> Tensor:
         """The power of eta that the prior brings to the objective in which scales are chosen, (K, K)."""
+
+    @abc.abstractmethod
+    def division(self, state: Any) -> Tensor | None:
+        """The responsibilities (N, K) of a state, where it has them."""
 
     def rows(self, model: Any, data: Data) -> SbmRows:
         return SbmRows.of(model, data)
@@ -89,92 +94,75 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         """Sweeps over the nodes, from where the state's responsibilities are; without any, from the best of some."""
         at = self.expected(model, state, rows)
         known = warm[RESPONSIBILITY] if warm else self.division(state)
-        share = cold_start(at, rows, generator) if known is None else known.double().numpy().copy()
-        sweep(at, rows, share, SWEEPS, temperature)
-        counts = rows.counts(share, at.nodes.weights)
-        bound = bound_at(at, rows, share, counts, temperature)
+        phi = cold_start(at, rows, generator) if known is None else known.double().numpy().copy()
+        sweep(at, rows, phi, SWEEPS, temperature)
+        counts = rows.counts(phi, at.weights)
+        bound = bound_at(at, rows, phi, counts, temperature)
         statistics = {name: torch.as_tensor(value) for name, value in counts._asdict().items()}
-        found = {RESPONSIBILITY: torch.as_tensor(share).to(rows.like)}
+        found = {RESPONSIBILITY: torch.as_tensor(phi).to(rows.like)}
         return EStep(statistics, found, torch.tensor([bound], dtype=torch.float64))
-
-    @abc.abstractmethod
-    def division(self, state: Any) -> Tensor | None:
-        """The responsibilities (N, K) of a state, where it has them."""
 
     def bound(self, model: Any, state: Any, rows: SbmRows, responsibility: Tensor) -> Tensor:
         """The bound at any responsibilities (N, K), (1,)."""
-        at, found = self.expected(model, state, rows), responsibility.detach().double().numpy()
-        counts = rows.counts(found, at.nodes.weights)
-        return torch.tensor([bound_at(at, rows, found, counts)], dtype=torch.float64)
+        at, phi = self.expected(model, state, rows), responsibility.detach().double().numpy()
+        return torch.tensor([bound_at(at, rows, phi, rows.counts(phi, at.weights))], dtype=torch.float64)
 
     def posterior(self, model: Any, state: Any, rows: SbmRows, step: EStep) -> CodePosterior:
         """The K one-hot codes and the probability of each for every node."""
-        found = step.locals[RESPONSIBILITY]
-        return CodePosterior(torch.eye(found.shape[1]).to(found), torch.log(found.clamp(min=_tiny(found))))
+        return code_posterior(step)
 
     # ----- the M step -------------------------------------------------------------------------------------
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
         """Proportions and block matrix; then propensities, and the other two again."""
         responsibility = step.locals[RESPONSIBILITY]
-        found = responsibility.double().numpy()
         counts = Counts(*(step.statistics[name].numpy() for name in Counts._fields))
         best = self.best(model, self.node_params(model, state), counts, responsibility)
-        nodes = self._updated(model, best, found, rows)
-        if nodes:
-            best = self._rescaled(model, self._refitted(model, nodes, found, rows), found, rows)
+        if self.nodes(model).sites:
+            best = self._with_propensities(model, best, responsibility.double().numpy(), rows)
         return moved(best, rows.like)
 
     def from_responsibilities(self, model: Any, responsibility: Tensor, rows: SbmRows) -> Any:
         """A state that suits a division of the nodes, (N, K)."""
-        found = responsibility.double().numpy()
-        nodes = self.nodes(model).start(rows, found)
-        state = self._refitted(model, nodes, found, rows)
-        for _ in range(_FIRST if nodes else 0):
-            nodes = self._updated(model, state, found, rows)
-            state = self._rescaled(model, self._refitted(model, nodes, found, rows), found, rows)
+        phi, nodes = responsibility.double().numpy(), self.nodes(model)
+        state = self._refitted(model, nodes.start(rows, phi), phi, rows)
+        for _ in range(_FIRST if nodes.sites else 0):
+            state = self._with_propensities(model, state, phi, rows)
         return moved(state, rows.like)
 
-    def _updated(self, model: Any, state: Any, share: Floats, rows: SbmRows) -> Params:
-        """Better parameters of what the nodes bring."""
-        matrix = self.block_means(model, state)
+    def _with_propensities(self, model: Any, state: Any, phi: Floats, rows: SbmRows) -> Any:
+        """Better propensities, in the better one of two scales, and the rest at its best given them."""
+        matrix, once = self.block_means(model, state), torch.ones(model.num_blocks, model.num_blocks)
 
         def partners(mean: Floats, outgoing: bool) -> Floats:
-            return rows.partners(share, matrix, mean, outgoing=outgoing)
+            return rows.partners(phi, matrix, mean, outgoing=outgoing)
 
-        exposures = Exposures(partners, rows.loop_seen * (share @ matrix.diagonal()))
-        return self.nodes(model).update(self.node_params(model, state), rows, exposures)
-
-    def _refitted(self, model: Any, nodes: Params, share: Floats, rows: SbmRows) -> Any:
-        counts = rows.counts(share, self.nodes(model).terms(nodes, rows).weights)
-        return self.best(model, nodes, counts, torch.as_tensor(share))
-
-    def _rescaled(self, model: Any, state: Any, share: Floats, rows: SbmRows) -> Any:
-        """The same in another scale of the propensities, where that is better."""
-        matrix = likelihood_of(model)
-        once = torch.ones(matrix.shape) if rows.directed else torch.ones(matrix.shape).triu()
-        prior = (once * self.power(model)).numpy(), (once * matrix.prior()[1]).numpy()
+        exposures = Exposures(partners, rows.loop_seen * (phi @ matrix.diagonal()))
+        nodes = self.nodes(model).update(self.node_params(model, state), rows, exposures)
+        state, once = self._refitted(model, nodes, phi, rows), once if rows.directed else once.triu()
+        prior = (once * self.power(model)).numpy(), (once * likelihood_of(model).prior()[1]).numpy()
         params = self.node_params(model, state)
-        nodes = self.nodes(model).rescaled(params, rows, share, self.block_means(model, state), prior)
-        if nodes is None:
-            return state
-        other, at = self._refitted(model, nodes, share, rows), torch.as_tensor(share)
+        nodes = self.nodes(model).rescaled(params, rows, phi, self.block_means(model, state), prior)
+        other, at = self._refitted(model, nodes, phi, rows), torch.as_tensor(phi)
         values = [objective_at(self, model, one, self.bound(model, one, rows, at)) for one in (state, other)]
         return other if values[1] > values[0] else state
 
-    # ----- starts -----------------------------------------------------------------------------------------
+    def _refitted(self, model: Any, nodes: Params, phi: Floats, rows: SbmRows) -> Any:
+        counts = rows.counts(phi, self.nodes(model).weights(nodes, rows))
+        return self.best(model, nodes, counts, torch.as_tensor(phi))
 
     def initial(self, model: Any, rows: SbmRows, generator: torch.Generator) -> Any:
         """Every node in a random block."""
-        blocks = model.num_blocks
-        label = torch.randint(blocks, (len(rows),), generator=generator)
-        return self.from_responsibilities(model, torch.nn.functional.one_hot(label, blocks).double(), rows)
+        label = torch.randint(model.num_blocks, (len(rows),), generator=generator)
+        return self.from_responsibilities(model, one_hot(label, model.num_blocks).double(), rows)
 
 
-def partition_likelihood(model: Model) -> str:
-    """The name of the model's likelihood among those that divisions of the nodes are scored by."""
-    return "degree_corrected" if isinstance(model, DegreeCorrectedSBM) else likelihood_of(model).kind
+def code_posterior(step: EStep) -> CodePosterior:
+    """The K one-hot codes and the probability of each for every node."""
+    phi = step.locals[RESPONSIBILITY]
+    return CodePosterior(torch.eye(phi.shape[1]).to(phi), safe_log(phi))
 
 
-def _tiny(share: Tensor) -> float:
-    return torch.finfo(share.dtype).tiny
+def safe_log(value: Tensor) -> Tensor:
+    """log, of 0 that of the smallest normal number."""
+    return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny))

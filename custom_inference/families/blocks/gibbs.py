@@ -5,44 +5,40 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.families.blocks.gibbs_globals import (
+    at_globals,
     begin,
     log_constant,
     log_joint_given,
-    mirrored,
-    pair_priors,
-    propensity_priors,
     rename_given,
     sweep_given,
 )
+from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
+from custom_inference.families.blocks.nodes import Propensities
+from custom_inference.families.blocks.rows import Floats, SbmRows
 from custom_inference.families.blocks.state import BERNOULLI
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import SBM, Data, DegreeCorrectedSBM, MethodError, Model, PoissonSBM
+from ppl_models import Data, DegreeCorrectedSBM, MethodError, Model
 from ppl_models.distributions import Flat
 from ppl_models.sbm import BlockModel
 
-Array = NDArray[np.float64]
-
 #: Merge-split moves of a sweep: one, and one more for so many blocks; scans of each division's launch.
 _BLOCKS_A_MOVE, _SCANS = 4, 3
-#: Engine of a block's scale, in standard deviations of the prior.
+#: Steps of a block's scale, in standard deviations of the prior.
 _SCALE_STEP = 3.0
-#: At given globals: starts, of which the best goes on, and its draws.
+#: At given globals: initialisations, of which the best goes on, and its draws.
 _STARTS, _DRAWS = 8, 200
 #: Of profiles, so that the rows of blocks without nodes agree with each other.
 _PRESENCE = 1e-3
 #: Attempts of the search for a start on graphs of at most so many node updates a sweep; one on larger ones.
 _ATTEMPTS, _SMALL = 3, 2**17
-#: What partitions are searched by; the first that a model is an instance of.
-_LIKELIHOOD = {SBM: "bernoulli", DegreeCorrectedSBM: "degree_corrected", PoissonSBM: "poisson"}
 
 
 class BlockChain(Chain):
@@ -53,10 +49,10 @@ class BlockChain(Chain):
     """
 
     def __init__(self, model: BlockModel, rows: GraphRows, seed: int, start: Params | None = None):
-        self.model, self.rows = model, rows
-        self.graph, self.state = begin(model, rows, seed, start)
+        self.model, self.rows = model, SbmRows.of_rows(rows)
+        self.graph, self.state = begin(model, self.rows, seed, start)
         self._generator = np.random.default_rng(seed % 2**64)
-        self._constant = log_constant(self.graph, rows)
+        self._constant = log_constant(self.graph, self.rows)
 
     def sweep(self) -> None:
         """A new block for every node, then moves of many nodes at once; other threads may run meanwhile."""
@@ -67,42 +63,42 @@ class BlockChain(Chain):
         moves.merge_split(self.graph, self.state, 1 + self.graph.num_blocks // _BLOCKS_A_MOVE, _SCANS)
 
     def log_joint(self) -> float:
-        """log p(x, z), see ``_sbm_state``."""
+        """log p(x, z), see ``state``."""
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
         return self._constant + float(kernels.total(self.graph, self.state))
 
-    def _posterior(self) -> tuple[Array, Array, Array]:
+    def _posterior(self) -> tuple[Floats, Floats, Floats]:
         """alpha + n (K,), and of every pair of blocks the Beta's (a + m, b + t - m), or the Gamma's (a + m, b + t)."""
         graph, state = self.graph, self.state
         edges, exposure = state.edges, state.exposure
         left = exposure - edges if graph.kind == BERNOULLI else exposure
         return graph.alpha + state.size, graph.first + edges, graph.second + left
 
+    def _globals(self, proportion: Floats, matrix: Floats) -> Params:
+        return {
+            "block_proportion": torch.as_tensor(proportion / proportion.sum()),
+            self.model.component_site: torch.as_tensor(matrix),
+        }
+
     def means(self) -> Params:
         """E[pi | z], E[eta | z, x]."""
-        share, first, second = self._posterior()
-        mean = first / (first + second) if self.graph.kind == BERNOULLI else first / second
-        return {"block_proportion": torch.as_tensor(share / share.sum()), self.model.component_site: _tensor(mean)}
+        proportion, first, second = self._posterior()
+        return self._globals(proportion, first / (first + second if self.graph.kind == BERNOULLI else second))
 
     def draw(self) -> Params:
         """From p(pi | z) and p(eta | z, x), with the blocks (N,) themselves."""
-        share = self._generator.standard_gamma(self._posterior()[0]).clip(np.finfo(np.float64).tiny)
-        matrix = self._draw_matrix()
-        return {
-            "block_proportion": torch.as_tensor(share / share.sum()),
-            self.model.component_site: _tensor(matrix),
-            "block": self.indicators(),
-        }
+        proportion = self._generator.standard_gamma(self._posterior()[0]).clip(np.finfo(np.float64).tiny)
+        return {**self._globals(proportion, self._draw_matrix()), "block": self.indicators()}
 
-    def _draw_matrix(self) -> Array:
+    def _draw_matrix(self) -> Floats:
         _, first, second = self._posterior()
         if self.graph.kind == BERNOULLI:
             edge = np.finfo(np.float64).eps
             drawn = self._generator.beta(first, second).clip(edge, 1 - edge)
         else:
             drawn = (self._generator.standard_gamma(first) / second).clip(np.finfo(np.float64).tiny)
-        return drawn if self.graph.directed else mirrored(drawn)
+        return drawn if self.graph.directed else np.triu(drawn) + np.triu(drawn, 1).T
 
     def profile(self) -> Tensor:
         """The nodes of every block (K, N): two labellings are matched by the nodes that they share."""
@@ -122,18 +118,18 @@ class PropensityChain(BlockChain):
 
     def __init__(self, model: BlockModel, rows: GraphRows, seed: int, start: Params | None = None):
         super().__init__(model, rows, seed, start)
-        assert isinstance(model, DegreeCorrectedSBM)
-        self._sites = model.propensity_sites
-        self._shape, self._rate = propensity_priors(model, len(rows))
-        self._degree = np.stack([self.graph.out_degree, self.graph.in_degree])
+        nodes = Propensities(model, integrated=True)
+        self._sites = nodes.sites
+        self._shape, self._rate = (part.numpy() for part in nodes.priors())
 
     def sweep(self) -> None:
-        """Blocks at the present propensities, then propensities (``_sbm_conditionals``)."""
+        """Blocks at the present propensities, then propensities (``gibbs_conditionals``)."""
         from custom_inference.families.blocks import gibbs_conditionals as conditionals
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
         super().sweep()
-        rate, drawn = self._draw_matrix(), self._generator.standard_gamma(self._shape + self._degree)
+        rate, both = self._draw_matrix(), (2, len(self.rows))  # undirected graphs use the first
+        drawn = self._generator.standard_gamma(np.broadcast_to(self._shape + self.rows.degrees, both))
         drawn, uniform = drawn.clip(np.finfo(np.float64).tiny), self._generator.random(len(self.rows))
         conditionals.draw_propensities(self.graph, self.state, rate, drawn, self._rate, uniform)
         kernels.fill(self.graph, self.state)
@@ -142,15 +138,12 @@ class PropensityChain(BlockChain):
 
     def log_joint(self) -> float:
         """log p(x, z, theta)."""
-        sides = slice(None) if self.graph.directed else slice(1)
-        shape, rate, degree = self._shape[sides], self._rate[sides], self._degree[sides]
-        theta = np.stack([self.graph.out_weight, self.graph.in_weight])[sides]
+        shape, rate, theta = self._shape, self._rate, self.graph.weight
         prior = shape * np.log(rate) - gammaln(shape) - rate * theta
-        return super().log_joint() + float((prior + (shape - 1 + degree) * np.log(theta)).sum())
+        return super().log_joint() + float((prior + (shape - 1 + self.rows.degrees) * np.log(theta)).sum())
 
     def _propensities(self) -> Params:
-        values = (self.graph.out_weight, self.graph.in_weight)
-        return {site: torch.as_tensor(v.copy()) for site, v in zip(self._sites, values, strict=True)}
+        return {site: torch.as_tensor(v.copy()) for site, v in zip(self._sites, self.graph.weight, strict=True)}
 
     def means(self) -> Params:
         """E[pi | z], E[eta | z, theta, x], and the present propensities."""
@@ -168,24 +161,23 @@ class BlockSampler(Sampler):
         for site in model.global_sites[1:]:
             if isinstance(model.priors[site], Flat):
                 raise MethodError(f"the prior of '{site}' is improper (Flat) and cannot be integrated out; use EM")
-        pair_priors(_block_model(model))
-        if isinstance(model, DegreeCorrectedSBM):
-            propensity_priors(model, model.num_nodes)
+        likelihood_of(model).prior()
+        Propensities(model, integrated=True).check()
 
     def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> BlockChain:
-        made, rows = _block_model(model), GraphRows.of(_block_model(model), data)
+        made = _block_model(model)
         kind = PropensityChain if isinstance(made, DegreeCorrectedSBM) else BlockChain
-        return kind(made, rows, seed, start)
+        return kind(made, SbmRows.of(made, data), seed, start)
 
     def propose(self, model: Model, data: Data, seed: int) -> Params:
-        """The best of some partitions (``_sbm_partitions``)."""
+        """The best of some partitions (``partitions``)."""
         from custom_inference.families.blocks.partitions import best_partition
 
         made = _block_model(model)
-        rows = GraphRows.of(made, data)
-        kind = next(kind for kind in _LIKELIHOOD if isinstance(made, kind))
+        rows = SbmRows.of(made, data)
         attempts = _ATTEMPTS if len(rows) * made.num_blocks**2 <= _SMALL else 1
-        return {"block": torch.as_tensor(best_partition(rows, made.num_blocks, _LIKELIHOOD[kind], seed, attempts))}
+        label = best_partition(rows, made.num_blocks, partition_likelihood(made), seed, attempts)
+        return {"block": torch.as_tensor(label)}
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         posterior = LabellingPosterior.of_draws(locals_, _block_model(model).num_blocks)
@@ -200,14 +192,14 @@ class BlockSampler(Sampler):
         Every sweep ends with new names for all blocks (``rename_given``).
         """
         made = _block_model(model)
-        rows = GraphRows.of(made, data)
-        generator = np.random.default_rng(seed % 2**64)
+        rows = SbmRows.of(made, data)
+        at, generator = at_globals(made, rows, params), np.random.default_rng(seed % 2**64)
         starts = [begin(made, rows, int(generator.integers(2**63)), params) for _ in range(_STARTS)]
-        graph, state = max(starts, key=lambda one: log_joint_given(*one, params))
+        graph, state = max(starts, key=lambda one: log_joint_given(*one, at))
         draws = []
         for _ in range(_DRAWS):
-            sweep_given(graph, state, params, 1)
-            rename_given(graph, state, params, generator)
+            sweep_given(graph, state, at, 1)
+            rename_given(graph, state, at, generator)
             draws.append(torch.as_tensor(state.label.copy()))
         return self.local_of_draws(model, data, torch.stack(draws))
 
@@ -215,7 +207,3 @@ class BlockSampler(Sampler):
 def _block_model(model: Model) -> BlockModel:
     assert isinstance(model, BlockModel)
     return model
-
-
-def _tensor(value: Array) -> Tensor:
-    return torch.as_tensor(value)

@@ -11,14 +11,23 @@ from torch import Tensor
 from custom_inference.core.capabilities import Looks, OwnState
 from custom_inference.core.engine import Params
 from custom_inference.core.states import PointsWithLocals, State, values_of
-from custom_inference.families.blocks.common import RESPONSIBILITY, BlockEngine, partition_likelihood
-from custom_inference.families.blocks.likelihoods import likelihood_of
+from custom_inference.families.blocks.common import RESPONSIBILITY, BlockEngine, safe_log
+from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import Expected
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
+from ppl_models import Model
 
 #: Proportions are kept this far from 0.
 FLOOR = 1e-6
+
+
+def natural_globals(model: Model, params: Params) -> tuple[Floats, Floats, Floats]:
+    """log pi (K,), A and B (K, K) at given globals."""
+    matrix = likelihood_of(model)
+    proportion, value = (params[site].detach().cpu().double() for site in ("block_proportion", matrix.site))
+    lift, base = matrix.natural(value.contiguous())
+    return safe_log(proportion).numpy(), lift.numpy(), base.numpy()
 
 
 class PointBlocks(BlockEngine):
@@ -30,15 +39,12 @@ class PointBlocks(BlockEngine):
         likelihood_of(model).check_mode()
 
     def expected(self, model: Any, state: PointsWithLocals | Params, rows: SbmRows) -> Expected:
-        params, matrix = values_of(model, state), likelihood_of(model)
-        lift, base = matrix.natural(params[matrix.site].detach().double())
-        proportion = params["block_proportion"].detach().double()
-        log = torch.log(proportion.clamp(min=torch.finfo(proportion.dtype).tiny))
-        nodes = self.nodes(model).terms(params, rows)
-        return Expected(log.numpy(), lift.numpy(), base.numpy(), nodes, partition_likelihood(model))
+        params = values_of(model, state)
+        weights = self.nodes(model).weights(params, rows)
+        return Expected(*natural_globals(model, params), weights, partition_likelihood(model))
 
     def best_sites(self, model: Any, nodes: Params, counts: Counts) -> Params:
-        """Proportions and block matrix at their best given what the nodes bring."""
+        """Proportions and block matrix at their best given the propensities."""
         size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
         concentration = dirichlet_prior(model, "block_proportion", size)
         return {
