@@ -15,8 +15,8 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
-from custom_inference.graphs.blocks import pair_counts
-from custom_inference.graphs.plots import NAMED, colours_of, family_name, graph_of, mean_of
+from custom_inference.graphs.blocks import graph_of, matrix_of, pair_counts
+from custom_inference.graphs.plots import NAMED, colours_of, family_name, mean_of
 from ppl_models import MethodError
 
 
@@ -75,13 +75,9 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     blocks are joined where the probability (or rate) exceeds this many times that of the whole graph.
     """
     graph, mean = graph_of(fit), mean_of(fit)
-    if fit.params[fit.model.component_site].ndim != 2:
-        raise MethodError(f"{family_name(fit)} has no one number for a pair of blocks, but weights of covariates")
-    counts = pair_counts(graph, fit.posterior.mean)
-    pairs = counts.edges.triu() if not graph.directed else counts.edges
-    total = counts.dyads.triu() if not graph.directed else counts.dyads
-    overall = float(pairs.sum() / total.sum())
-    eta = fit.params[fit.model.component_site].detach().cpu().numpy()
+    eta = matrix_of(fit).detach().cpu().numpy()
+    edges, dyads, _ = pair_counts(fit.model, graph, fit.posterior.mean).once(graph.directed)
+    overall = float(edges.sum() / dyads.sum())
     size, used = len(eta), np.flatnonzero(mean.sum(0) >= 0.5)
     angle = math.pi / 2 - 2 * math.pi * np.arange(size) / max(len(used), 1)
     at = np.zeros((size, 2))
@@ -90,7 +86,7 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     title = title or f"{family_name(fit)}: edges between {len(used)} blocks"
     figure = new_figure(max(6.2, 0.095 * len(title)), 6.0)
     axes, colours = figure.subplots(), colours_of(size)
-    shown = (eta > above * overall) & (np.ones_like(eta) > 0)
+    shown = eta > above * overall
     widest = eta[shown].max() if shown.any() else 1.0
     for a in used:
         for b in used:

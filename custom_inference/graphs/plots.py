@@ -14,6 +14,7 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.graphs.blocks import graph_of
 from ppl_models import GraphData, MethodError
 
 #: Nodes up to this many are named; edges of larger graphs are points.
@@ -29,9 +30,8 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     graph, mean = graph_of(fit), mean_of(fit)
     if order not in ("block", "data"):
         raise MethodError(f"order = {order!r}, expected 'block' or 'data'")
-    by_size = np.argsort(-mean.sum(0), kind="stable")
-    rank = np.argsort(by_size)[mean.argmax(1)]
-    nodes = np.lexsort((-mean.max(1), rank)) if order == "block" else np.arange(len(graph))
+    by_size, rank, nodes = _by_block(mean)
+    nodes = nodes if order == "block" else np.arange(len(graph))
     place = np.argsort(nodes)
     size, named = len(graph), len(graph) <= NAMED
     title = title or f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
@@ -56,6 +56,13 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     return figure
 
 
+def _by_block(mean: Any) -> tuple[Any, Any, Any]:
+    """The blocks, the largest first; of every node the place of its block among them; the nodes in that order."""
+    by_size = np.argsort(-mean.sum(0), kind="stable")
+    rank = np.argsort(by_size)[mean.argmax(1)]
+    return by_size, rank, np.lexsort((-mean.max(1), rank))
+
+
 def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) -> None:
     (row, column), value = graph.edges().cpu().numpy(), graph.edge_values().cpu().numpy()
     hidden = np.empty((2, 0), dtype=int) if graph.hidden is None else graph.hidden.cpu().numpy()
@@ -78,12 +85,10 @@ def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) 
 def _name_blocks(axes: Axes, rank: Any, names: list[Any]) -> None:
     """The number of a block at its middle."""
     found = np.unique(rank)
-    middle = [float(np.flatnonzero(rank == k).mean()) for k in found]
-    labels = [f"{names[k]}" for k in found]
-    axes.set_xticks(middle, labels, fontsize=8)
-    axes.set_yticks(middle, labels, fontsize=8)
-    axes.set_xlabel(axes.get_xlabel() + ", by block")
-    axes.set_ylabel(axes.get_ylabel() + ", by block")
+    middle, labels = [float(np.flatnonzero(rank == k).mean()) for k in found], [f"{names[k]}" for k in found]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(middle, labels, fontsize=8)
+        axis.set_label_text(axis.get_label_text() + ", by block")
 
 
 # ----- memberships ----------------------------------------------------------------------------------------
@@ -102,9 +107,7 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
         _triangle(figure.subplots(), mean, graph.names if len(graph) <= NAMED else None, blocks)
         figure.suptitle(title)
         return figure
-    by_size = np.argsort(-mean.sum(0), kind="stable")
-    rank = np.argsort(by_size)[mean.argmax(1)]
-    nodes = np.lexsort((-mean.max(1), rank))
+    by_size, _, nodes = _by_block(mean)
     if len(nodes) > max_nodes:
         nodes = nodes[np.linspace(0, len(nodes) - 1, max_nodes).round().astype(int)]
     named = len(nodes) <= NAMED
@@ -170,12 +173,6 @@ def _apart(at: Any) -> list[tuple[Any, int]]:
 # ----- what the figures share -----------------------------------------------------------------------------
 
 
-def graph_of(fit: Result) -> GraphData:
-    if not isinstance(fit.data, GraphData):
-        raise MethodError(f"{family_name(fit)} is no model of graphs: this plot is for those")
-    return fit.data
-
-
 def mean_of(fit: Result) -> Any:
     return fit.posterior.mean.detach().cpu().numpy()
 
@@ -186,8 +183,7 @@ def family_name(fit: Result) -> str:
 
 def colours_of(count: int) -> Any:
     """(K, 3): colours that differ; for more than twenty blocks, in order of hue."""
-    if count <= 8:
-        return np.array(colormaps["Set2"].colors)[:count]  # pyright: ignore[reportAttributeAccessIssue]
     if count <= 20:
-        return np.array(colormaps["tab20"].colors)[:count]  # pyright: ignore[reportAttributeAccessIssue]
+        listed: Any = colormaps["Set2" if count <= 8 else "tab20"]
+        return np.array(listed.colors)[:count]
     return colormaps["hsv"](np.linspace(0, 1, count, endpoint=False))[:, :3]

@@ -1,10 +1,9 @@
 """What the variational engines of the mixed-membership block model share (002, eqs. 27.77-27.79; Airoldi et al. 2008).
 
 q(pi_i) = Dirichlet(gamma_i) for every node, and for every observed dyad a joint table q(s_ij = a, r_ij = b) of the
-blocks
-that its ends take: tighter than the product q(s_ij) q(r_ij) of Airoldi et al., and cheaper, because the best table at
-given gamma needs not be stored (``_mmsb_dyads``). With L1_ab and L0_ab the (expected) log eta_ab and log(1 - eta_ab),
-and e_i = exp(E[log pi_i]),
+blocks that its ends take: tighter than the product q(s_ij) q(r_ij) of Airoldi et al., and cheaper, because the best
+table at given gamma needs not be stored (``dyads``). With L1_ab and L0_ab the (expected) log eta_ab and
+log(1 - eta_ab), and e_i = exp(E[log pi_i]),
 
     log p(x | eta, rho) >= sum_{x_ij = 1} log [(1 - rho) e_i' exp(L1) e_j]
                            + sum_{x_ij = 0} log [rho + (1 - rho) e_i' exp(L0) e_j]
@@ -22,11 +21,13 @@ are at their optimum at once). Hidden dyads appear nowhere. A self loop draws tw
 above.
 
 Zeros: by dense products, N^2 K operations a round; or all zeros of node i share ONE distribution phi_i of the block it
-takes in them (a restriction of q, hence still a lower bound; ``_mmsb_shared``), which costs E K + N K^2.
+takes in them (a restriction of q, hence still a lower bound; ``shared``), which costs E K + N K^2.
 """
 
 from __future__ import annotations
 
+import abc
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,12 +37,14 @@ from torch import Tensor
 from custom_inference.core.capabilities import Checked, SavedSettings, SharedWork
 from custom_inference.core.engine import Engine, Params
 from custom_inference.core.process_group import Pool
-from custom_inference.families.common.dirichlet import dirichlet_prior, expected_log
+from custom_inference.families.common.beta import FLOOR, beta_mode
+from custom_inference.families.common.dirichlet import dirichlet_divergence
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.memberships.dyads import Dyads, edge_sums, zero_sums
-from ppl_models import Data, MethodError, Model
+from custom_inference.families.memberships.initialisation import pair_totals, random_membership
+from custom_inference.families.memberships.states import ExpectedCounts, beta_prior, membership_prior
+from ppl_models import Data, MethodError
 from ppl_models.core.errors import unknown_name
-from ppl_models.core.priors import is_flat
 
 #: Operations of a round's dense products up to which every zero has a table of its own.
 DENSE_UP_TO = 2**32
@@ -72,6 +75,14 @@ class Collected(NamedTuple):
     total: Tensor
     role: Tensor | None = None
 
+    def counts(self) -> ExpectedCounts:
+        split = torch.stack([self.background, self.foreground]).to(self.members)
+        return ExpectedCounts(self.members, self.links, self.gaps, split)
+
+    def roles(self) -> Params:
+        """Locals that the next tables go on from."""
+        return {} if self.role is None else {"role": self.role}
+
 
 @dataclass(frozen=True, kw_only=True)
 class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
@@ -98,12 +109,12 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         here = data.to(device="cpu") if self.shares_zeros(model, data) else data
         return Dyads.of(GraphRows.of(model, here))
 
-    def check(self, model: Model, rows: Dyads) -> None:
+    def check(self, model: Any, rows: Dyads) -> None:
         """Raises MethodError for priors without closed-form updates."""
         beta_prior(model, "edge_probability", rows.like)
-        if model.sparsity is None:  # pyright: ignore[reportAttributeAccessIssue]
+        if model.sparsity is None:
             beta_prior(model, "sparsity", rows.like)
-        self.alpha(model, rows.like)
+        membership_prior(model, rows.like)
         if self.shares_zeros(model, rows) and rows.processes.size > 1:
             raise MethodError('zeros="shared" is swept node by node, in one process; use zeros="each" for several')
 
@@ -111,17 +122,33 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         dense = 3.0 * len(rows) ** 2 * model.num_blocks
         return self.zeros == "shared" if self.zeros is not None else dense > DENSE_UP_TO
 
-    def alpha(self, model: Any, like: Tensor) -> Tensor:
-        """(K,). Raises MethodError where the prior of the memberships is not a Dirichlet."""
-        return dirichlet_prior(model, "membership", like).expand(model.num_blocks)
+    # ----- starts -------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> Any:
+        """The state at which nodes divide their dyads as ``membership`` (N, K) says, the two ends independently."""
+
+    def initial(self, model: Any, rows: Dyads, generator: torch.Generator) -> Any:
+        return self.from_membership(model, rows, random_membership(rows, model.num_blocks, generator))
+
+    def counts_of(self, rows: Dyads, membership: Tensor) -> ExpectedCounts:
+        """The counts there, without any of the background or foreground."""
+        links, gaps = pair_totals(rows, membership)
+        return ExpectedCounts(rows.ends[:, None] * membership, links, gaps, rows.like.new_zeros(2))
+
+    # ----- the tables ---------------------------------------------------------------------------------------------
+
+    def bound(self, model: Any, gamma: Tensor, found: Collected) -> Tensor:
+        """On log p(x | eta, rho), ()."""
+        divergence = dirichlet_divergence(gamma, membership_prior(model, gamma)).sum(dtype=torch.float64)
+        return found.total - divergence
 
     def collect(
         self, model: Any, rows: Dyads, factors: Factors, role: Tensor | None = None, temperature: float = 1.0
     ) -> Collected:
         """All sums over the tables at their optimum; where zeros share, after one sweep of ``role``."""
-        share, link, gap = (
-            bounded_exp(one) for one in (factors.share, temperature * factors.link, temperature * factors.gap)
-        )
+        log_link, log_gap = temperature * factors.link, temperature * factors.gap
+        share, link, gap = (bounded_exp(one) for one in (factors.share, log_link, log_gap))
         near, far = factors.foreground.exp(), factors.background.exp()
         edges = edge_sums(rows, share, link)
         count = torch.tensor(float(rows.num_edges), dtype=torch.float64, device=share.device)
@@ -131,14 +158,13 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
             from custom_inference.families.memberships.shared import shared_zeros
 
             log_rho = factors.background, factors.foreground
-            zeros = shared_zeros(rows, factors.share, temperature * factors.gap, share, gap, log_rho, role)
+            zeros = shared_zeros(rows, factors.share, log_gap, share, gap, log_rho, role)
             members, total = members + zeros.members, edges.log_total + near_edges + zeros.total
             return Collected(members, links, zeros.gaps, zeros.background, count + zeros.foreground, total, zeros.role)
         zeros, table = zero_sums(rows, share, near * gap, far), near * gap
         members, gaps = members + zeros.members(share, table), zeros.cells(share, table, directed=rows.directed)
-        members, links, gaps, weight, total = rows.processes.total(
-            members, links, gaps, zeros.weight, edges.log_total + zeros.log_total
-        )
+        total = edges.log_total + zeros.log_total
+        members, links, gaps, weight, total = rows.processes.total(members, links, gaps, zeros.weight, total)
         far_away = far.double() * weight
         return Collected(members, links, gaps, far_away, count + rows.num_zeros - far_away, near_edges + total)
 
@@ -147,51 +173,17 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         rho = params["sparsity"] if model.sparsity is None else like.new_tensor(float(model.sparsity))
         return torch.log(rho), torch.log1p(-rho)
 
-    def concentration_of(self, model: Any, rows: Dyads, membership: Tensor) -> Tensor:
-        """gamma (N, K) where the ends of node i fall to the blocks as ``membership`` says."""
-        return self.alpha(model, rows.like) + rows.ends[:, None] * membership
 
-
-def expected_share(concentration: Tensor) -> Tensor:
-    """E[log pi] (N, K)."""
-    return expected_log(concentration)
+def modes(model: Any, like: Tensor, links: Tensor, gaps: Tensor, background: Tensor) -> Params:
+    """eta and rho by maximum a posteriori at expected counts, see :class:`ExpectedCounts`."""
+    prior = beta_prior(model, "edge_probability", like)
+    found = {"edge_probability": beta_mode(links, links + gaps, prior, floor=FLOOR)}
+    if model.sparsity is None:
+        prior = beta_prior(model, "sparsity", like)
+        found["sparsity"] = beta_mode(background[0], background.sum(), prior, floor=FLOOR)
+    return found
 
 
 def bounded_exp(log_value: Tensor) -> Tensor:
     """exp, with a floor whose products of three are still normal numbers: no Z is 0."""
-    return log_value.clamp(min=0.3 * float(torch.log(torch.tensor(torch.finfo(log_value.dtype).tiny)))).exp()
-
-
-def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(a, b) of a Beta prior, in the site's shape; of a symmetric site the entries a <= b, mirrored.
-
-    Raises :class:`MethodError` for any other prior.
-    """
-    prior, shape = model.priors[site], model.shapes[site]
-    if isinstance(prior, torch.distributions.Beta):
-        found = prior.concentration1.to(like).expand(shape), prior.concentration0.to(like).expand(shape)
-    elif is_flat(prior):
-        found = like.new_ones(shape), like.new_ones(shape)
-    else:
-        name = type(prior).__name__
-        raise MethodError(f"closed-form steps need a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
-    if len(shape) == 2 and not model.directed:  # pyright: ignore[reportAttributeAccessIssue]
-        return mirrored(found[0]), mirrored(found[1])
-    return found
-
-
-def mirrored(matrix: Tensor) -> Tensor:
-    """The symmetric matrix of the entries a <= b."""
-    return matrix.triu() + matrix.triu(1).mT
-
-
-def beta_divergence(first: Tensor, second: Tensor, prior: tuple[Tensor, Tensor]) -> Tensor:
-    """KL(Beta(first, second) || Beta(prior)), elementwise."""
-    a, b = prior
-    total = torch.digamma(first + second)
-    normaliser = log_beta(a, b) - log_beta(first, second)
-    return normaliser + (first - a) * (torch.digamma(first) - total) + (second - b) * (torch.digamma(second) - total)
-
-
-def log_beta(a: Tensor, b: Tensor) -> Tensor:
-    return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
+    return log_value.clamp(min=0.3 * math.log(torch.finfo(log_value.dtype).tiny)).exp()

@@ -1,7 +1,7 @@
 """The mixed-membership block model at given block matrix and sparsity: q over memberships and indicators.
 
-The bound is that of ``mmsb_common`` on log p(x | eta, rho), with L1 = log eta and L0 = log(1 - eta). Every E step makes
-rounds of tables and gamma, each two of them followed by an extrapolation (SQUAREM, see ``_accelerate``) that is kept
+The bound is that of ``common`` on log p(x | eta, rho), with L1 = log eta and L0 = log(1 - eta). Every E step makes
+rounds of tables and gamma, each two of them followed by an extrapolation (SQUAREM) that is kept
 only where it raises the bound. As engine of its own the M step takes the modes of eta and rho given the expected
 counts.
 """
@@ -19,16 +19,16 @@ from custom_inference.core.capabilities import Looks, OwnState
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import PointsWithLocals, State
-from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior
-from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
-from custom_inference.families.memberships.common import Collected, Factors, MmsbEngine
+from custom_inference.families.common.beta import beta_parameters, interior
+from custom_inference.families.common.dirichlet import expected_log
+from custom_inference.families.memberships.common import Collected, Factors, MmsbEngine, modes
 from custom_inference.families.memberships.dyads import Dyads
 from custom_inference.families.memberships.initialisation import (
     matched_membership,
-    pair_totals,
     propose_membership,
     random_membership,
 )
+from custom_inference.families.memberships.states import membership_prior
 from ppl_models import Model
 
 #: Starts that are tried where nothing is known of the memberships, and rounds of each.
@@ -58,35 +58,26 @@ class MmsbDirichlet(OwnState, MmsbEngine):
         return Factors(expected_log(gamma), torch.log(eta), torch.log1p(-eta), *self.log_rho(model, params, gamma))
 
     def e_step(
-        self,
-        model: Model,
-        state: PointsWithLocals | Params,
-        rows: Dyads,
-        warm: Warm = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Any, state: Any, rows: Dyads, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        alpha, at = self.alpha(model, rows.like), PointsWithLocals.from_any(state)
+        alpha, at = membership_prior(model, rows.like), PointsWithLocals.from_any(state)
 
         def one(gamma: Tensor, role: Tensor | None) -> tuple[Collected, Tensor]:
             found = self.collect(model, rows, self.factors(model, at.sites, gamma), role, temperature)
-            return found, found.total - dirichlet_divergence(gamma, alpha).sum(dtype=torch.float64)
+            return found, self.bound(model, gamma, found)
 
         known = {**at.locals, **(warm or {})}
         gamma = known["concentration"] if known else self.cold_start(model, at.sites, rows, one, generator)
         found, bound = extrapolated(one, gamma, alpha, known.get("role"), self.cycles)
-        split = torch.stack([found.background, found.foreground]).to(rows.like)
-        statistics = {"members": found.members, "links": found.links, "gaps": found.gaps, "background": split}
-        reached = {"concentration": alpha + found.members, **({} if found.role is None else {"role": found.role})}
-        return EStep(statistics, reached, bound.reshape(1).to(rows.like))
+        reached = {"concentration": alpha + found.members, **found.roles()}
+        return EStep(found.counts().tensors(), reached, bound.reshape(1).to(rows.like))
 
     def cold_start(
         self, model: Any, params: Params, rows: Dyads, one: Round, generator: torch.Generator | None
     ) -> Tensor:
         """The best gamma of several starts: proposals whose blocks are matched to those of eta, and random ones."""
         generator = generator or torch.Generator().manual_seed(0)
-        alpha, eta = self.alpha(model, rows.like), interior(params["edge_probability"])
+        alpha, eta = membership_prior(model, rows.like), interior(params["edge_probability"])
         reached: list[tuple[float, Tensor]] = []
         for attempt in range(_COLD_STARTS):
             if attempt % 2:
@@ -94,7 +85,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
             else:
                 proposal = propose_membership(rows, model, generator, attempt // 2)
                 membership = matched_membership(rows, proposal, eta)
-            gamma = self.concentration_of(model, rows, membership)
+            gamma = alpha + rows.ends[:, None] * membership
             found, bound = one(gamma, None)
             for _ in range(_COLD_ROUNDS):
                 gamma = alpha + found.members
@@ -103,17 +94,8 @@ class MmsbDirichlet(OwnState, MmsbEngine):
         return max(reached, key=lambda one: one[0])[1]
 
     def m_step(self, model: Any, state: PointsWithLocals, step: EStep, rows: Dyads) -> PointsWithLocals:
-        seen = step.statistics
-        learned = self.modes(model, rows, seen["links"], seen["gaps"])
-        if model.sparsity is None:
-            split = seen["background"]
-            prior = beta_parameters(model, "sparsity", split[0].reshape(1))
-            learned["sparsity"] = beta_mode(split[:1], split.sum().reshape(1), prior, floor=FLOOR)[0]
-        return PointsWithLocals(learned)
-
-    def modes(self, model: Model, rows: Dyads, links: Tensor, gaps: Tensor) -> Params:
-        prior = beta_parameters(model, "edge_probability", rows.like.expand(1, 1))
-        return {"edge_probability": beta_mode(links, links + gaps, prior, floor=FLOOR)}
+        links, gaps, background = (step.statistics[name] for name in ("links", "gaps", "background"))
+        return PointsWithLocals(modes(model, rows.like, links, gaps, background))
 
     def check(self, model: Model, rows: Dyads) -> None:
         super().check(model, rows)
@@ -128,13 +110,11 @@ class MmsbDirichlet(OwnState, MmsbEngine):
         return PointsWithLocals(params)
 
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> PointsWithLocals:
-        sites = self.modes(model, rows, *pair_totals(rows, membership))
+        counts = self.counts_of(rows, membership)
+        sites = modes(model, rows.like, counts.links, counts.gaps, counts.background)
         if model.sparsity is None:
             sites["sparsity"] = rows.like.new_tensor(0.1)
-        return PointsWithLocals(sites, {"concentration": self.concentration_of(model, rows, membership)})
-
-    def initial(self, model: Any, rows: Dyads, generator: torch.Generator) -> PointsWithLocals:
-        return self.from_membership(model, rows, random_membership(rows, model.num_blocks, generator))
+        return PointsWithLocals(sites, {"concentration": membership_prior(model, rows.like) + counts.members})
 
 
 def extrapolated(

@@ -31,7 +31,7 @@ class StochasticMMSB(Method):
     """Natural gradient steps on the bound of ``guide="vb"`` (Hoffman et al., JMLR 14, 2013; Gopalan & Blei, 2013).
 
     Each step takes ``batch_size`` nodes, all their edges and ``zeros`` of their other dyads in each direction (None:
-    all), and moves those nodes' gamma and the posteriors of eta and rho a share rho_t of the way to where the estimates
+    all), and moves those nodes' gamma and the posteriors of eta and rho by rho_t of the way to where the estimates
     would have them: unbiased natural gradients. A step costs batch_size (degree + zeros) K^2 at most.
 
     steps: how many. delay, forgetting: rho_t = (t + delay)^-forgetting; for a node t counts the steps it was in. Starts
@@ -85,15 +85,6 @@ class StochasticMMSB(Method):
         run.outcome = f"{outcome} of {min(self.batch_size, len(rows))} nodes each"
         fit = method._result(model, data, engine, rows, run, call.seed)
         return replace(fit, method=self.name)
-
-    def climb(
-        self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator,
-        bar: Progress | None,
-    ) -> MembershipPosteriors:  # fmt: skip
-        """Where all the steps lead to, from a given state."""
-        for reached in self.walk(engine, model, rows, state, generator, bar):
-            state = reached
-        return state
 
     def walk(
         self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator,

@@ -1,14 +1,14 @@
 """The mixed-membership block model by variational Bayes: memberships, block matrix and sparsity all have posteriors.
 
 q(pi_i) = Dirichlet(gamma_i), q(eta_ab) = Beta(l_ab, m_ab) (a <= b if undirected), q(rho) = Beta where rho is learned,
-and the tables of ``mmsb_common`` with L1 = psi(l) - psi(l + m), L0 = psi(m) - psi(l + m). One iteration takes the
+and the tables of ``common`` with L1 = psi(l) - psi(l + m), L0 = psi(m) - psi(l + m). One iteration takes the
 tables at their optimum, then
 
     gamma_i = alpha + members_i,     l = a + links,     m = b + gaps,     rho: c + background, d + foreground
 
 which are the optima at given tables and independent of each other: the bound on log p(x),
 
-    F = (bound of mmsb_common) - sum_ab KL(q(eta_ab) || Beta(a, b)) - KL(q(rho) || Beta(c, d)),
+    F = (bound of ``common``) - sum_ab KL(q(eta_ab) || Beta(a, b)) - KL(q(rho) || Beta(c, d)),
 
 never falls. Most of a node's ends are zeros that say little: their tables repeat what gamma says, which makes plain
 iterations slow, as EM with much missing information is. SQUAREM shortens that.
@@ -26,12 +26,12 @@ from custom_inference.core.capabilities import Accelerated, GlobalPosterior, Loc
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
-from custom_inference.families.memberships.common import Factors, MmsbEngine, beta_divergence, beta_prior
+from custom_inference.families.common.beta import beta_divergence
+from custom_inference.families.common.dirichlet import expected_log
+from custom_inference.families.memberships.common import Factors, MmsbEngine
 from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.dyads import Dyads
-from custom_inference.families.memberships.initialisation import pair_totals, random_membership
-from custom_inference.families.memberships.states import MembershipPosteriors
+from custom_inference.families.memberships.states import ExpectedCounts, MembershipPosteriors, beta_prior
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,38 +57,23 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
         return Factors(share, torch.digamma(links) - total, torch.digamma(gaps) - total, background, foreground)
 
     def e_step(
-        self,
-        model: Any,
-        state: MembershipPosteriors,
-        rows: Dyads,
-        warm: Warm = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Any, state: Any, rows: Dyads, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        del generator
         gamma = state.concentration
         found = self.collect(model, rows, self.factors(model, state), (warm or {}).get("role"), temperature)
-        bound = found.total - dirichlet_divergence(gamma, self.alpha(model, gamma)).sum(dtype=torch.float64)
-        split = torch.stack([found.background, found.foreground]).to(gamma)
-        statistics = {"members": found.members, "links": found.links, "gaps": found.gaps, "background": split}
-        return EStep(statistics, {} if found.role is None else {"role": found.role}, bound.reshape(1).to(gamma))
+        bound = self.bound(model, gamma, found).reshape(1).to(gamma)
+        return EStep(found.counts().tensors(), found.roles(), bound)
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: Dyads) -> MembershipPosteriors:
-        first, second = beta_prior(model, "edge_probability", rows.like)
-        seen, background = step.statistics, None
-        if model.sparsity is None:
-            background = torch.stack(beta_prior(model, "sparsity", rows.like)) + seen["background"]
-        concentration = self.alpha(model, rows.like) + seen["members"]
-        return MembershipPosteriors(concentration, first + seen["links"], second + seen["gaps"], background)
+        return ExpectedCounts.of(step.statistics).added_to_priors(model)
 
     def prior_term(self, model: Any, state: MembershipPosteriors) -> Tensor:
-        prior = beta_prior(model, "edge_probability", state.links)
-        each = beta_divergence(state.links, state.gaps, prior).double()
+        each = beta_divergence((state.links, state.gaps), beta_prior(model, "edge_probability", state.links)).double()
         divergence = each.sum() if model.directed else each.triu().sum()
         if state.background is not None:
+            first, second = state.background
             prior = beta_prior(model, "sparsity", state.links)
-            divergence = divergence + beta_divergence(state.background[0], state.background[1], prior).double()
+            divergence = divergence + beta_divergence((first, second), prior).double()
         return -divergence
 
     def posterior(self, model: Any, state: MembershipPosteriors, rows: Dyads, step: EStep) -> DirichletPosterior:
@@ -96,29 +81,15 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
 
     def project(self, model: Any, state: MembershipPosteriors, locals_: Params) -> tuple[MembershipPosteriors, Params]:
         """No iteration leads below the prior's concentrations."""
-        like = state.links
-        first, second = beta_prior(model, "edge_probability", like)
-        least = MembershipPosteriors(
-            self.alpha(model, like),
-            first,
-            second,
-            None if state.background is None else torch.stack(beta_prior(model, "sparsity", like)),
-        ).tensors()
+        nothing = state.links.new_zeros(())
+        least = ExpectedCounts(nothing, nothing, nothing, nothing).added_to_priors(model).tensors()
         inside = {name: torch.maximum(value, least[name]) for name, value in state.tensors().items()}
         return MembershipPosteriors.of(inside), locals_
 
     # ----- starts -------------------------------------------------------------------------------------------------
 
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> MembershipPosteriors:
-        """The state at which nodes divide their dyads as ``membership`` (N, K) says, the two ends independently."""
-        links, gaps = pair_totals(rows, membership)
-        first, second = beta_prior(model, "edge_probability", rows.like)
-        background = torch.stack(beta_prior(model, "sparsity", rows.like)) if model.sparsity is None else None
-        concentration = self.concentration_of(model, rows, membership)
-        return MembershipPosteriors(concentration, first + links, second + gaps, background)
-
-    def initial(self, model: Any, rows: Dyads, generator: torch.Generator) -> MembershipPosteriors:
-        return self.from_membership(model, rows, random_membership(rows, model.num_blocks, generator))
+        return self.counts_of(rows, membership).added_to_priors(model)
 
     def from_point(self, model: Any, params: Params, rows: Dyads, e_step: Looks) -> MembershipPosteriors:
         """The posterior that goes with the memberships found at these globals."""
