@@ -24,9 +24,8 @@ from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import EXACT_UP_TO, EStep, Params, Warm
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.core.states import moved
-from custom_inference.families.blocks.common import safe_log
 from custom_inference.families.blocks.likelihoods import likelihood_of
-from custom_inference.families.blocks.mean_field import PointBlocks
+from custom_inference.families.blocks.mean_field import PointBlocks, safe_log
 from custom_inference.families.blocks.nodes import Exposures
 from custom_inference.families.blocks.rows import Counts, SbmRows
 

@@ -86,9 +86,13 @@ def _launch(graph, state, nodes, a, b, scans):
         _scan(graph, state, nodes, a, b, aim[:0])
 
 
-@inner
-def _accepted(state, log_ratio):
-    return math.log(1 - random(state.rng)) < log_ratio
+@helper
+def _accepted(graph, state, nodes, labels, log_ratio):
+    """Whether a move with this ratio is accepted; the nodes then get the labels."""
+    accept = math.log(1 - random(state.rng)) < log_ratio
+    if accept:
+        place(graph, state, nodes, labels)
+    return accept
 
 
 @helper
@@ -101,10 +105,7 @@ def _redivide(graph, state, a, b, scans):
     new, after = state.label[nodes], total(graph, state)
     place(graph, state, nodes, launch)
     back = _scan(graph, state, nodes, a, b, old)
-    accept = _accepted(state, after - before + back - forth)
-    if accept:
-        place(graph, state, nodes, new)
-    return accept
+    return _accepted(graph, state, nodes, new, after - before + back - forth)
 
 
 @helper
@@ -119,9 +120,8 @@ def _trade(graph, state, a, b, c, scans):
     place(graph, state, split, whole)
     _launch(graph, state, joined, a, b, scans)
     back = _scan(graph, state, joined, a, b, old)
-    accept = _accepted(state, after - before + back - forth)
+    accept = _accepted(graph, state, joined, together, after - before + back - forth)
     if accept:
-        place(graph, state, joined, together)
         place(graph, state, split, new)
     return accept
 
@@ -138,17 +138,13 @@ def _empty(graph, state, a, b, scans):
         after = total(graph, state)
         _launch(graph, state, nodes, a, b, scans)
         back = _scan(graph, state, nodes, a, b, old)
-        accept = _accepted(state, after - before + back)
-        if accept:
-            place(graph, state, nodes, together)
-        return accept
+        return _accepted(graph, state, nodes, together, after - before + back)
     _launch(graph, state, nodes, a, b, scans)
     forth = _scan(graph, state, nodes, a, b, old[:0])
-    new = state.label[nodes]
-    accept = (new == a).any() and (new == b).any() and _accepted(state, total(graph, state) - before - forth)
-    if not accept:
-        place(graph, state, nodes, together)
-    return accept
+    new, after = state.label[nodes], total(graph, state)
+    place(graph, state, nodes, together)
+    divided = (new == a).any() and (new == b).any()
+    return divided and _accepted(graph, state, nodes, new, after - before - forth)
 
 
 @entry

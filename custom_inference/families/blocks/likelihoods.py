@@ -16,7 +16,6 @@ Of undirected models the entries a <= b are the free ones; priors and posteriors
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -42,7 +41,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class BlockLikelihood(abc.ABC):
+class _Blocks:
     """The density of a dyad given the blocks of its ends. ``model`` has the priors, in double precision (K, K)."""
 
     model: Any
@@ -71,44 +70,16 @@ class BlockLikelihood(abc.ABC):
         first, second = (part.double().expand(self.shape) for part in pair)
         return (first, second) if self.model.directed else (mirrored(first), mirrored(second))
 
-    def check_mode(self) -> None:  # noqa: B027 - most priors have one
-        """Raises MethodError for a prior without a mode."""
-
-    @abc.abstractmethod
-    def natural(self, value: Tensor) -> Pair:
-        """A and B at given values of the site."""
-
-    @abc.abstractmethod
-    def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        """The site by maximum a posteriori."""
-
-    @abc.abstractmethod
-    def log_prior(self, value: Tensor) -> Tensor:
-        """The log prior density that ``mode`` goes with, ()."""
-
-    @abc.abstractmethod
-    def log_marginals(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        """log of the integral of every entry's likelihood over the prior, (K, K)."""
-
-    @abc.abstractmethod
-    def update(self, edges: Tensor, exposure: Tensor) -> Pair:
-        """The posterior's two parameters."""
-
-    @abc.abstractmethod
-    def expected(self, parameters: Pair) -> Pair:
-        """A and B under the posterior with these parameters."""
-
     def divergence(self, parameters: Pair) -> Tensor:
-        """KL of that posterior from the prior, ()."""
+        """KL of the posterior with these parameters from the prior, ()."""
         return self.free(self.divergences(parameters, self.prior())).sum()
 
     def posterior(self, parameters: Pair) -> ContinuousPosterior:
-        """That posterior."""
         directed, symmetric = self.posteriors
         return (directed if self.model.directed else symmetric)(*parameters)
 
 
-class BernoulliBlocks(BlockLikelihood):
+class BernoulliBlocks(_Blocks):
     """Edges or none: Bernoulli."""
 
     site = "edge_probability"
@@ -118,41 +89,51 @@ class BernoulliBlocks(BlockLikelihood):
     posteriors = (BetaPosterior, SymmetricBetaPosterior)
 
     def check_mode(self) -> None:
+        """Raises MethodError for a prior without a mode."""
         beta.beta_parameters(self.model, self.site, torch.zeros((), dtype=torch.float64))
 
     def natural(self, value: Tensor) -> Pair:
+        """A and B at given values of the site."""
         inside = beta.interior(value)
         base = torch.log1p(-inside)
         return torch.log(inside) - base, base
 
     def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
+        """The site by maximum a posteriori."""
         return beta.beta_mode(edges, exposure, self.prior(), floor=FLOOR)
 
     def log_prior(self, value: Tensor) -> Tensor:
+        """The log prior density that ``mode`` goes with, ()."""
         if is_flat(self.model.priors[self.site]):
             return value.new_zeros(())
         return self.free(beta.beta_log_density(beta.interior(value), self.prior())).sum()
 
     def log_marginals(self, edges: Tensor, exposure: Tensor) -> Tensor:
+        """log of the integral of every entry's likelihood over the prior, (K, K)."""
         return beta.beta_log_marginal(edges, exposure - edges, self.prior())
 
     def update(self, edges: Tensor, exposure: Tensor) -> Pair:
+        """The posterior's two parameters."""
         on, off = self.prior()
         return on + edges, off + (exposure - edges).clamp(min=0)
 
     def expected(self, parameters: Pair) -> Pair:
+        """A and B under the posterior with these parameters."""
         on, off = parameters
         return torch.digamma(on) - torch.digamma(off), torch.digamma(off) - torch.digamma(on + off)
 
 
-class PoissonBlocks(BlockLikelihood):
-    """Counts of edges: Poisson."""
+class PoissonBlocks(_Blocks):
+    """Counts of edges: Poisson. Methods as of :class:`BernoulliBlocks`."""
 
     site = "edge_rate"
     kind = "poisson"
     read_prior = staticmethod(gamma.gamma_prior)
     divergences = staticmethod(gamma.gamma_divergence)
     posteriors = (GammaPosterior, SymmetricGammaPosterior)
+
+    def check_mode(self) -> None:
+        """There is always one, in one of two bases."""
 
     def natural(self, value: Tensor) -> Pair:
         return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny)), -value
@@ -176,7 +157,7 @@ class PoissonBlocks(BlockLikelihood):
         return gamma.expected_log_gamma(shape, rate), -shape / rate
 
 
-def likelihood_of(model: Model) -> BlockLikelihood:
+def likelihood_of(model: Model) -> BernoulliBlocks | PoissonBlocks:
     """That of a model's block matrix."""
     return (BernoulliBlocks if isinstance(model, SBM) else PoissonBlocks)(model)
 

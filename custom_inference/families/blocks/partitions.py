@@ -129,18 +129,26 @@ def _climb(graph: Graph, state: State) -> None:
 
 
 def _merge(graph: Graph, state: State, wanted: int) -> Labels:
-    """Labels below ``wanted`` after merging the pairs that lose least; a block takes part in one merge a round."""
-    gain = moves.merge_gains(graph, state)
-    blocks = len(gain)
-    into, free, left = np.arange(blocks), np.ones(blocks, bool), blocks
+    """Labels below ``wanted`` after merging the pairs that lose least."""
+    into = np.arange(graph.num_blocks)
+    for a, b in disjoint_pairs(moves.merge_gains(graph, state), len(into) - wanted):
+        into[b] = a
+    return np.unique(into, return_inverse=True)[1][state.label]
+
+
+def disjoint_pairs(gain: NDArray[np.float64], most: int) -> list[tuple[int, int]]:
+    """The pairs a < b of the highest gains above the diagonal, each block in one of them at most."""
+    pairs: list[tuple[int, int]] = []
+    busy: set[int] = set()
+    gain[np.tril_indices(len(gain))] = -np.inf
     for flat in np.argsort(-gain, axis=None):
-        a, b = divmod(int(flat), blocks)
-        if left == wanted or not np.isfinite(gain[a, b]):
+        a, b = divmod(int(flat), len(gain))
+        if len(pairs) == most or not np.isfinite(gain[a, b]):
             break
-        if free[a] and free[b]:
-            into[b], free[a], free[b], left = a, False, False, left - 1
-    kept = np.unique(into)
-    return np.searchsorted(kept, into)[state.label]
+        if not busy & {a, b}:
+            pairs.append((a, b))
+            busy |= {a, b}
+    return pairs
 
 
 def spectral_partition(graph: Graph, blocks: int, generator: np.random.Generator) -> Labels:

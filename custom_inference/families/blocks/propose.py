@@ -16,9 +16,9 @@ from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.blocks.common import RESPONSIBILITY
-from custom_inference.families.blocks.covariate_rows import CovariateRows
+from custom_inference.families.blocks.covariates import CovariateRows
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY
 from custom_inference.families.blocks.rows import SbmRows
 from ppl_models import Model
 

@@ -19,9 +19,8 @@ from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Loo
 from custom_inference.core.engine import Params
 from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.blocks.common import RESPONSIBILITY, BlockEngine
 from custom_inference.families.blocks.likelihoods import Pair, likelihood_of, partition_likelihood
-from custom_inference.families.blocks.mean_field import SbmMeanField
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY, BlockEngine, SbmMeanField
 from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import Expected

@@ -3,11 +3,10 @@
 from custom_inference.core.presentation import Presentation, block_labels, mean_share
 from custom_inference.core.registry import Family
 from custom_inference.families.memberships.cvb0 import MmsbCvb0, few_tables
-from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.exact import MmsbExact
 from custom_inference.families.memberships.gibbs import MmsbSampler
 from custom_inference.families.memberships.initialisation import MembershipProposals
-from custom_inference.families.memberships.vb import MmsbVB
+from custom_inference.families.memberships.variational import MmsbDirichlet, MmsbVB
 from ppl_models import MMSB
 
 _share = mean_share("membership")

@@ -32,9 +32,9 @@ from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State, moved
 from custom_inference.families.memberships.common import MmsbEngine
-from custom_inference.families.memberships.dirichlet import MmsbDirichlet
 from custom_inference.families.memberships.dyads import Dyads, either_order, observed_dyads
 from custom_inference.families.memberships.states import ExpectedCounts, beta_prior, membership_prior
+from custom_inference.families.memberships.variational import MmsbDirichlet
 
 #: Numbers in all tables up to which this is the default.
 FEASIBLE_UP_TO = 2**21
