@@ -38,8 +38,7 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     size, named = len(graph), len(graph) <= NAMED
     title = title or f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
     side = float(np.clip(0.17 * size + 2.4, 4.4, 8.4))
-    figure = new_figure(max(side, 0.095 * len(title)), side + 0.3)
-    axes = figure.subplots()
+    figure, axes = _titled(title, side, side + 0.3)
     _points(axes, graph, place, side, named)
     if order == "block":
         for edge in np.flatnonzero(np.diff(rank[nodes])) + 0.5:
@@ -54,7 +53,6 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
         axes.set_yticks(range(size), names, fontsize=7)
     elif order == "block":
         _name_blocks(axes, rank[nodes], [fit.coords["component"][k] for k in by_size])
-    figure.suptitle(title)
     return figure
 
 
@@ -105,16 +103,15 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     title = title or f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     blocks = [f"block {name}" for name in fit.coords["component"]]
     if mean.shape[1] == 3:
-        figure = new_figure(max(7.0, 0.095 * len(title)), 6.0)
-        _triangle(figure.subplots(), mean, graph.names if len(graph) <= NAMED else None, blocks)
-        figure.suptitle(title)
+        figure, axes = _titled(title, 7.0, 6.0)
+        _triangle(axes, mean, graph.names if len(graph) <= NAMED else None, blocks)
         return figure
     by_size, _, nodes = _by_block(mean)
     if len(nodes) > max_nodes:
         nodes = nodes[np.linspace(0, len(nodes) - 1, max_nodes).round().astype(int)]
     named = len(nodes) <= NAMED
-    figure = new_figure(max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0, 0.095 * len(title)), 3.8)
-    axes, bottom = figure.subplots(), np.zeros(len(nodes))
+    figure, axes = _titled(title, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8)
+    bottom = np.zeros(len(nodes))
     for k, colour in zip(by_size, colours_of(len(by_size))[by_size], strict=True):
         axes.bar(range(len(nodes)), mean[nodes, k], 1.0, bottom, color=colour, label=blocks[k], linewidth=0)
         bottom += mean[nodes, k]
@@ -127,7 +124,6 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
         axes.set_xlabel(f"{len(nodes)} of {len(graph)} nodes, by their strongest block")
     if mean.shape[1] <= 20:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
-    figure.suptitle(title)
     return figure
 
 
@@ -192,13 +188,13 @@ def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: s
     at = np.array([spread[n] for n in range(len(graph))])
     at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
     title = title or f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
-    figure = new_figure(8.0, 7.4)
-    axes, radius = figure.subplots(), float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
-    style = "-|>" if graph.directed else "-"
+    figure, axes = _titled(title, 8.0, 7.4)
+    radius = float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
     shrink = 72 * 6.4 * radius
+    arrow: Any = {"arrowstyle": "-|>" if graph.directed else "-", "mutation_scale": 7, "shrinkA": shrink}
+    arrow |= {"shrinkB": shrink, "color": MUTED, "linewidth": 0.5, "alpha": 0.7}
     for i, j in graph.edges().T.tolist():
-        arrow: Any = {"arrowstyle": style, "mutation_scale": 7, "color": MUTED, "linewidth": 0.5, "alpha": 0.7}
-        axes.add_patch(FancyArrowPatch(tuple(at[i]), tuple(at[j]), shrinkA=shrink, shrinkB=shrink, **arrow))
+        axes.add_patch(FancyArrowPatch(tuple(at[i]), tuple(at[j]), **arrow))
     colours = colours_of(mean.shape[1])
     for n, (x, y) in enumerate(at):
         _pie(axes, (x, y), radius, mean[n], colours)
@@ -209,7 +205,6 @@ def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: s
     axes.set(xlim=(-edge, 1 + edge), ylim=(-edge, 1 + edge), aspect="equal")
     axes.set_axis_off()
     _legend(axes, fit, colours)
-    figure.suptitle(title)
     return figure
 
 
@@ -239,8 +234,7 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     at[used] = np.stack([np.cos(angle[: len(used)]), np.sin(angle[: len(used)])], axis=1) * (len(used) > 1)
     radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
     title = title or f"{family_name(fit)}: edges between {len(used)} blocks"
-    figure = new_figure(max(6.2, 0.095 * len(title)), 6.0)
-    axes, colours = figure.subplots(), colours_of(size)
+    (figure, axes), colours = _titled(title, 6.2, 6.0), colours_of(size)
     shown = eta > above * overall
     widest = eta[shown].max() if shown.any() else 1.0
     for a in used:
@@ -259,7 +253,6 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     joined = f"joined where {presentation_of(fit.model).value} > {above * overall:.2g}"
     middle: Any = {"xycoords": "axes fraction", "ha": "center", "va": "bottom"}
     axes.annotate(joined, (0.5, 0.0), fontsize=8, color=MUTED, **middle)
-    figure.suptitle(title)
     return figure
 
 
@@ -284,14 +277,20 @@ def _arrow(
 
 
 def _legend(axes: Axes, fit: Result, colours: Any) -> None:
-    names = fit.coords["component"]
-    if len(names) > 20:
-        return
-    marks = [Line2D([], [], marker="o", linestyle="", color=colour, markersize=8) for colour in colours]
-    axes.legend(marks, [f"block {name}" for name in names], frameon=False, fontsize=8, loc="upper right")
+    names = [f"block {name}" for name in fit.coords["component"]]
+    if len(names) <= 20:
+        marks = [Line2D([], [], marker="o", linestyle="", color=colour, markersize=8) for colour in colours]
+        axes.legend(marks, names, frameon=False, fontsize=8, loc="upper right")
 
 
 # ----- what the figures share -----------------------------------------------------------------------------
+
+
+def _titled(title: str, width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure that is wide enough for its title."""
+    figure = new_figure(max(width, 0.095 * len(title)), height)
+    figure.suptitle(title)
+    return figure, figure.subplots()
 
 
 def mean_of(fit: Result) -> Any:

@@ -13,7 +13,7 @@ sparse the graph is.
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -31,7 +31,7 @@ from custom_inference.families.blocks.weighted_logistic import fit_weighted
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.normal import normal_parameters
-from ppl_models import CovariateSBM, Data, Model
+from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 
 #: Sweeps over the nodes in one E step and in one from a cold start, at most; starts where there is none to go on from.
@@ -41,24 +41,19 @@ _CERTAIN = 0.95
 
 
 @dataclass(frozen=True)
-class CovariateRows:
-    """The E observed dyads.
+class CovariateRows(GraphRows):
+    """A graph with features of its nodes, by its E observed dyads.
 
     i, j: (E,) their nodes; of undirected graphs i <= j. x: (E,) 0 or 1. combined: (E, F) features f(x_i, x_j), 1 first.
-    graph: the graph's neighbours, for partitions. like: a tensor with the dtype and device of results.
     """
 
     i: Tensor
     j: Tensor
     x: Tensor
     combined: Tensor
-    num_nodes: int
-    directed: bool
-    graph: GraphRows
-    like: Tensor
 
     @classmethod
-    def of(cls, model: CovariateSBM, data: Data, *, max_bytes: float | None = None) -> CovariateRows:
+    def of(cls, model: Any, data: Data, *, max_bytes: float | None = None) -> CovariateRows:
         """All in double precision: Newton steps and the table of log-probabilities want it.
 
         Raises CapacityError where N^2 K^2 numbers do not fit into memory.
@@ -71,23 +66,12 @@ class CovariateRows:
             allowed=allowed_bytes(max_bytes),
             fits="use SVI(batch_size=...), which takes some dyads a step",
         )
-        graph, dense = GraphRows.of(model, data), data.dense()
+        graph, dense = vars(GraphRows.of(model, data)), data.dense()
         i, j = model.dyads(torch.arange(model.num_dyads(size), device=data.x.device), size)
         if dense.mask is not None:
             seen = dense.mask[i, j]
             i, j = i[seen], j[seen]
-        combined = model.combined(i, j).double()
-        return cls(i, j, dense.x[i, j].double(), combined, size, model.directed, graph, graph.like)
-
-    def __len__(self) -> int:
-        return self.num_nodes
-
-    def select(self, index: Tensor | slice) -> Any:
-        """Refused: the nodes of a graph are not independent rows."""
-        return self.graph.select(index)
-
-    def to(self, dtype: torch.dtype) -> CovariateRows:
-        return replace(self, like=self.like.to(dtype))
+        return cls(**graph, i=i, j=j, x=dense.x[i, j].double(), combined=model.combined(i, j).double())
 
     def log_probabilities(self, weight: Tensor) -> Tensor:
         """log p(x_ij | q_i = a, q_j = b), (K, K, E), at weights (K, K, F)."""
@@ -99,7 +83,7 @@ class CovariateRows:
 
         Both directions of a pair of nodes together: the table is symmetric, and every pair is in it twice.
         """
-        log_p, size, blocks = self.log_probabilities(weight).permute(2, 0, 1), self.num_nodes, weight.shape[0]
+        log_p, size, blocks = self.log_probabilities(weight).permute(2, 0, 1), len(self), weight.shape[0]
         loop = self.i == self.j
         own = log_p.new_zeros(size, blocks).index_add(0, self.i[loop], log_p[loop].diagonal(dim1=1, dim2=2))
         apart = ~loop

@@ -3,6 +3,8 @@ integrated out."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from scipy.special import gammaln
@@ -25,7 +27,7 @@ from custom_inference.families.blocks.state import BERNOULLI
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import Data, DegreeCorrectedSBM, MethodError, Model
+from ppl_models import Data, DegreeCorrectedSBM, MethodError
 from ppl_models.distributions import Flat
 from ppl_models.sbm import BlockModel
 
@@ -156,7 +158,7 @@ class PropensityChain(BlockChain):
 class BlockSampler(Sampler):
     """Chains of :class:`BlockChain` or :class:`PropensityChain`."""
 
-    def check(self, model: Model, data: Data) -> None:
+    def check(self, model: Any, data: Data) -> None:
         dirichlet_prior(model, "block_proportion", torch.zeros(()))
         for site in model.global_sites[1:]:
             if isinstance(model.priors[site], Flat):
@@ -164,37 +166,34 @@ class BlockSampler(Sampler):
         likelihood_of(model).prior()
         Propensities(model, integrated=True).check()
 
-    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> BlockChain:
-        made = _block_model(model)
-        kind = PropensityChain if isinstance(made, DegreeCorrectedSBM) else BlockChain
-        return kind(made, SbmRows.of(made, data), seed, start)
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> BlockChain:
+        kind = PropensityChain if isinstance(model, DegreeCorrectedSBM) else BlockChain
+        return kind(model, SbmRows.of(model, data), seed, start)
 
-    def propose(self, model: Model, data: Data, seed: int) -> Params:
+    def propose(self, model: Any, data: Data, seed: int) -> Params:
         """The best of some partitions (``partitions``)."""
         from custom_inference.families.blocks.partitions import best_partition
 
-        made = _block_model(model)
-        rows = SbmRows.of(made, data)
-        attempts = _ATTEMPTS if len(rows) * made.num_blocks**2 <= _SMALL else 1
-        label = best_partition(rows, made.num_blocks, partition_likelihood(made), seed, attempts)
+        rows = SbmRows.of(model, data)
+        attempts = _ATTEMPTS if len(rows) * model.num_blocks**2 <= _SMALL else 1
+        label = best_partition(rows, model.num_blocks, partition_likelihood(model), seed, attempts)
         return {"block": torch.as_tensor(label)}
 
-    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
-        posterior = LabellingPosterior.of_draws(locals_, _block_model(model).num_blocks)
+    def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
+        posterior = LabellingPosterior.of_draws(locals_, model.num_blocks)
         return Local(posterior, no_bound(1, data.x))
 
     def relabelled(self, locals_: Tensor, order: Tensor) -> Tensor:
         return torch.argsort(order)[locals_]
 
-    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Gibbs sampling of the blocks at given globals: several chains from empty graphs, and on with the best.
 
         Every sweep ends with new names for all blocks (``rename_given``).
         """
-        made = _block_model(model)
-        rows = SbmRows.of(made, data)
-        at, generator = at_globals(made, rows, params), np.random.default_rng(seed % 2**64)
-        starts = [begin(made, rows, int(generator.integers(2**63)), params) for _ in range(_STARTS)]
+        rows = SbmRows.of(model, data)
+        at, generator = at_globals(model, rows, params), np.random.default_rng(seed % 2**64)
+        starts = [begin(model, rows, int(generator.integers(2**63)), params) for _ in range(_STARTS)]
         graph, state = max(starts, key=lambda one: log_joint_given(*one, at))
         draws = []
         for _ in range(_DRAWS):
@@ -202,8 +201,3 @@ class BlockSampler(Sampler):
             rename_given(graph, state, at, generator)
             draws.append(torch.as_tensor(state.label.copy()))
         return self.local_of_draws(model, data, torch.stack(draws))
-
-
-def _block_model(model: Model) -> BlockModel:
-    assert isinstance(model, BlockModel)
-    return model

@@ -92,7 +92,7 @@ class CovariateProposals(Proposals):
         """A partition of high integrated likelihood, as if there were no features."""
         from custom_inference.families.blocks.partitions import propose_partition
 
-        label = propose_partition(rows.graph, model.num_blocks, "bernoulli", _seed(generator), attempt)
+        label = propose_partition(rows, model.num_blocks, "bernoulli", _seed(generator), attempt)
         return self.engine.from_labels(model, torch.as_tensor(label), rows)
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:

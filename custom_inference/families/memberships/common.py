@@ -40,7 +40,7 @@ from custom_inference.core.process_group import Pool
 from custom_inference.families.common.beta import FLOOR, beta_mode
 from custom_inference.families.common.dirichlet import dirichlet_divergence
 from custom_inference.families.common.graph_rows import GraphRows
-from custom_inference.families.memberships.dyads import Dyads, edge_sums, zero_sums
+from custom_inference.families.memberships.dyads import Dyads, pair_sums, zero_sums
 from custom_inference.families.memberships.initialisation import pair_totals, random_membership
 from custom_inference.families.memberships.states import ExpectedCounts, beta_prior, membership_prior
 from ppl_models import Data, MethodError
@@ -150,7 +150,7 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         log_link, log_gap = temperature * factors.link, temperature * factors.gap
         share, link, gap = (bounded_exp(one) for one in (factors.share, log_link, log_gap))
         near, far = factors.foreground.exp(), factors.background.exp()
-        edges = edge_sums(rows, share, link)
+        edges = pair_sums(*(rows.processes.share(end) for end in (rows.source, rows.target)), share, link)
         count = torch.tensor(float(rows.num_edges), dtype=torch.float64, device=share.device)
         near_edges = count * factors.foreground.double() if rows.num_edges else 0.0
         members, links = edges.members(share, link), edges.cells(share, link, directed=rows.directed)

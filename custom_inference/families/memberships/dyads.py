@@ -145,12 +145,6 @@ def either_order(cells: Tensor, directed: bool) -> Tensor:
     return cells if directed else cells + cells.mT - torch.diag_embed(cells.diagonal(dim1=-2, dim2=-1))
 
 
-def edge_sums(dyads: Dyads, share: Tensor, table: Tensor) -> Sums:
-    """Over the edges; over this process's part of them."""
-    part = dyads.processes.share
-    return pair_sums(part(dyads.source), part(dyads.target), share, table)
-
-
 def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
     """Over listed dyads (i, j)."""
     left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)

@@ -161,31 +161,27 @@ class MmsbSampler(Sampler):
 
     learns: ClassVar[bool] = True
 
-    def check(self, model: Model, data: Data) -> None:
-        assert isinstance(model, MMSB)
+    def check(self, model: Any, data: Data) -> None:
         membership_prior(model, data.x)
         check_betas(model)
 
-    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MmsbChain:
-        assert isinstance(model, MMSB)
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> MmsbChain:
         return MmsbChain(model, GraphRows.of(model, data), seed, start)
 
-    def propose(self, model: Model, data: Data, seed: int) -> Params:
+    def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its own."""
         from custom_inference.families.blocks.partitions import propose_partition
 
-        assert isinstance(model, MMSB)
         rows = GraphRows.of(model, data)
         return start_at(model, rows, propose_partition(rows, model.num_blocks, "bernoulli", seed, 0))
 
-    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
+    def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
         """An equal mixture of what the draws say of all memberships together."""
         like = data.x.values() if _sparse.is_sparse(data.x) else data.x
         return Local(JointDirichletMixture.of_draws(locals_.to(like)), no_bound(1, like))
 
-    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Gibbs sampling of the dyads' blocks at given globals, the memberships integrated out (no bound)."""
-        assert isinstance(model, MMSB)
         chain = self.chain(model, data, seed, None)
         rho = float(params["sparsity"]) if model.sparsity is None else None
         chain.give(_numpy(params["edge_probability"]), rho)
