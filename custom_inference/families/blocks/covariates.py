@@ -12,7 +12,6 @@ sparse the graph is.
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -158,11 +157,7 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         phi = (_CERTAIN * one_hot(labels, blocks) + (1 - _CERTAIN) / blocks).to(rows.combined)
         flat = phi.new_zeros(model.shapes["weight"])
         best = self._best(model, flat, phi.sum(0), self._dyad_weights(phi, rows), rows)
-        return self.state_of(best, phi.to(rows.like))
-
-    @abc.abstractmethod
-    def state_of(self, sites: Params, responsibility: Tensor) -> Any:
-        """The state with these values, of a division of the nodes."""
+        return PointsWithLocals(best, {RESPONSIBILITY: phi.to(rows.like)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +167,7 @@ class CovariateMeanField(OwnState, CovariatePoints):
     name: ClassVar[str] = "mean_field"
     state: ClassVar[type[State]] = PointsWithLocals
 
-    def e_step(
-        self, model: Any, state: Any, rows: CovariateRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         """Sweeps over the nodes, from where the responsibilities are; without any, from the best of random ones."""
         from custom_inference.families.blocks.kernel import sweep_dense
 
@@ -206,10 +199,7 @@ class CovariateMeanField(OwnState, CovariatePoints):
     def m_step(self, model: Any, state: Any, step: EStep, rows: CovariateRows) -> PointsWithLocals:
         found, weight = step.locals[RESPONSIBILITY].double(), values_of(model, state)["weight"].double()
         best = self._best(model, weight, found.sum(0), self._dyad_weights(found, rows), rows)
-        return self.state_of(best, step.locals[RESPONSIBILITY])
-
-    def state_of(self, sites: Params, responsibility: Tensor) -> PointsWithLocals:
-        return PointsWithLocals(sites, {RESPONSIBILITY: responsibility})
+        return PointsWithLocals(best, {RESPONSIBILITY: step.locals[RESPONSIBILITY]})
 
     def from_point(self, model: Any, params: Params, rows: CovariateRows, e_step: Looks) -> PointsWithLocals:
         return PointsWithLocals(params)
@@ -235,8 +225,8 @@ class CovariateExact(AllLabelings, CovariatePoints):
         counts = pairs[every, :, every].diagonal(dim1=1, dim2=2).sum(0)
         return self._best(model, params["weight"].double(), counts, pairs[rows.i, :, rows.j], rows)
 
-    def state_of(self, sites: Params, responsibility: Tensor) -> Params:
-        return sites
+    def from_labels(self, model: Any, labels: Tensor, rows: CovariateRows) -> Params:
+        return super().from_labels(model, labels, rows).sites
 
 
 def _log_proportion(params: Params) -> Tensor:

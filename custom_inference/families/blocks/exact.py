@@ -89,7 +89,7 @@ class AllLabelings(Checked, Exact):
         return self.table(model, params, rows).logsumexp(-1, keepdim=True)
 
     def e_step(
-        self, model: Any, params: Params, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
+        self, model: Any, params: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """P(z_i = a, z_j = b), (N, K, N, K)."""
         table = self.table(model, params, rows, temperature)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from custom_inference.families.blocks.state import BERNOULLI, DEGREES
+from custom_inference.families.blocks.rows import BERNOULLI, DEGREES
 from custom_inference.families.mixtures.gibbs_kernels import _choose, _uniform
 
 #: Differences smaller than this are rounding: a node stays where it is.

@@ -43,7 +43,7 @@ from custom_inference.families.blocks.gibbs_kernels import (
     total,
     withdraw,
 )
-from custom_inference.families.blocks.state import DEGREES
+from custom_inference.families.blocks.rows import DEGREES
 
 #: Of moves that only climb: scans of Gibbs sampling before the ones that do, and at most so many of those.
 _SCANS, _MOST = 4, 20

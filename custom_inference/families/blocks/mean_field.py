@@ -77,10 +77,6 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         """E[eta], (K, K)."""
 
     @abc.abstractmethod
-    def power(self, model: Any) -> Tensor:
-        """The power of eta that the prior brings to the objective in which scales are chosen, (K, K)."""
-
-    @abc.abstractmethod
     def division(self, state: Any) -> Tensor | None:
         """The responsibilities (N, K) of a state, where it has them."""
 
@@ -95,9 +91,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
     # ----- the E step -------------------------------------------------------------------------------------
 
-    def e_step(
-        self, model: Any, state: Any, rows: SbmRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         """Sweeps over the nodes, from where the state's responsibilities are; without any, from the best of some."""
         at = self.expected(model, state, rows)
         known = warm[RESPONSIBILITY] if warm else self.division(state)
@@ -147,7 +141,8 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         exposures = Exposures(partners, rows.loop_seen * (phi @ matrix.diagonal()))
         nodes = self.nodes(model).update(self.node_params(model, state), rows, exposures)
         state, once = self._refitted(model, nodes, phi, rows), once if rows.directed else once.triu()
-        prior = (once * self.power(model)).numpy(), (once * likelihood_of(model).prior()[1]).numpy()
+        shape, rate = likelihood_of(model).prior()
+        prior = (once * self.nodes(model).power(shape)).numpy(), (once * rate).numpy()
         params = self.node_params(model, state)
         nodes = self.nodes(model).rescaled(params, rows, phi, self.block_means(model, state), prior)
         other, at = self._refitted(model, nodes, phi, rows), torch.as_tensor(phi)
@@ -201,11 +196,6 @@ class PointBlocks(BlockEngine):
 
     def block_means(self, model: Any, state: PointsWithLocals | Params) -> Floats:
         return values_of(model, state)[likelihood_of(model).site].double().numpy()
-
-    def power(self, model: Any) -> Tensor:
-        """One less than the shape, as in the maximum: see ``common.gamma``."""
-        shape, _ = likelihood_of(model).prior()
-        return shape - (0.0 if bool((shape < 1).any()) else 1.0)
 
     def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
         params, matrix = values_of(model, state), likelihood_of(model)

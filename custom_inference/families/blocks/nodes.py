@@ -87,10 +87,12 @@ class Propensities:
             shape[side], rate[side] = pair
         return shape, rate
 
-    def _power(self) -> Floats:
-        """The powers of theta that the priors bring: a - 1; a in the basis of the logarithm, and of posteriors."""
-        shape = self.priors()[0].numpy()
-        return shape - (0.0 if self.integrated else 1.0 - (shape < 1).any(1, keepdims=True))
+    def power(self, shape: Tensor) -> Tensor:
+        """The power that a prior brings, a its shape: a - 1; a in the basis of the logarithm, and of posteriors."""
+        return shape - (0.0 if self.integrated or bool((shape < 1).any()) else 1.0)
+
+    def _powers(self) -> Floats:
+        return torch.stack([self.power(shape) for shape in self.priors()[0]]).numpy()
 
     # ----- parameters and values --------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ class Propensities:
     def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
         """Better parameters."""
         means, rate = self._means(params), self.priors()[1].numpy()
-        numerator = self._power() + rows.degrees
+        numerator = self._powers() + rows.degrees
         if not self.model.directed:
             own = exposures.own * self._spread(rows)
             for _ in range(_PASSES):
@@ -158,10 +160,10 @@ class Propensities:
         """Block by block the scale that suits the priors, were the blocks certain: there the likelihood is the same
         for theta_i c_a, eta_ab / (c_a c_b), and coordinate ascent would crawl.
 
-        prior: of eta, (power, rate) (K, K), the power as in :meth:`_power`, 0 below the diagonal if undirected.
+        prior: of eta, (power, rate) (K, K), the power as in :meth:`power`, 0 below the diagonal if undirected.
         """
         label, means = phi.argmax(1), self._means(params)
-        terms = self._power(), self.priors()[1].numpy() * means
+        terms = self._powers(), self.priors()[1].numpy() * means
         sums = [[np.bincount(label, side, phi.shape[1]) for side in term] for term in terms]
         moves = _scales(np.array(sums[0]), np.array(sums[1]), matrix, prior)
         return self._from_means(means * np.exp(moves)[:, label], rows)

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from custom_inference.families.blocks import gibbs_kernels as kernels
 from custom_inference.families.blocks import gibbs_moves as moves
-from custom_inference.families.blocks.rows import SbmRows
-from custom_inference.families.blocks.state import BERNOULLI, DEGREES, POISSON, Graph, State, graph_of
+from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, POISSON, Graph, SbmRows, State, graph_of
 from custom_inference.families.common.graph_rows import GraphRows
 
 Labels = NDArray[np.int64]

@@ -88,9 +88,6 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
     def block_means(self, model: Any, state: BlockPosteriors) -> Floats:
         return likelihood_of(model).posterior(state.pair).mean.numpy()
 
-    def power(self, model: Any) -> Tensor:
-        return likelihood_of(model).prior()[0]
-
     def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> BlockPosteriors:
         size = torch.as_tensor(counts.size)
         first, second = likelihood_of(model).update(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure))

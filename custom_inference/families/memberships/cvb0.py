@@ -31,9 +31,8 @@ from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State, moved
-from custom_inference.families.memberships.common import MmsbEngine
+from custom_inference.families.memberships.common import ExpectedCounts, MmsbEngine, beta_prior, membership_prior
 from custom_inference.families.memberships.dyads import Dyads, either_order, observed_dyads
-from custom_inference.families.memberships.states import ExpectedCounts, beta_prior, membership_prior
 from custom_inference.families.memberships.variational import MmsbDirichlet
 
 #: Numbers in all tables up to which this is the default.
@@ -94,9 +93,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
 
     # ----- E step -------------------------------------------------------------------------------------------------
 
-    def e_step(
-        self, model: Any, state: ExpectedCounts, rows: Dyads, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         listed, counts = _Listed.of(rows), moved(state, rows.like)
         table = None if not warm else warm["table"].to(rows.like)
         bound = rows.like.new_zeros(1)

@@ -34,9 +34,8 @@ from custom_inference.core.posteriors.continuous import mirrored
 from custom_inference.families.common.beta import beta_parameters, interior
 from custom_inference.families.common.dirichlet import log_moment
 from custom_inference.families.common.graph_rows import GraphRows
-from custom_inference.families.memberships.common import modes
+from custom_inference.families.memberships.common import membership_prior, modes
 from custom_inference.families.memberships.dyads import either_order, observed_dyads
-from custom_inference.families.memberships.states import membership_prior
 from ppl_models import Data
 
 #: Up to so many terms exact posteriors are the default.
@@ -104,7 +103,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         return self._weighted(model, rows, self._tables(model, params, rows)[0])[0].logsumexp(0, keepdim=True)
 
     def e_step(
-        self, model: Any, params: Params, rows: GraphRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self, model: Any, params: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         tables, inside, value = (one.detach() for one in self._tables(model, params, rows))
         with torch.enable_grad():

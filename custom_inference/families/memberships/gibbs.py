@@ -23,8 +23,8 @@ from torch import Tensor
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.memberships.common import membership_prior
 from custom_inference.families.memberships.gibbs_state import check_betas, empty_state, fixed_of, given, rates
-from custom_inference.families.memberships.states import membership_prior
 from custom_inference.families.topics.chain import drawn_dirichlet, fixed_point, log_moment
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.families.common.graph_rows import GraphRows, Neighbours
-from custom_inference.families.memberships.states import beta_prior, membership_prior
+from custom_inference.families.memberships.common import beta_prior, membership_prior
 from ppl_models import MMSB, MethodError
 from ppl_models.core.priors import is_flat
 

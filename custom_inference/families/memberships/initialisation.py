@@ -18,7 +18,6 @@ from custom_inference.core.align import match_components
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.memberships.dyads import Dyads, either_order
-from custom_inference.families.memberships.states import ExpectedCounts
 from ppl_models import Model
 
 #: Share of a softened partition's memberships that is spread over all blocks: below about a tenth of a node's dyads its
@@ -128,7 +127,5 @@ class MembershipProposals(Proposals):
         """Alike memberships; those of points are not compared."""
         if isinstance(first, PointsWithLocals):
             return first is second
-        counts = (
-            one.members + 1e-6 if isinstance(one, ExpectedCounts) else one.concentration for one in (first, second)
-        )
-        return same_memberships(*counts)
+        counts = hasattr(first, "members")
+        return same_memberships(*(one.members + 1e-6 if counts else one.concentration for one in (first, second)))

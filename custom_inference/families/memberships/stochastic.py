@@ -29,10 +29,9 @@ from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.em.stepwise import Rates
 from custom_inference.families.common.graph_rows import Neighbours
-from custom_inference.families.memberships.common import Factors, bounded_exp
+from custom_inference.families.memberships.common import Factors, MembershipPosteriors, bounded_exp
 from custom_inference.families.memberships.dyads import Dyads, either_order
 from custom_inference.families.memberships.initialisation import MembershipProposals
-from custom_inference.families.memberships.states import MembershipPosteriors
 from custom_inference.families.memberships.variational import MmsbVB
 from ppl_models import MMSB, Data, MethodError, Model
 

@@ -32,18 +32,21 @@ from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import PointsWithLocals, State
 from custom_inference.families.common.beta import beta_divergence, beta_parameters, interior
 from custom_inference.families.common.dirichlet import expected_log
-from custom_inference.families.memberships.common import Collected, Factors, MmsbEngine, modes
+from custom_inference.families.memberships.common import (
+    Collected,
+    ExpectedCounts,
+    Factors,
+    MembershipPosteriors,
+    MmsbEngine,
+    beta_prior,
+    membership_prior,
+    modes,
+)
 from custom_inference.families.memberships.dyads import Dyads
 from custom_inference.families.memberships.initialisation import (
     matched_membership,
     propose_membership,
     random_membership,
-)
-from custom_inference.families.memberships.states import (
-    ExpectedCounts,
-    MembershipPosteriors,
-    beta_prior,
-    membership_prior,
 )
 from ppl_models import Model
 
@@ -73,9 +76,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
         eta = interior(params["edge_probability"])
         return Factors(expected_log(gamma), torch.log(eta), torch.log1p(-eta), *self.log_rho(model, params, gamma))
 
-    def e_step(
-        self, model: Any, state: Any, rows: Dyads, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         alpha, at = membership_prior(model, rows.like), PointsWithLocals.from_any(state)
 
         def one(gamma: Tensor, role: Tensor | None) -> tuple[Collected, Tensor]:
@@ -181,9 +182,7 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
         share = expected_log(state.concentration)
         return Factors(share, torch.digamma(links) - total, torch.digamma(gaps) - total, background, foreground)
 
-    def e_step(
-        self, model: Any, state: Any, rows: Dyads, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         gamma = state.concentration
         found = self.collect(model, rows, self.factors(model, state), (warm or {}).get("role"), temperature)
         bound = self.bound(model, gamma, found).reshape(1).to(gamma)
