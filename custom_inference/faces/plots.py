@@ -17,8 +17,7 @@ from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
-from custom_inference.graphs.drawn_plots import plot_block_graph, plot_pie_graph
-from custom_inference.graphs.plots import plot_adjacency, plot_memberships
+from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 

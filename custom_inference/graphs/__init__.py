@@ -1,9 +1,13 @@
 """What is asked of fits of graphs: links held out, blocks and how many, communities, figures."""
 
-from custom_inference.graphs.blocks import block_matrix
-from custom_inference.graphs.choice import BlockChoice, choose_num_blocks, integrated_likelihood
-from custom_inference.graphs.communities import best_match_f1, communities
-from custom_inference.graphs.criteria import icl, integrated_log_likelihood
+from custom_inference.graphs.blocks import best_match_f1, block_matrix, communities
+from custom_inference.graphs.choice import (
+    BlockChoice,
+    choose_num_blocks,
+    icl,
+    integrated_likelihood,
+    integrated_log_likelihood,
+)
 from custom_inference.graphs.links import HeldDyads, hold_out_dyads, link_prediction, link_probability
 
 __all__ = [

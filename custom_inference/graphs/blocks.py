@@ -1,59 +1,59 @@
-"""What a fit says of pairs of blocks: edges, dyads, and the posterior of their rate."""
+"""What a fit says of the blocks of a graph: edges between them and their rates; communities, and how they match."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse
 import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import ContinuousPosterior
+from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
-from ppl_models import GraphData, MethodError
+from custom_inference.families.blocks.rows import Counts, SbmRows
+from ppl_models import DataError, GraphData, MethodError, Model
 
 
-class PairCounts(NamedTuple):
-    """Expected numbers (K, K) of edges (the sum of x) and of observed dyads, from block to block.
-
-    Of undirected graphs the two are symmetric, and count every dyad once.
-    """
-
-    edges: Tensor
-    dyads: Tensor
+def graph_of(fit: Result) -> GraphData:
+    """The graph of a fit. Raises MethodError for a fit to other data."""
+    if not isinstance(fit.data, GraphData):
+        raise MethodError(f"{type(fit.model).__name__} is no model of graphs")
+    return fit.data
 
 
-def pair_counts(graph: GraphData, mean: Tensor) -> PairCounts:
-    """Sums over the dyads (i, j) of x_ij m_ia m_jb and of m_ia m_jb, for rows m_i (N, K) that sum to 1.
-
-    The cost is linear in edges and hidden dyads: nothing is (N, N).
-    """
-
-    def over(ends: Tensor, value: Tensor) -> Tensor:
-        weight = torch.sparse_coo_tensor(ends, value, (len(mean), len(mean)), check_invariants=False).coalesce()
-        return mean.T @ torch.sparse.mm(weight, mean)
-
-    ends, value, total = graph.edges(), graph.edge_values().to(mean), mean.sum(0)
-    loop = ends[0] == ends[1]
-    edges = over(ends[:, ~loop], value[~loop])
-    dyads = (total[:, None] * total - mean.T @ mean) / (1 if graph.directed else 2)
-    if graph.hidden is not None:
-        hidden = graph.hidden[:, graph.hidden[0] != graph.hidden[1]]
-        dyads = dyads - over(hidden, mean.new_ones(hidden.shape[1]))
-    if not graph.directed:
-        edges, dyads = _once(edges), _once(dyads)
-    if graph.self_loops:  # both ends have the same block
-        nodes = torch.arange(len(mean), device=mean.device)
-        at = ends[0][loop]
-        edges = edges + torch.diag(value[loop] @ mean[at])
-        dyads = dyads + torch.diag(graph.is_observed(nodes, nodes).to(mean) @ mean)
-    return PairCounts(edges, dyads)
+def matrix_of(fit: Result) -> Tensor:
+    """eta (K, K). Raises MethodError where pairs of blocks have no one number."""
+    model: Any = fit.model
+    matrix = fit.params[model.component_site]
+    if matrix.ndim != 2:
+        raise MethodError(f"{type(model).__name__} has no one number for a pair of blocks, but weights of covariates")
+    return matrix
 
 
-def _once(counts: Tensor) -> Tensor:
-    """Both orders of two blocks together; within a block every dyad is there once already."""
-    return counts + counts.T - torch.diag(counts.diagonal())
+def has_block_matrix(model: Model) -> bool:
+    """Whether a node has one block, and the block matrix a conjugate prior."""
+    return model.local_site == "block" and "vb" in engines_of(model)
+
+
+def propensities_of(model: Model) -> set[str]:
+    """The sites of the nodes' propensities, if the model has such."""
+    return set(getattr(model, "propensity_sites", ()))
+
+
+def edges_follow_blocks(model: Model) -> bool:
+    """Whether nothing but the blocks of its ends tells one dyad from another."""
+    return has_block_matrix(model) and not propensities_of(model)
+
+
+def pair_counts(model: Any, graph: GraphData, mean: Tensor) -> Counts:
+    """Expected edges (the sum of x) and observed dyads (the exposure) from block to block, (K, K), for rows (N, K) that
+    sum to 1. Of undirected graphs both are symmetric, and count every dyad once."""
+    rows = SbmRows.of(model, graph)
+    return rows.counts(mean.detach().cpu().double().numpy(), rows.unweighted)
 
 
 def block_matrix(fit: Result, *, level: float = 0.9) -> pd.DataFrame:
@@ -63,32 +63,23 @@ def block_matrix(fit: Result, *, level: float = 0.9) -> pd.DataFrame:
     under the posterior of the nodes; "observed", their quotient; "mean", the fit's eta; "lower" and "upper", the
     central interval of ``level``, from draws or the posterior of the fit, else NaN.
     """
-    model: Any = fit.model
-    graph = fit.data
-    if not isinstance(graph, GraphData):
-        raise MethodError(f"{type(model).__name__} is no model of graphs")
-    site = model.component_site
-    if fit.params[site].ndim != 2:
-        raise MethodError(f"{type(model).__name__} has no one number for a pair of blocks, but weights of covariates")
+    graph, mean = graph_of(fit), matrix_of(fit)
     if not 0 < level < 1:
         raise MethodError(f"level = {level}, expected a number between 0 and 1")
-    counts = pair_counts(graph, fit.posterior.mean)
-    lower, upper = _interval(fit, site, level)
+    edges, dyads, _ = pair_counts(fit.model, graph, fit.posterior.mean)
+    mean, lower, upper = (part.detach().cpu().numpy() for part in (mean, *_interval(fit, level)))
+    with np.errstate(invalid="ignore"):
+        columns = {"edges": edges, "dyads": dyads, "observed": edges / dyads}
+    columns |= {"mean": mean, "lower": lower, "upper": upper}
+    kept = np.ones_like(edges, dtype=bool) if graph.directed else np.triu(np.ones_like(edges, dtype=bool))
     names = fit.coords["component"]
-    columns: dict[str, Any] = {
-        "edges": counts.edges, "dyads": counts.dyads, "observed": counts.edges / counts.dyads,
-        "mean": fit.params[site], "lower": lower, "upper": upper,
-    }  # fmt: skip
-    a, b = np.indices(counts.edges.shape).reshape(2, -1)
-    kept = np.ones(len(a), dtype=bool) if model.directed else a <= b
-    index = pd.MultiIndex.from_tuples(
-        [(names[p], names[q]) for p, q in zip(a[kept], b[kept], strict=True)], names=["block", "to_block"]
-    )
-    values = {name: v.detach().cpu().numpy().ravel()[kept] for name, v in columns.items()}
-    return pd.DataFrame(values, index=index)
+    pairs = [(names[a], names[b]) for a, b in np.argwhere(kept)]
+    index = pd.MultiIndex.from_tuples(pairs, names=["block", "to_block"])
+    return pd.DataFrame({name: value[kept] for name, value in columns.items()}, index=index)
 
 
-def _interval(fit: Result, site: str, level: float) -> tuple[Tensor, Tensor]:
+def _interval(fit: Result, level: float) -> tuple[Tensor, Tensor]:
+    site = fit.model.component_site
     posterior: ContinuousPosterior | None = fit.global_posterior.get(site)
     if fit.draws is not None and site in fit.draws:
         draws = fit.draws[site].flatten(0, 1)
@@ -100,3 +91,40 @@ def _interval(fit: Result, site: str, level: float) -> tuple[Tensor, Tensor]:
     tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=draws.dtype, device=draws.device)
     low, high = torch.quantile(draws, tail, dim=0)
     return low, high
+
+
+def communities(fit: Result, threshold: float = 0.1) -> list[list[int]]:
+    """The nodes of every block, by number: those whose posterior mean there exceeds ``threshold``, or is their largest.
+
+    Communities of mixed memberships overlap; blocks without nodes are left out.
+    """
+    graph_of(fit)
+    if not 0 < threshold < 1:
+        raise MethodError(f"threshold = {threshold}, expected a number between 0 and 1")
+    mean = fit.posterior.mean
+    belongs = mean > threshold
+    belongs.scatter_(1, mean.argmax(1, keepdim=True), True)
+    return [column.nonzero().flatten().tolist() for column in belongs.T if bool(column.any())]
+
+
+def best_match_f1(found: Sequence[Iterable[Any]], true: Sequence[Iterable[Any]]) -> float:
+    """How well sets of nodes match true ones, overlapping or not: 1 where they are the same sets.
+
+    The mean of two averages: of every true set's F1 with the found set that matches it best, and of every found set's
+    with the true one (Yang & Leskovec, *Overlapping community detection at scale*, WSDM 2013, eq. 11).
+    """
+    one, other = [set(part) for part in found], [set(part) for part in true]
+    if not one or not other or not all(one) or not all(other):
+        raise DataError("no sets, or an empty one among them", axis="node", expected="sets of nodes to compare")
+    number = {node: place for place, node in enumerate(set().union(*one, *other))}
+    first, second = (_indicator(sets, number) for sets in (one, other))
+    both = (first @ second.T).toarray()
+    sizes = np.array([len(part) for part in one])[:, None] + np.array([len(part) for part in other])
+    score = 2 * both / sizes
+    return float((score.max(0).mean() + score.max(1).mean()) / 2)
+
+
+def _indicator(sets: list[set[Any]], number: dict[Any, int]) -> Any:
+    row = np.repeat(np.arange(len(sets)), [len(part) for part in sets])
+    column = np.array([number[node] for part in sets for node in part])
+    return scipy.sparse.csr_matrix((np.ones(len(row)), (row, column)), shape=(len(sets), len(number)))

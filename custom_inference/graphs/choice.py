@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+import torch
+from numpy.typing import ArrayLike
 
 from custom_inference.core.fit import completed
-from custom_inference.graphs.criteria import icl, integrated_log_likelihood, propensities_of
+from custom_inference.core.registry import engine_for
+from custom_inference.families.blocks.likelihoods import likelihood_of
+from custom_inference.families.blocks.rows import SbmRows
+from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
+from custom_inference.graphs.blocks import edges_follow_blocks, has_block_matrix, propensities_of
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
 from custom_inference.methods import fit as default_fit
-from ppl_models import GraphData, GraphModel, MethodError
+from ppl_models import DataError, GraphData, GraphModel, MethodError
 from ppl_models.core.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -58,9 +66,9 @@ def choose_num_blocks(
     numbers = sorted(set(num_blocks))
     if not numbers or numbers[0] < 1:
         raise MethodError(f"num_blocks = {numbers}, expected numbers of at least 1")
-    make = (lambda k: _with_blocks(model, k)) if isinstance(model, GraphModel) else model
+    make = (lambda k: replace(model, num_blocks=k, priors={})) if isinstance(model, GraphModel) else model
     seen, held = hold_out_dyads(graph, share, seed) if criterion == "held_out" else (graph, None)
-    rows, scores, interrupted = {}, {}, False
+    rows, interrupted = {}, False
     try:
         for k in numbers:
             fitted = completed(default_fit(make(k), seen, seed=seed, **settings))
@@ -70,17 +78,12 @@ def choose_num_blocks(
                 score = _integrated(fitted) if criterion == "icl" else _bound(fitted)
             used = len(fitted.posterior.mean.argmax(-1).unique())
             rows[k] = {"score": score, "used": used, "status": fitted.status}
-            scores[k] = score
     except KeyboardInterrupt:
-        if not scores:
+        if not rows:
             raise
         interrupted = True
-    table = pd.DataFrame.from_dict({k: rows[k] for k in scores}, orient="index").rename_axis("num_blocks")
-    return BlockChoice(table, max(scores, key=scores.__getitem__), interrupted)
-
-
-def _with_blocks(model: GraphModel, num_blocks: int) -> GraphModel:
-    return replace(model, num_blocks=num_blocks, priors={})
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("num_blocks")
+    return BlockChoice(table, max(rows, key=lambda k: rows[k]["score"]), interrupted)
 
 
 def _bound(fit: Fit) -> float:
@@ -101,3 +104,61 @@ def integrated_likelihood(fit: Fit) -> float:
     Exact for SBM and PoissonSBM with conjugate priors: :func:`integrated_log_likelihood` at these blocks.
     """
     return integrated_log_likelihood(fit.model, fit.data, fit.posterior.mean.argmax(-1))
+
+
+def integrated_log_likelihood(model: Any, graph: Any, labels: ArrayLike) -> float:
+    """log p(x, z) of a division z of the nodes, proportions and block matrix integrated out: the exact ICL.
+
+        log E[prod_a pi_a^(n_a)] + sum_ab log B(a + m_ab, b + n_ab - m_ab) / B(a, b)                  (Bernoulli)
+        log E[prod_a pi_a^(n_a)] + sum_ab log E[eta^(m_ab) e^(-n_ab eta)] - sum log x_ij!             (Poisson)
+
+    with m edges among n observed dyads of blocks a and b, a <= b if undirected (Come & Latouche, *Model selection and
+    clustering in stochastic block models based on the exact integrated complete data likelihood*, Statistical
+    Modelling 15, 2015, eq. 8).
+
+    labels: (N,) whole numbers below K. Larger is better, over z and over K.
+
+    Raises MethodError for other models than SBM and PoissonSBM, and priors that are not conjugate; DataError for labels
+    that do not fit.
+    """
+    if not edges_follow_blocks(model):
+        raise MethodError(f"no exact integrated likelihood of {type(model).__name__}: only of SBM and PoissonSBM")
+    rows = SbmRows.of(model, model.prepare(graph, dtype=torch.float64))
+    label = _labels(labels, len(rows), model.num_blocks)
+    edges, exposure, size = rows.counts(np.eye(model.num_blocks)[label], rows.unweighted)
+    matrix, counts = likelihood_of(model), torch.as_tensor(size)
+    value = float(log_moment(counts, dirichlet_prior(model, "block_proportion", counts).expand_as(counts)))
+    each = matrix.log_marginals(torch.as_tensor(edges), torch.as_tensor(exposure))
+    return value + float(matrix.free(each).sum()) - (rows.log_factorials if matrix.kind == "poisson" else 0.0)
+
+
+def icl(fit: Fit) -> float:
+    """log p(x, z | globals) at the most probable blocks, less half the price of the globals; larger is better.
+
+        ICL = log p(x, z | pi, eta) - (K - 1) / 2 log N - F / 2 log D
+
+    F entries of the block matrix, K (K + 1) / 2 if undirected, and D observed dyads (Daudin, Picard & Robin, Statistics
+    and Computing 18, 2008, eq. 11). pi and eta are those of the fit. Of propensities N more, one degree of freedom for
+    the scale of every block less, count as 1 / 2 log D each.
+    """
+    model: Any = fit.model
+    if not has_block_matrix(model):
+        raise MethodError(f"no ICL of {type(model).__name__}: only of block models with one block a node")
+    engine: Any = engine_for(model, "mean_field")
+    rows = engine.rows(model, fit.data)
+    share = torch.nn.functional.one_hot(fit.params["block"].long(), model.num_blocks).double()
+    joint = float(engine.bound(model, fit.globals, rows, share))
+    seen = rows.counts(np.ones((len(rows), 1)), rows.unweighted).exposure.item()
+    free = len(likelihood_of(model).free(torch.zeros(model.num_blocks, model.num_blocks)))
+    if propensities_of(model):
+        free += len(propensities_of(model)) * (len(rows) - model.num_blocks)
+    return joint - 0.5 * (model.num_blocks - 1) * math.log(len(rows)) - 0.5 * free * math.log(max(seen, 1.0))
+
+
+def _labels(labels: ArrayLike, size: int, blocks: int) -> np.ndarray:
+    found = np.asarray(labels)
+    if found.shape != (size,):
+        raise DataError(f"labels of shape {found.shape}", site="block", axis="row", expected=f"shape ({size},)")
+    if not np.issubdtype(found.dtype, np.integer) or found.min() < 0 or found.max() >= blocks:
+        raise DataError("not a block", site="block", expected=f"whole numbers from 0 to {blocks - 1}")
+    return found

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import LabellingPosterior
-from custom_inference.graphs.criteria import edges_follow_blocks
-from ppl_models import CapacityError, DataError, GraphData, MethodError
+from custom_inference.graphs.blocks import edges_follow_blocks, graph_of
+from ppl_models import CapacityError, DataError, GraphData
 from ppl_models.datasets.graphs import numbered_dyads
 
 if TYPE_CHECKING:
@@ -101,12 +101,10 @@ def link_probability(fit: Fit, i: Any, j: Any) -> Tensor:
     Of fits with draws it is the mean over the draws of locals and globals together, which no exchange of the blocks'
     labels changes.
     """
-    model: Any = fit.model
-    if not model.is_graph:
-        raise MethodError(f"{type(model).__name__} is no model of graphs")
+    graph, model = graph_of(fit), fit.model
     first, second = (torch.as_tensor(part).long().flatten() for part in (i, j))
-    if first.shape != second.shape or (len(first) and not _within(first, second, len(fit.data))):
-        raise DataError("dyads of unknown nodes", axis="dyad", expected=f"two vectors of numbers below {len(fit.data)}")
+    if first.shape != second.shape or (len(first) and not _within(first, second, len(graph))):
+        raise DataError("dyads of unknown nodes", axis="dyad", expected=f"two vectors of numbers below {len(graph)}")
     total = fit.params[model.component_site].new_zeros(len(first))
     for weight, site, local in _states(fit):
         for start in range(0, len(first), _BLOCK):
@@ -173,8 +171,6 @@ def link_prediction(fit: Fit, held: HeldDyads) -> pd.DataFrame:
     """
     from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
-    graph = fit.data
-    assert isinstance(graph, GraphData)
     truth = (held.value > 0).cpu().numpy()
     if truth.all() or not truth.any():
         found = f"{int(truth.sum())} of {len(truth)} held dyads have an edge"
@@ -193,7 +189,7 @@ def link_prediction(fit: Fit, held: HeldDyads) -> pd.DataFrame:
 
 
 def _predictors(fit: Fit, held: HeldDyads) -> list[tuple[str, Tensor]]:
-    graph: Any = fit.data
+    graph = graph_of(fit)
     edges = graph.num_edges
     out, into = (graph.degrees(kind).double() for kind in ("out", "in"))
     expected = out[held.i] * into[held.j] / max(edges * (1 if graph.directed else 2), 1)

@@ -1,4 +1,4 @@
-"""Figures of graph models: the adjacency matrix by blocks, memberships of the nodes."""
+"""Figures of graph models: the adjacency matrix by blocks, memberships, pies at the nodes, arrows between blocks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, Wedge
 
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.graphs.blocks import graph_of, matrix_of, pair_counts
 from ppl_models import GraphData, MethodError
 
 #: Nodes up to this many are named; edges of larger graphs are points.
@@ -29,15 +32,13 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     graph, mean = graph_of(fit), mean_of(fit)
     if order not in ("block", "data"):
         raise MethodError(f"order = {order!r}, expected 'block' or 'data'")
-    by_size = np.argsort(-mean.sum(0), kind="stable")
-    rank = np.argsort(by_size)[mean.argmax(1)]
-    nodes = np.lexsort((-mean.max(1), rank)) if order == "block" else np.arange(len(graph))
+    by_size, rank, nodes = _by_block(mean)
+    nodes = nodes if order == "block" else np.arange(len(graph))
     place = np.argsort(nodes)
     size, named = len(graph), len(graph) <= NAMED
     title = title or f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
     side = float(np.clip(0.17 * size + 2.4, 4.4, 8.4))
-    figure = new_figure(max(side, 0.095 * len(title)), side + 0.3)
-    axes = figure.subplots()
+    figure, axes = _titled(title, side, side + 0.3)
     _points(axes, graph, place, side, named)
     if order == "block":
         for edge in np.flatnonzero(np.diff(rank[nodes])) + 0.5:
@@ -52,8 +53,14 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
         axes.set_yticks(range(size), names, fontsize=7)
     elif order == "block":
         _name_blocks(axes, rank[nodes], [fit.coords["component"][k] for k in by_size])
-    figure.suptitle(title)
     return figure
+
+
+def _by_block(mean: Any) -> tuple[Any, Any, Any]:
+    """The blocks, the largest first; of every node the place of its block among them; the nodes in that order."""
+    by_size = np.argsort(-mean.sum(0), kind="stable")
+    rank = np.argsort(by_size)[mean.argmax(1)]
+    return by_size, rank, np.lexsort((-mean.max(1), rank))
 
 
 def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) -> None:
@@ -78,12 +85,10 @@ def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) 
 def _name_blocks(axes: Axes, rank: Any, names: list[Any]) -> None:
     """The number of a block at its middle."""
     found = np.unique(rank)
-    middle = [float(np.flatnonzero(rank == k).mean()) for k in found]
-    labels = [f"{names[k]}" for k in found]
-    axes.set_xticks(middle, labels, fontsize=8)
-    axes.set_yticks(middle, labels, fontsize=8)
-    axes.set_xlabel(axes.get_xlabel() + ", by block")
-    axes.set_ylabel(axes.get_ylabel() + ", by block")
+    middle, labels = [float(np.flatnonzero(rank == k).mean()) for k in found], [f"{names[k]}" for k in found]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(middle, labels, fontsize=8)
+        axis.set_label_text(axis.get_label_text() + ", by block")
 
 
 # ----- memberships ----------------------------------------------------------------------------------------
@@ -98,18 +103,15 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     title = title or f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     blocks = [f"block {name}" for name in fit.coords["component"]]
     if mean.shape[1] == 3:
-        figure = new_figure(max(7.0, 0.095 * len(title)), 6.0)
-        _triangle(figure.subplots(), mean, graph.names if len(graph) <= NAMED else None, blocks)
-        figure.suptitle(title)
+        figure, axes = _titled(title, 7.0, 6.0)
+        _triangle(axes, mean, graph.names if len(graph) <= NAMED else None, blocks)
         return figure
-    by_size = np.argsort(-mean.sum(0), kind="stable")
-    rank = np.argsort(by_size)[mean.argmax(1)]
-    nodes = np.lexsort((-mean.max(1), rank))
+    by_size, _, nodes = _by_block(mean)
     if len(nodes) > max_nodes:
         nodes = nodes[np.linspace(0, len(nodes) - 1, max_nodes).round().astype(int)]
     named = len(nodes) <= NAMED
-    figure = new_figure(max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0, 0.095 * len(title)), 3.8)
-    axes, bottom = figure.subplots(), np.zeros(len(nodes))
+    figure, axes = _titled(title, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8)
+    bottom = np.zeros(len(nodes))
     for k, colour in zip(by_size, colours_of(len(by_size))[by_size], strict=True):
         axes.bar(range(len(nodes)), mean[nodes, k], 1.0, bottom, color=colour, label=blocks[k], linewidth=0)
         bottom += mean[nodes, k]
@@ -122,7 +124,6 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
         axes.set_xlabel(f"{len(nodes)} of {len(graph)} nodes, by their strongest block")
     if mean.shape[1] <= 20:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
-    figure.suptitle(title)
     return figure
 
 
@@ -167,13 +168,129 @@ def _apart(at: Any) -> list[tuple[Any, int]]:
     return found
 
 
+# ----- the graph itself -----------------------------------------------------------------------------------
+
+
+def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: str | None = None) -> Figure:
+    """The graph with a pie of memberships at every node (002, Fig. 27.22; Airoldi et al. 2008, Fig. 3).
+
+    Nodes are placed by forces along the edges. Raises ``MethodError`` for more than ``max_nodes`` nodes.
+    """
+    import networkx
+
+    graph, mean = graph_of(fit), mean_of(fit)
+    if len(graph) > max_nodes:
+        raise MethodError(f"{len(graph)} pies would hide each other, expected at most {max_nodes}; see 'adjacency'")
+    plain = networkx.Graph()
+    plain.add_nodes_from(range(len(graph)))
+    plain.add_edges_from(graph.edges().T.tolist())
+    spread = networkx.spring_layout(plain, seed=seed, k=2.2 / math.sqrt(len(graph)), iterations=200)
+    at = np.array([spread[n] for n in range(len(graph))])
+    at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
+    title = title or f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
+    figure, axes = _titled(title, 8.0, 7.4)
+    radius = float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
+    shrink = 72 * 6.4 * radius
+    arrow: Any = {"arrowstyle": "-|>" if graph.directed else "-", "mutation_scale": 7, "shrinkA": shrink}
+    arrow |= {"shrinkB": shrink, "color": MUTED, "linewidth": 0.5, "alpha": 0.7}
+    for i, j in graph.edges().T.tolist():
+        axes.add_patch(FancyArrowPatch(tuple(at[i]), tuple(at[j]), **arrow))
+    colours = colours_of(mean.shape[1])
+    for n, (x, y) in enumerate(at):
+        _pie(axes, (x, y), radius, mean[n], colours)
+        if len(graph) <= NAMED:
+            name = drawing.shortened(graph.names[n], 14)
+            axes.annotate(name, (x, y - radius), (0, -2), textcoords="offset points", ha="center", va="top", fontsize=7)
+    edge = 0.07
+    axes.set(xlim=(-edge, 1 + edge), ylim=(-edge, 1 + edge), aspect="equal")
+    axes.set_axis_off()
+    _legend(axes, fit, colours)
+    return figure
+
+
+def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Any, colours: Any) -> None:
+    start = 90.0
+    for share, colour in zip(shares / shares.sum(), colours, strict=True):
+        if share > 0.005:
+            wedge = Wedge(centre, radius, start, start + 360 * share, facecolor=colour, linewidth=0, zorder=3)
+            axes.add_patch(wedge)
+        start += 360 * float(share)
+    axes.add_patch(Wedge(centre, radius, 0, 360, facecolor="none", edgecolor="white", linewidth=0.6, zorder=4))
+
+
+def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = None) -> Figure:
+    """The abstract graph between blocks (002, Fig. 27.20): arrows as wide as the probability of an edge is high.
+
+    Discs are as large as the blocks, and their border is as wide as an arrow to themselves would be. above: pairs of
+    blocks are joined where the probability (or rate) exceeds this many times that of the whole graph.
+    """
+    graph, mean = graph_of(fit), mean_of(fit)
+    eta = matrix_of(fit).detach().cpu().numpy()
+    edges, dyads, _ = pair_counts(fit.model, graph, fit.posterior.mean).once(graph.directed)
+    overall = float(edges.sum() / dyads.sum())
+    size, used = len(eta), np.flatnonzero(mean.sum(0) >= 0.5)
+    angle = math.pi / 2 - 2 * math.pi * np.arange(size) / max(len(used), 1)
+    at = np.zeros((size, 2))
+    at[used] = np.stack([np.cos(angle[: len(used)]), np.sin(angle[: len(used)])], axis=1) * (len(used) > 1)
+    radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
+    title = title or f"{family_name(fit)}: edges between {len(used)} blocks"
+    (figure, axes), colours = _titled(title, 6.2, 6.0), colours_of(size)
+    shown = eta > above * overall
+    widest = eta[shown].max() if shown.any() else 1.0
+    for a in used:
+        for b in used:
+            if a != b and shown[a, b] and (graph.directed or a < b):
+                _arrow(axes, at[a], at[b], radius[a], radius[b], eta[a, b], widest, graph.directed)
+    for k in used:
+        wide = 1.0 + 5 * eta[k, k] / widest if shown[k, k] else 0.6
+        disc = Wedge(tuple(at[k]), radius[k], 0, 360, facecolor=colours[k], edgecolor="black", linewidth=wide, zorder=3)
+        axes.add_patch(disc)
+        within = f"\nwithin {eta[k, k]:.2g}" if shown[k, k] else ""
+        label = f"{fit.coords['component'][k]}\n{mean[:, k].sum():.0f} nodes{within}"
+        axes.annotate(label, at[k], ha="center", va="center", fontsize=8, zorder=4)
+    axes.set(xlim=(-1.45, 1.45), ylim=(-1.4, 1.4), aspect="equal")
+    axes.set_axis_off()
+    joined = f"joined where {presentation_of(fit.model).value} > {above * overall:.2g}"
+    middle: Any = {"xycoords": "axes fraction", "ha": "center", "va": "bottom"}
+    axes.annotate(joined, (0.5, 0.0), fontsize=8, color=MUTED, **middle)
+    return figure
+
+
+def _arrow(
+    axes: Axes, one: Any, other: Any, near: float, far: float, value: float, widest: float, directed: bool
+) -> None:
+    """An arrow from disc to disc, bent so that the one back does not cover it; its value beside it."""
+    bend = 0.14 if directed else 0.0
+    points = 72 * 5.0 / 2.9  # of a unit of the axes
+    arrow: Any = {"arrowstyle": "-|>" if directed else "-", "mutation_scale": 14, "color": INK, "alpha": 0.85}
+    curve = FancyArrowPatch(
+        tuple(one), tuple(other), connectionstyle=f"arc3,rad={bend}", shrinkA=near * points, shrinkB=far * points,
+        linewidth=0.8 + 4 * value / widest, **arrow,
+    )  # fmt: skip
+    axes.add_patch(curve)
+    along = other - one
+    # The middle of the curve lies half of the bend beside the line; the text a little further out.
+    side = np.array([along[1], -along[0]])
+    length = max(float(np.hypot(*along)), 1e-9)
+    middle = one + 0.42 * along + side * bend / 2 + side / length * 0.07
+    axes.annotate(f"{value:.2g}", middle, ha="center", va="center", fontsize=8, color=INK)
+
+
+def _legend(axes: Axes, fit: Result, colours: Any) -> None:
+    names = [f"block {name}" for name in fit.coords["component"]]
+    if len(names) <= 20:
+        marks = [Line2D([], [], marker="o", linestyle="", color=colour, markersize=8) for colour in colours]
+        axes.legend(marks, names, frameon=False, fontsize=8, loc="upper right")
+
+
 # ----- what the figures share -----------------------------------------------------------------------------
 
 
-def graph_of(fit: Result) -> GraphData:
-    if not isinstance(fit.data, GraphData):
-        raise MethodError(f"{family_name(fit)} is no model of graphs: this plot is for those")
-    return fit.data
+def _titled(title: str, width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure that is wide enough for its title."""
+    figure = new_figure(max(width, 0.095 * len(title)), height)
+    figure.suptitle(title)
+    return figure, figure.subplots()
 
 
 def mean_of(fit: Result) -> Any:
@@ -186,8 +303,7 @@ def family_name(fit: Result) -> str:
 
 def colours_of(count: int) -> Any:
     """(K, 3): colours that differ; for more than twenty blocks, in order of hue."""
-    if count <= 8:
-        return np.array(colormaps["Set2"].colors)[:count]  # pyright: ignore[reportAttributeAccessIssue]
     if count <= 20:
-        return np.array(colormaps["tab20"].colors)[:count]  # pyright: ignore[reportAttributeAccessIssue]
+        listed: Any = colormaps["Set2" if count <= 8 else "tab20"]
+        return np.array(listed.colors)[:count]
     return colormaps["hsv"](np.linspace(0, 1, count, endpoint=False))[:, :3]

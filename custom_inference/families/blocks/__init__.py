@@ -1,37 +1,53 @@
 """Stochastic block models: all labelings, mean field, variational Bayes, collapsed Gibbs; partitions to start from."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from custom_inference.core.presentation import Presentation, block_labels
 from custom_inference.core.registry import Family
 from custom_inference.families.blocks.covariates import CovariateExact, CovariateMeanField
 from custom_inference.families.blocks.exact import SbmExact
 from custom_inference.families.blocks.gibbs import BlockSampler
 from custom_inference.families.blocks.mean_field import SbmMeanField
-from custom_inference.families.blocks.presentation import PRESENTATIONS
-from custom_inference.families.blocks.propose import (
-    BlockProposals,
-    CovariateLabellingProposals,
-    CovariateProposals,
-    LabellingProposals,
-)
+from custom_inference.families.blocks.propose import BlockProposals, CovariateProposals
 from custom_inference.families.blocks.vb import SbmVB
 from ppl_models import SBM, CovariateSBM, DegreeCorrectedSBM, PoissonSBM
+
+_PRESENTATION = Presentation(
+    value="P(edge)",
+    local="P(block | graph)",
+    prominence=lambda _, params: params["block_proportion"],
+    columns=lambda _, params: {"proportion": params["block_proportion"]},
+    labels=block_labels,
+)
+
+
+def _covariate_labels(model: CovariateSBM, features: Sequence[Any]) -> list[Any]:
+    """The columns of the component matrix (K, K F): the blocks, and the entries of f(x_i, x_j)."""
+    entries = ["constant", *(f"{model.combine} {f}" for f in range(model.num_weights - 1))]
+    return [f"{block}, {entry}" for block in block_labels(model, features) for entry in entries]
+
 
 FAMILIES = (
     *(
         Family(
             model=model,
             engines={"exact": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
-            search={"exact": LabellingProposals, "mean_field": BlockProposals, "vb": BlockProposals},
+            search=dict.fromkeys(("exact", "mean_field", "vb"), BlockProposals),
             default="vb",
             sampler=BlockSampler,
-            presentation=PRESENTATIONS[model],
+            presentation=replace(_PRESENTATION, value=value),
         )
-        for model in (SBM, PoissonSBM, DegreeCorrectedSBM)
+        for model, value in ((SBM, "P(edge)"), (PoissonSBM, "expected edges"), (DegreeCorrectedSBM, "expected edges"))
     ),
     Family(
         model=CovariateSBM,
         engines={"exact": CovariateExact, "mean_field": CovariateMeanField},
-        search={"exact": CovariateLabellingProposals, "mean_field": CovariateProposals},
+        search=dict.fromkeys(("exact", "mean_field"), CovariateProposals),
         default="mean_field",
-        presentation=PRESENTATIONS[CovariateSBM],
+        presentation=replace(_PRESENTATION, value="weight", labels=_covariate_labels),
     ),
 )

@@ -12,8 +12,6 @@ sparse the graph is.
 
 from __future__ import annotations
 
-import abc
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,24 +19,78 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import Checked, Exact, Looks, NeedsRows, OneProcess, OwnState, PriorTerm
-from custom_inference.core.capacity import require_labelings
-from custom_inference.core.engine import EXACT_UP_TO, Engine, EStep, Params, Warm
-from custom_inference.core.posteriors import CodePosterior, LabellingPosterior, LocalPosterior
+from custom_inference.core.capabilities import Checked, Looks, NeedsRows, OneProcess, OwnState, PriorTerm
+from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import PointsWithLocals, State, values_of
-from custom_inference.families.blocks.common import RESPONSIBILITY
-from custom_inference.families.blocks.covariate_rows import CovariateRows
+from custom_inference.families.blocks.exact import AllLabelings, Score
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY, code_posterior, safe_log
 from custom_inference.families.blocks.weighted_logistic import fit_weighted
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
+from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.priors import normal_parameters
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
-from ppl_models.distributions import all_labelings
 
 #: Sweeps over the nodes in one E step and in one from a cold start, at most; starts where there is none to go on from.
 _SWEEPS, _COLD_SWEEPS, _COLD = 5, 30, 12
 #: How much of a node is in its block where a partition is the start.
 _CERTAIN = 0.95
+
+
+@dataclass(frozen=True)
+class CovariateRows(GraphRows):
+    """A graph with features of its nodes, by its E observed dyads.
+
+    i, j: (E,) their nodes; of undirected graphs i <= j. x: (E,) 0 or 1. combined: (E, F) features f(x_i, x_j), 1 first.
+    """
+
+    i: Tensor
+    j: Tensor
+    x: Tensor
+    combined: Tensor
+
+    @classmethod
+    def of(cls, model: Any, data: Data, *, max_bytes: float | None = None) -> CovariateRows:
+        """All in double precision: Newton steps and the table of log-probabilities want it.
+
+        Raises CapacityError where N^2 K^2 numbers do not fit into memory.
+        """
+        size, blocks, weights = len(data), model.num_blocks, model.num_weights
+        require(
+            f"CovariateSBM: log-probabilities of {size}^2 dyads at {blocks}^2 pairs of blocks, each with covariates of "
+            "its own,",
+            8.0 * size**2 * (4 * blocks**2 + 2 * weights),
+            allowed=allowed_bytes(max_bytes),
+            fits="use SVI(batch_size=...), which takes some dyads a step",
+        )
+        graph, dense = vars(GraphRows.of(model, data)), data.dense()
+        i, j = model.dyads(torch.arange(model.num_dyads(size), device=data.x.device), size)
+        if dense.mask is not None:
+            seen = dense.mask[i, j]
+            i, j = i[seen], j[seen]
+        return cls(**graph, i=i, j=j, x=dense.x[i, j].double(), combined=model.combined(i, j).double())
+
+    def log_probabilities(self, weight: Tensor) -> Tensor:
+        """log p(x_ij | q_i = a, q_j = b), (K, K, E), at weights (K, K, F)."""
+        logit = weight.double() @ self.combined.T
+        return -torch.nn.functional.softplus(torch.where(self.x > 0.5, -logit, logit))
+
+    def exposures(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """What blocks a of i and b of j are worth to each other, (N, K, N, K), and a of a self loop, (N, K).
+
+        Both directions of a pair of nodes together: the table is symmetric, and every pair is in it twice.
+        """
+        log_p, size, blocks = self.log_probabilities(weight).permute(2, 0, 1), len(self), weight.shape[0]
+        loop = self.i == self.j
+        own = log_p.new_zeros(size, blocks).index_add(0, self.i[loop], log_p[loop].diagonal(dim1=1, dim2=2))
+        apart = ~loop
+        i, j, each = self.i[apart], self.j[apart], log_p[apart]
+        place = torch.cat([i * size + j, j * size + i])
+        both = torch.cat([each, each.transpose(1, 2)])
+        table = log_p.new_zeros(size * size, blocks, blocks).index_add(0, place, both)
+        return table.reshape(size, size, blocks, blocks).transpose(1, 2), own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +126,12 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
             new[b, a] = found
         return {"block_proportion": proportion.to(rows.like), "weight": new.to(rows.like)}
 
-    def _prior_of_weights(self, model: Model, rows: CovariateRows) -> tuple[Tensor, Tensor]:
+    def _prior_of_weights(self, model: Any, rows: CovariateRows) -> tuple[Tensor, Tensor]:
         return normal_parameters(model, "weight", model.shapes["weight"], rows.combined)
 
-    def _dyad_weights(self, share: Tensor, rows: CovariateRows) -> Tensor:
+    def _dyad_weights(self, phi: Tensor, rows: CovariateRows) -> Tensor:
         """P(z_i = a, z_j = b) of every dyad, (E, K, K)."""
-        first, second = share[rows.i], share[rows.j]
+        first, second = phi[rows.i], phi[rows.j]
         both = first[:, :, None] * second[:, None, :]
         loop = rows.i == rows.j
         return torch.where(loop[:, None, None], torch.diag_embed(first), both) if bool(loop.any()) else both
@@ -97,20 +149,15 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
     def initial(self, model: Any, rows: CovariateRows, generator: torch.Generator) -> Any:
         """Every node in a random block."""
-        blocks = model.shapes["block_proportion"][0]
-        return self.from_labels(model, torch.randint(blocks, (len(rows),), generator=generator), rows)
+        return self.from_labels(model, torch.randint(model.num_blocks, (len(rows),), generator=generator), rows)
 
     def from_labels(self, model: Any, labels: Tensor, rows: CovariateRows) -> Any:
         """The state that suits a division of the nodes (N,)."""
-        blocks = model.shapes["block_proportion"][0]
-        share = (_CERTAIN * one_hot(labels, blocks) + (1 - _CERTAIN) / blocks).to(rows.combined)
-        flat = share.new_zeros(model.shapes["weight"])
-        best = self._best(model, flat, share.sum(0), self._dyad_weights(share, rows), rows)
-        return self.state_of(best, share.to(rows.like))
-
-    @abc.abstractmethod
-    def state_of(self, sites: Params, responsibility: Tensor) -> Any:
-        """The state with these values, of a division of the nodes."""
+        blocks = model.num_blocks
+        phi = (_CERTAIN * one_hot(labels, blocks) + (1 - _CERTAIN) / blocks).to(rows.combined)
+        flat = phi.new_zeros(model.shapes["weight"])
+        best = self._best(model, flat, phi.sum(0), self._dyad_weights(phi, rows), rows)
+        return PointsWithLocals(best, {RESPONSIBILITY: phi.to(rows.like)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,100 +167,57 @@ class CovariateMeanField(OwnState, CovariatePoints):
     name: ClassVar[str] = "mean_field"
     state: ClassVar[type[State]] = PointsWithLocals
 
-    def e_step(
-        self,
-        model: Any,
-        state: PointsWithLocals | Params,
-        rows: CovariateRows,
-        warm: Warm = None,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> EStep:
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         """Sweeps over the nodes, from where the responsibilities are; without any, from the best of random ones."""
-        from custom_inference.families.blocks.node_sweep import sweep_nodes
+        from custom_inference.families.blocks.kernel import sweep_dense
 
         at = PointsWithLocals.from_any(state)
-        meet, own = (temperature * part for part in rows.exposures(at.sites["weight"]))
+        exposure, own = (temperature * part for part in rows.exposures(at.sites["weight"]))
         log = _log_proportion(at.sites)
         known = (warm or at.locals).get(RESPONSIBILITY)
         starts = _random_divisions(rows, len(log), generator) if known is None else [known.double()]
-        sweeps, shares = _COLD_SWEEPS if known is None else _SWEEPS, []
+        sweeps, found = _COLD_SWEEPS if known is None else _SWEEPS, []
         for start in starts:
-            share = start.cpu().numpy().copy()
-            sweep_nodes(meet.flatten(2).cpu().numpy(), (log + own).cpu().numpy(), share, sweeps, 1e-8)
-            shares.append(torch.as_tensor(share).to(log))
-        bounds = [_bound(meet, own, log, share) for share in shares]
+            phi = start.cpu().numpy().copy()
+            sweep_dense(exposure.flatten(2).cpu().numpy(), (log + own).cpu().numpy(), phi, sweeps, 1e-8)
+            found.append(torch.as_tensor(phi).to(log))
+        bounds = [_bound(exposure, own, log, phi) for phi in found]
         best = int(torch.stack(bounds).argmax())
-        return EStep({}, {RESPONSIBILITY: shares[best].to(rows.like)}, bounds[best].reshape(1))
+        return EStep({}, {RESPONSIBILITY: found[best].to(rows.like)}, bounds[best].reshape(1))
 
-    def bound(self, model: Any, params: Params, rows: CovariateRows, share: Tensor) -> Tensor:
+    def bound(self, model: Any, params: Params, rows: CovariateRows, phi: Tensor) -> Tensor:
         """The bound at any responsibilities (N, K), (1,)."""
         log = _log_proportion(params)
-        return _bound(*rows.exposures(params["weight"]), log, share.double()).reshape(1)
+        return _bound(*rows.exposures(params["weight"]), log, phi.double()).reshape(1)
 
-    def posterior(self, model: Model, params: Params, rows: CovariateRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: CovariateRows, step: EStep) -> CodePosterior:
         """The K one-hot codes and the probability of each for every node."""
-        share = step.locals[RESPONSIBILITY]
-        return CodePosterior(torch.eye(share.shape[1]).to(share), _log(share))
+        return code_posterior(step)
 
     # ----- the M step -------------------------------------------------------------------------------------
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: CovariateRows) -> PointsWithLocals:
         found, weight = step.locals[RESPONSIBILITY].double(), values_of(model, state)["weight"].double()
         best = self._best(model, weight, found.sum(0), self._dyad_weights(found, rows), rows)
-        return self.state_of(best, step.locals[RESPONSIBILITY])
-
-    def state_of(self, sites: Params, responsibility: Tensor) -> PointsWithLocals:
-        return PointsWithLocals(sites, {RESPONSIBILITY: responsibility})
+        return PointsWithLocals(best, {RESPONSIBILITY: step.locals[RESPONSIBILITY]})
 
     def from_point(self, model: Any, params: Params, rows: CovariateRows, e_step: Looks) -> PointsWithLocals:
         return PointsWithLocals(params)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CovariateExact(Exact, CovariatePoints):
-    """The exact posterior over all K^N labelings. Raises CapacityError where they do not fit."""
+class CovariateExact(AllLabelings, CovariatePoints):
+    """The exact posterior over all K^N labelings."""
 
-    def feasible(self, model: Model) -> bool:
-        """Up to 2^14 labelings."""
-        settings: Any = model
-        return settings.num_nodes * math.log2(settings.num_blocks) <= EXACT_UP_TO
+    def scored(self, model: Any, params: Params, rows: CovariateRows) -> tuple[Tensor, Score]:
+        exposure, own = rows.exposures(params["weight"])
+        table = exposure.reshape(own.numel(), -1)
 
-    def check(self, model: Any, rows: CovariateRows) -> None:
-        super().check(model, rows)
-        self._require(model, rows)
+        def score(code: Tensor) -> Tensor:
+            flat = code.flatten(1)
+            return ((flat @ table) * flat).sum(-1) / 2 + flat @ own.flatten()
 
-    def _require(self, model: Any, rows: CovariateRows) -> None:
-        require_labelings(model, len(rows), instead="bound='mean_field'", limit=self.max_bytes)
-
-    def table(self, model: Any, params: Params, rows: CovariateRows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Labelings (C, N, K), one-hot, and log p(x, z | params), (C,); differentiable."""
-        self._require(model, rows)
-        meet, own = rows.exposures(params["weight"])
-        size, blocks = own.shape
-        code = one_hot(all_labelings(size, blocks, device=own.device), blocks).to(own)
-        flat, log = code.flatten(1), _log_proportion(params)
-        pairs = ((flat @ meet.reshape(size * blocks, -1)) * flat).sum(-1) / 2
-        return code, temperature * (pairs + flat @ own.flatten()) + (code @ log).sum(-1)
-
-    def log_evidence(self, model: Any, params: Params, rows: CovariateRows) -> Tensor:
-        """log p(x | params), (1,)."""
-        return self.table(model, params, rows)[1].logsumexp(-1, keepdim=True)
-
-    def e_step(
-        self, model: Any, params: Params, rows: CovariateRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
-        """P(z_i = a, z_j = b), (N, K, N, K)."""
-        code, table = self.table(model, params, rows, temperature)
-        bound, flat = table.logsumexp(-1, keepdim=True), code.flatten(1)
-        pairs = (flat * (table - bound).exp()[:, None]).T @ flat
-        return EStep({"pairs": pairs.reshape(*code.shape[1:], *code.shape[1:])}, {}, bound)
-
-    def posterior(self, model: Any, params: Params, rows: CovariateRows, step: EStep) -> LabellingPosterior:
-        """All labelings and their probabilities."""
-        code, table = self.table(model, params, rows)
-        return LabellingPosterior(code.argmax(-1), torch.log_softmax(table, -1), torch.tensor(code.shape[-1]))
+        return _log_proportion(params), score
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: CovariateRows) -> Params:
         pairs = step.statistics["pairs"].double()
@@ -221,25 +225,21 @@ class CovariateExact(Exact, CovariatePoints):
         counts = pairs[every, :, every].diagonal(dim1=1, dim2=2).sum(0)
         return self._best(model, params["weight"].double(), counts, pairs[rows.i, :, rows.j], rows)
 
-    def state_of(self, sites: Params, responsibility: Tensor) -> Params:
-        return sites
-
-
-def _log(value: Tensor) -> Tensor:
-    return torch.log(value.clamp_min(torch.finfo(value.dtype).tiny))
+    def from_labels(self, model: Any, labels: Tensor, rows: CovariateRows) -> Params:
+        return super().from_labels(model, labels, rows).sites
 
 
 def _log_proportion(params: Params) -> Tensor:
     """log pi (K,), normalised in double precision even where a search worked in single."""
     proportion = params["block_proportion"].double()
-    return _log(proportion / proportion.sum())
+    return safe_log(proportion / proportion.sum())
 
 
-def _bound(meet: Tensor, own: Tensor, log: Tensor, share: Tensor) -> Tensor:
-    """F without the priors; every pair of nodes is in ``meet`` twice."""
-    flat = share.flatten()
-    pairs = flat @ (meet.reshape(len(flat), -1) @ flat) / 2
-    return pairs + (share * (own + log)).sum() + torch.special.entr(share).sum()
+def _bound(exposure: Tensor, own: Tensor, log: Tensor, phi: Tensor) -> Tensor:
+    """F without the priors; every pair of nodes is in ``exposure`` twice."""
+    flat = phi.flatten()
+    pairs = flat @ (exposure.reshape(len(flat), -1) @ flat) / 2
+    return pairs + (phi * (own + log)).sum() + torch.special.entr(phi).sum()
 
 
 def _random_divisions(rows: CovariateRows, blocks: int, generator: torch.Generator | None) -> list[Tensor]:

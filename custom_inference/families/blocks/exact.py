@@ -2,68 +2,70 @@
 
     log p(x, z) = sum_i log pi_(z_i) + sum_ab [m_ab(z) A_ab + n_ab(z) B_ab] + terms without z
 
-with A and B of ``_sbm_families``. The M step is that of mean field with P(z_i = a, z_j = b) in place of phi_ia phi_jb:
-it maximises the expected log joint plus log prior (with propensities it raises it).
+with A and B of ``likelihoods``. The M step is that of mean field with P(z_i = a, z_j = b) in place of phi_ia phi_jb: it
+maximises the expected log joint plus log prior (with propensities it raises it).
 """
 
 from __future__ import annotations
 
+import abc
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import Accelerated, Exact
+from custom_inference.core.capabilities import Accelerated, Checked, Exact
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import EXACT_UP_TO, EStep, Params, Warm
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.core.states import moved
 from custom_inference.families.blocks.likelihoods import likelihood_of
-from custom_inference.families.blocks.mean_field import PointBlocks
+from custom_inference.families.blocks.mean_field import PointBlocks, safe_log
 from custom_inference.families.blocks.nodes import Exposures
 from custom_inference.families.blocks.rows import Counts, SbmRows
-from ppl_models import DegreeCorrectedSBM, Model
 
 #: Bytes of the arrays for labelings that are scored together.
 _CHUNK = 2**26
+#: log p(x | z, globals) of labelings (C, N, K), one-hot: (C,).
+Score = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmExact(Accelerated, Exact, PointBlocks):
+class AllLabelings(Checked, Exact):
     """The exact posterior over the labelings. max_bytes: memory to use at most; by default half of what is free.
 
     Raises CapacityError where the labelings do not fit.
     """
 
     max_bytes: float | None = None
-    accelerate = "squarem"
+    #: What to take where they do not.
+    instead = "bound='mean_field'"
 
-    def feasible(self, model: Model) -> bool:
+    @abc.abstractmethod
+    def scored(self, model: Any, params: Params, rows: Any) -> tuple[Tensor, Score]:
+        """log pi (K,), and the likelihood of labelings; differentiable."""
+
+    def feasible(self, model: Any) -> bool:
         """Up to 2^14 labelings."""
-        settings: Any = model
-        return settings.num_nodes * math.log2(settings.num_blocks) <= EXACT_UP_TO
+        return model.num_nodes * math.log2(model.num_blocks) <= EXACT_UP_TO
 
-    def check(self, model: Any, rows: SbmRows) -> None:
+    def check(self, model: Any, rows: Any) -> None:
         super().check(model, rows)
         self._require(model, rows)
 
-    def _require(self, model: Any, rows: SbmRows) -> None:
+    def _require(self, model: Any, rows: Any) -> None:
         size, blocks, allowed = len(rows), model.num_blocks, allowed_bytes(self.max_bytes)
         largest = max((n for n in range(1, 64) if _table_bytes(n, blocks) <= allowed), default=1)
-        require(
-            f"summing over {blocks}^{size} labelings of the nodes",
-            _table_bytes(size, blocks),
-            allowed=allowed,
-            fits=f"with {blocks} blocks up to {largest} nodes fit; for more use bound='mean_field', or 'vb'",
-        )
+        fits = f"with {blocks} blocks up to {largest} nodes fit; for more use {self.instead}"
+        what = f"summing over {blocks}^{size} labelings of the nodes"
+        require(what, _table_bytes(size, blocks), allowed=allowed, fits=fits)
 
-    # ----- labelings --------------------------------------------------------------------------------------
-
-    def _chunks(self, model: Any, rows: SbmRows) -> Iterator[Tensor]:
+    def _chunks(self, model: Any, rows: Any) -> Iterator[Tensor]:
         """All labelings, (C, N) whole numbers, some at a time; the last node's block changes fastest."""
         size, blocks = len(rows), model.num_blocks
         power = blocks ** torch.arange(size - 1, -1, -1)
@@ -72,66 +74,75 @@ class SbmExact(Accelerated, Exact, PointBlocks):
             index = torch.arange(first, min(first + step, blocks**size))
             yield index[:, None] // power % blocks
 
-    def _one_hot(self, model: Any, labels: Tensor, like: Tensor) -> Tensor:
-        return torch.nn.functional.one_hot(labels, model.num_blocks).to(like)
-
-    def table(self, model: Any, params: Params, rows: SbmRows, temperature: float = 1.0) -> Tensor:
+    def table(self, model: Any, params: Params, rows: Any, temperature: float = 1.0) -> Tensor:
         """log p(x, z | params) of all labelings, (K^N,); differentiable."""
         self._require(model, rows)
-        proportion = params["block_proportion"]
-        log = torch.log(proportion.clamp(min=torch.finfo(proportion.dtype).tiny))
-        matrix = likelihood_of(model)
-        lift, base = matrix.natural(params[matrix.site])
-        x, seen = (torch.as_tensor(value).to(proportion) for value in rows.dense)
-        weight, constant = seen, x.new_zeros(())
-        if matrix.kind != "bernoulli":
-            constant = constant - rows.log_factorials
-        if isinstance(model, DegreeCorrectedSBM):
-            send, receive = (params[site] for site in model.propensity_sites)
-            weight = seen * send[:, None] * receive
-            constant = constant + torch.xlogy(x, send[:, None] * receive).sum()
+        log, score = self.scored(model, params, rows)
         found = []
         for labels in self._chunks(model, rows):
-            one_hot = self._one_hot(model, labels, proportion)
-            # sum over dyads of x_ij A_(z_i z_j) + w_ij B_(z_i z_j)
-            met = (x @ one_hot) @ lift.T + (weight @ one_hot) @ base.T
-            found.append(log[labels].sum(-1) + temperature * ((one_hot * met).sum((-2, -1)) + constant))
+            code = one_hot(labels.to(log.device), model.num_blocks).to(log)
+            found.append((code @ log).sum(-1) + temperature * score(code))
         return torch.cat(found)
 
-    def log_evidence(self, model: Any, params: Params, rows: SbmRows) -> Tensor:
+    def log_evidence(self, model: Any, params: Params, rows: Any) -> Tensor:
         """log p(x | params), (1,)."""
         return self.table(model, params, rows).logsumexp(-1, keepdim=True)
 
     def e_step(
-        self, model: Any, params: Params, rows: SbmRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self, model: Any, params: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """P(z_i = a, z_j = b), (N, K, N, K)."""
         table = self.table(model, params, rows, temperature)
         bound = table.logsumexp(-1, keepdim=True)
-        weight, start = (table - bound).exp(), 0
-        pairs = table.new_zeros(())
+        weight, start, pairs = (table - bound).exp(), 0, table.new_zeros(())
         for labels in self._chunks(model, rows):
-            one_hot = self._one_hot(model, labels, table).flatten(1)
-            pairs = pairs + (weight[start : start + len(labels), None] * one_hot).T @ one_hot
+            code = one_hot(labels.to(table.device), model.num_blocks).to(table).flatten(1)
+            pairs = pairs + (weight[start : start + len(labels), None] * code).T @ code
             start += len(labels)
         shape = (len(rows), model.num_blocks) * 2
         return EStep({"pairs": pairs.reshape(shape)}, {}, bound)
 
-    def posterior(self, model: Any, params: Params, rows: SbmRows, step: EStep) -> LabellingPosterior:
+    def posterior(self, model: Any, params: Params, rows: Any, step: EStep) -> LabellingPosterior:
         """All labelings and their probabilities."""
         table = self.table(model, params, rows)
-        labels = torch.cat([labels.to(torch.int8) for labels in self._chunks(model, rows)])
+        labels = torch.cat([labels.to(torch.int8) for labels in self._chunks(model, rows)]).to(table.device)
         return LabellingPosterior(labels, torch.log_softmax(table, -1), torch.tensor(model.num_blocks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SbmExact(Accelerated, AllLabelings, PointBlocks):
+    """Point estimates of the globals."""
+
+    accelerate = "squarem"
+    instead = "bound='mean_field', or 'vb'"
+
+    def scored(self, model: Any, params: Params, rows: SbmRows) -> tuple[Tensor, Score]:
+        log, matrix = safe_log(params["block_proportion"]), likelihood_of(model)
+        lift, base = matrix.natural(params[matrix.site])
+        x, seen = (torch.as_tensor(value).to(log) for value in rows.dense)
+        weight, constant = seen, x.new_zeros(())
+        if matrix.kind != "bernoulli":
+            constant = constant - rows.log_factorials
+        if self.nodes(model).sites:
+            send, receive = (params[site] for site in model.propensity_sites)
+            weight = seen * send[:, None] * receive
+            constant = constant + torch.xlogy(x, send[:, None] * receive).sum()
+
+        def score(code: Tensor) -> Tensor:
+            """The sum over dyads of x_ij A_(z_i z_j) + w_ij B_(z_i z_j)."""
+            met = (x @ code) @ lift.T + (weight @ code) @ base.T
+            return (code * met).sum((-2, -1)) + constant
+
+        return log, score
 
     # ----- the M step -------------------------------------------------------------------------------------
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: SbmRows) -> Params:
         """Proportions and block matrix; then propensities, and the other two again."""
-        pairs = step.statistics["pairs"].double().numpy()
+        pairs, propensities = step.statistics["pairs"].double().numpy(), self.nodes(model)
         best = self.best_sites(model, params, self._counts(model, pairs, params, rows))
-        exposures = self._exposures(pairs, rows, self.block_means(model, best))
-        nodes = self.nodes(model).update(best, rows, exposures)
-        if nodes:
+        if propensities.sites:
+            nodes = propensities.update(best, rows, self._exposures(pairs, rows, self.block_means(model, best)))
             best = self.best_sites(model, nodes, self._counts(model, pairs, nodes, rows))
         return moved(best, rows.like)
 
@@ -142,9 +153,8 @@ class SbmExact(Accelerated, Exact, PointBlocks):
         """Labelings are summed out."""
 
     def _counts(self, model: Any, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> Counts:
-        weights = self.nodes(model).terms(nodes, rows).weights
-        x, seen = rows.dense
-        both = [np.einsum("ij,iajb->ab", value, pairs) for value in (x, seen * weights.out[:, None] * weights.into)]
+        ends, (x, seen) = self.nodes(model).weights(nodes, rows).ends, rows.dense
+        both = [np.einsum("ij,iajb->ab", value, pairs) for value in (x, seen * ends[0][:, None] * ends[-1])]
         if not rows.directed:  # x and seen hold every dyad once, above the diagonal or on it
             both = [value + value.T - np.diag(np.diag(value)) for value in both]
         return Counts(both[0], both[1], np.einsum("iaia->a", pairs))
@@ -160,4 +170,6 @@ class SbmExact(Accelerated, Exact, PointBlocks):
 
 def _table_bytes(num_nodes: int, num_blocks: int) -> float:
     """The labelings as bytes and as places in a table, and some numbers for each."""
+    if num_nodes * math.log2(num_blocks) > 1000:  # no floating-point number
+        return math.inf
     return float(num_blocks) ** num_nodes * (17 * num_nodes + 32)

@@ -3,46 +3,42 @@ integrated out."""
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import betaln, gammaln, softmax
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
-from custom_inference.families.blocks.gibbs_globals import (
-    begin,
-    log_constant,
-    log_joint_given,
-    mirrored,
-    pair_priors,
-    propensity_priors,
-    rename_given,
-    sweep_given,
-)
-from custom_inference.families.blocks.state import BERNOULLI
+from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
+from custom_inference.families.blocks.mean_field import natural_globals
+from custom_inference.families.blocks.nodes import Propensities
+from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, graph_of
+from custom_inference.families.blocks.sweep import Expected, score_names
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import SBM, Data, DegreeCorrectedSBM, MethodError, Model, PoissonSBM
+from ppl_models import SBM, Data, DegreeCorrectedSBM, MethodError
 from ppl_models.distributions import Flat
 from ppl_models.sbm import BlockModel
 
-Array = NDArray[np.float64]
-
 #: Merge-split moves of a sweep: one, and one more for so many blocks; scans of each division's launch.
 _BLOCKS_A_MOVE, _SCANS = 4, 3
-#: Engine of a block's scale, in standard deviations of the prior.
+#: Steps of a block's scale, in standard deviations of the prior.
 _SCALE_STEP = 3.0
-#: At given globals: starts, of which the best goes on, and its draws.
+#: At given globals: initialisations, of which the best goes on, and its draws.
 _STARTS, _DRAWS = 8, 200
 #: Of profiles, so that the rows of blocks without nodes agree with each other.
 _PRESENCE = 1e-3
 #: Attempts of the search for a start on graphs of at most so many node updates a sweep; one on larger ones.
 _ATTEMPTS, _SMALL = 3, 2**17
-#: What partitions are searched by; the first that a model is an instance of.
-_LIKELIHOOD = {SBM: "bernoulli", DegreeCorrectedSBM: "degree_corrected", PoissonSBM: "poisson"}
+#: Sweeps at given globals that a chain's first blocks are drawn by.
+_SETTLE = 20
+#: All orders of up to so many blocks are weighed when these are renamed.
+_ALL_ORDERS = 5
 
 
 class BlockChain(Chain):
@@ -53,10 +49,10 @@ class BlockChain(Chain):
     """
 
     def __init__(self, model: BlockModel, rows: GraphRows, seed: int, start: Params | None = None):
-        self.model, self.rows = model, rows
-        self.graph, self.state = begin(model, rows, seed, start)
+        self.model, self.rows = model, SbmRows.of_rows(rows)
+        self.graph, self.state = begin(model, self.rows, seed, start)
         self._generator = np.random.default_rng(seed % 2**64)
-        self._constant = log_constant(self.graph, rows)
+        self._constant = log_constant(self.graph, self.rows)
 
     def sweep(self) -> None:
         """A new block for every node, then moves of many nodes at once; other threads may run meanwhile."""
@@ -67,42 +63,42 @@ class BlockChain(Chain):
         moves.merge_split(self.graph, self.state, 1 + self.graph.num_blocks // _BLOCKS_A_MOVE, _SCANS)
 
     def log_joint(self) -> float:
-        """log p(x, z), see ``_sbm_state``."""
+        """log p(x, z), see ``rows``."""
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
         return self._constant + float(kernels.total(self.graph, self.state))
 
-    def _posterior(self) -> tuple[Array, Array, Array]:
+    def _posterior(self) -> tuple[Floats, Floats, Floats]:
         """alpha + n (K,), and of every pair of blocks the Beta's (a + m, b + t - m), or the Gamma's (a + m, b + t)."""
         graph, state = self.graph, self.state
         edges, exposure = state.edges, state.exposure
         left = exposure - edges if graph.kind == BERNOULLI else exposure
         return graph.alpha + state.size, graph.first + edges, graph.second + left
 
+    def _globals(self, proportion: Floats, matrix: Floats) -> Params:
+        return {
+            "block_proportion": torch.as_tensor(proportion / proportion.sum()),
+            self.model.component_site: torch.as_tensor(matrix),
+        }
+
     def means(self) -> Params:
         """E[pi | z], E[eta | z, x]."""
-        share, first, second = self._posterior()
-        mean = first / (first + second) if self.graph.kind == BERNOULLI else first / second
-        return {"block_proportion": torch.as_tensor(share / share.sum()), self.model.component_site: _tensor(mean)}
+        proportion, first, second = self._posterior()
+        return self._globals(proportion, first / (first + second if self.graph.kind == BERNOULLI else second))
 
     def draw(self) -> Params:
         """From p(pi | z) and p(eta | z, x), with the blocks (N,) themselves."""
-        share = self._generator.standard_gamma(self._posterior()[0]).clip(np.finfo(np.float64).tiny)
-        matrix = self._draw_matrix()
-        return {
-            "block_proportion": torch.as_tensor(share / share.sum()),
-            self.model.component_site: _tensor(matrix),
-            "block": self.indicators(),
-        }
+        proportion = self._generator.standard_gamma(self._posterior()[0]).clip(np.finfo(np.float64).tiny)
+        return {**self._globals(proportion, self._draw_matrix()), "block": self.indicators()}
 
-    def _draw_matrix(self) -> Array:
+    def _draw_matrix(self) -> Floats:
         _, first, second = self._posterior()
         if self.graph.kind == BERNOULLI:
             edge = np.finfo(np.float64).eps
             drawn = self._generator.beta(first, second).clip(edge, 1 - edge)
         else:
             drawn = (self._generator.standard_gamma(first) / second).clip(np.finfo(np.float64).tiny)
-        return drawn if self.graph.directed else mirrored(drawn)
+        return drawn if self.graph.directed else np.triu(drawn) + np.triu(drawn, 1).T
 
     def profile(self) -> Tensor:
         """The nodes of every block (K, N): two labellings are matched by the nodes that they share."""
@@ -122,18 +118,18 @@ class PropensityChain(BlockChain):
 
     def __init__(self, model: BlockModel, rows: GraphRows, seed: int, start: Params | None = None):
         super().__init__(model, rows, seed, start)
-        assert isinstance(model, DegreeCorrectedSBM)
-        self._sites = model.propensity_sites
-        self._shape, self._rate = propensity_priors(model, len(rows))
-        self._degree = np.stack([self.graph.out_degree, self.graph.in_degree])
+        nodes = Propensities(model, integrated=True)
+        self._sites = nodes.sites
+        self._shape, self._rate = (part.numpy() for part in nodes.priors())
 
     def sweep(self) -> None:
-        """Blocks at the present propensities, then propensities (``_sbm_conditionals``)."""
+        """Blocks at the present propensities, then propensities (``gibbs_conditionals``)."""
         from custom_inference.families.blocks import gibbs_conditionals as conditionals
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
         super().sweep()
-        rate, drawn = self._draw_matrix(), self._generator.standard_gamma(self._shape + self._degree)
+        rate, both = self._draw_matrix(), (2, len(self.rows))  # undirected graphs use the first
+        drawn = self._generator.standard_gamma(np.broadcast_to(self._shape + self.rows.degrees, both))
         drawn, uniform = drawn.clip(np.finfo(np.float64).tiny), self._generator.random(len(self.rows))
         conditionals.draw_propensities(self.graph, self.state, rate, drawn, self._rate, uniform)
         kernels.fill(self.graph, self.state)
@@ -142,15 +138,12 @@ class PropensityChain(BlockChain):
 
     def log_joint(self) -> float:
         """log p(x, z, theta)."""
-        sides = slice(None) if self.graph.directed else slice(1)
-        shape, rate, degree = self._shape[sides], self._rate[sides], self._degree[sides]
-        theta = np.stack([self.graph.out_weight, self.graph.in_weight])[sides]
+        shape, rate, theta = self._shape, self._rate, self.graph.weight
         prior = shape * np.log(rate) - gammaln(shape) - rate * theta
-        return super().log_joint() + float((prior + (shape - 1 + degree) * np.log(theta)).sum())
+        return super().log_joint() + float((prior + (shape - 1 + self.rows.degrees) * np.log(theta)).sum())
 
     def _propensities(self) -> Params:
-        values = (self.graph.out_weight, self.graph.in_weight)
-        return {site: torch.as_tensor(v.copy()) for site, v in zip(self._sites, values, strict=True)}
+        return {site: torch.as_tensor(v.copy()) for site, v in zip(self._sites, self.graph.weight, strict=True)}
 
     def means(self) -> Params:
         """E[pi | z], E[eta | z, theta, x], and the present propensities."""
@@ -163,59 +156,140 @@ class PropensityChain(BlockChain):
 class BlockSampler(Sampler):
     """Chains of :class:`BlockChain` or :class:`PropensityChain`."""
 
-    def check(self, model: Model, data: Data) -> None:
+    def check(self, model: Any, data: Data) -> None:
         dirichlet_prior(model, "block_proportion", torch.zeros(()))
         for site in model.global_sites[1:]:
             if isinstance(model.priors[site], Flat):
                 raise MethodError(f"the prior of '{site}' is improper (Flat) and cannot be integrated out; use EM")
-        pair_priors(_block_model(model))
-        if isinstance(model, DegreeCorrectedSBM):
-            propensity_priors(model, model.num_nodes)
+        likelihood_of(model).prior()
+        Propensities(model, integrated=True).check()
 
-    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> BlockChain:
-        made, rows = _block_model(model), GraphRows.of(_block_model(model), data)
-        kind = PropensityChain if isinstance(made, DegreeCorrectedSBM) else BlockChain
-        return kind(made, rows, seed, start)
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> BlockChain:
+        kind = PropensityChain if isinstance(model, DegreeCorrectedSBM) else BlockChain
+        return kind(model, SbmRows.of(model, data), seed, start)
 
-    def propose(self, model: Model, data: Data, seed: int) -> Params:
-        """The best of some partitions (``_sbm_partitions``)."""
+    def propose(self, model: Any, data: Data, seed: int) -> Params:
+        """The best of some partitions (``partitions``)."""
         from custom_inference.families.blocks.partitions import best_partition
 
-        made = _block_model(model)
-        rows = GraphRows.of(made, data)
-        kind = next(kind for kind in _LIKELIHOOD if isinstance(made, kind))
-        attempts = _ATTEMPTS if len(rows) * made.num_blocks**2 <= _SMALL else 1
-        return {"block": torch.as_tensor(best_partition(rows, made.num_blocks, _LIKELIHOOD[kind], seed, attempts))}
+        rows = SbmRows.of(model, data)
+        attempts = _ATTEMPTS if len(rows) * model.num_blocks**2 <= _SMALL else 1
+        label = best_partition(rows, model.num_blocks, partition_likelihood(model), seed, attempts)
+        return {"block": torch.as_tensor(label)}
 
-    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
-        posterior = LabellingPosterior.of_draws(locals_, _block_model(model).num_blocks)
+    def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
+        posterior = LabellingPosterior.of_draws(locals_, model.num_blocks)
         return Local(posterior, no_bound(1, data.x))
 
     def relabelled(self, locals_: Tensor, order: Tensor) -> Tensor:
         return torch.argsort(order)[locals_]
 
-    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Gibbs sampling of the blocks at given globals: several chains from empty graphs, and on with the best.
 
         Every sweep ends with new names for all blocks (``rename_given``).
         """
-        made = _block_model(model)
-        rows = GraphRows.of(made, data)
-        generator = np.random.default_rng(seed % 2**64)
-        starts = [begin(made, rows, int(generator.integers(2**63)), params) for _ in range(_STARTS)]
-        graph, state = max(starts, key=lambda one: log_joint_given(*one, params))
+        rows = SbmRows.of(model, data)
+        at, generator = at_globals(model, rows, params), np.random.default_rng(seed % 2**64)
+        starts = [begin(model, rows, int(generator.integers(2**63)), params) for _ in range(_STARTS)]
+        graph, state = max(starts, key=lambda one: log_joint_given(*one, at))
         draws = []
         for _ in range(_DRAWS):
-            sweep_given(graph, state, params, 1)
-            rename_given(graph, state, params, generator)
+            sweep_given(graph, state, at, 1)
+            rename_given(graph, state, at, generator)
             draws.append(torch.as_tensor(state.label.copy()))
         return self.local_of_draws(model, data, torch.stack(draws))
 
 
-def _block_model(model: Model) -> BlockModel:
-    assert isinstance(model, BlockModel)
-    return model
+# ----- what priors and globals are as arrays, and labels drawn at given globals ---------------------------
 
 
-def _tensor(value: Array) -> Tensor:
-    return torch.as_tensor(value)
+def begin(model: BlockModel, rows: SbmRows, seed: int, start: Params | None) -> tuple[Graph, State]:
+    """A graph and its labelling: ``start["block"]``, or drawn at the globals in ``start``, or none yet."""
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+
+    graph = model_graph(model, rows, start)
+    state = State.empty(graph, seed)
+    if start is not None and "block" in start:
+        state.label[:] = start["block"].cpu().numpy()
+    elif start is not None:
+        sweep_given(graph, state, at_globals(model, rows, start), _SETTLE)
+    kernels.fill(graph, state)
+    return graph, state
+
+
+def model_graph(model: BlockModel, rows: SbmRows, start: Params | None = None) -> Graph:
+    """A graph with the model's priors, and with the propensities in ``start`` or those that the degrees suggest."""
+    first, second = (array(part) for part in likelihood_of(model).prior())
+    kind = BERNOULLI if isinstance(model, SBM) else POISSON
+    alpha = array(dirichlet_prior(model, "block_proportion", rows.like).expand(model.num_blocks))
+    graph = graph_of(rows, kind=kind, alpha=alpha, first=first, second=second)
+    sites = Propensities(model, integrated=True).sites
+    if not sites:
+        return graph
+    if start is not None and sites[0] in start:
+        return graph._replace(weight=np.stack([array(start[site]) for site in sites]))
+    degree = graph.links.degree
+    return graph._replace(weight=(degree + 1) / (degree.mean(1, keepdims=True) + 1))
+
+
+def at_globals(model: BlockModel, rows: SbmRows, params: Params) -> Expected:
+    """log pi, A and B at given globals."""
+    return Expected(*natural_globals(model, params), rows.unweighted, partition_likelihood(model))
+
+
+def sweep_given(graph: Graph, state: State, at: Expected, sweeps: int) -> None:
+    from custom_inference.families.blocks import gibbs_conditionals as conditionals
+
+    for _ in range(sweeps):
+        conditionals.sweep_given(graph, state, at.log_proportion, at.lift, at.base)
+
+
+def rename_given(graph: Graph, state: State, at: Expected, generator: np.random.Generator) -> None:
+    """New names for all blocks at once, drawn by log p(x, z | globals).
+
+    Nodes one by one cannot pass from a labelling to one with the blocks' roles exchanged, which may fit nearly as well.
+    The names are drawn from all orders of few blocks; of many, one exchange of two blocks after another is drawn or
+    left. Both are groups of renamings, so that the distribution stays as it is.
+    """
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+
+    kernels.fill(graph, state)
+    blocks = graph.num_blocks
+    same = np.arange(blocks)
+    if blocks <= _ALL_ORDERS:
+        groups = [np.array(list(itertools.permutations(range(blocks))))]
+    else:
+        groups = [np.stack([same, same]) for _ in range(blocks)]
+        for group in groups:
+            pair = generator.choice(blocks, 2, replace=False)
+            group[1, pair] = pair[::-1]
+    order, counts = same, state.counts(graph)
+    for group in groups:
+        names = group[:, order]  # (P, K): what block a would be called
+        order = names[generator.choice(len(names), p=softmax(score_names(at, counts, names)))]
+    if (order != same).any():
+        state.label[:] = order[state.label]
+        kernels.fill(graph, state)
+
+
+def log_joint_given(graph: Graph, state: State, at: Expected) -> float:
+    """log p(x, z | globals) up to what does not depend on z; ``state`` is brought up to date."""
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+
+    kernels.fill(graph, state)
+    return float(score_names(at, state.counts(graph), np.arange(graph.num_blocks)))
+
+
+def log_constant(graph: Graph, rows: SbmRows) -> float:
+    """What log p(x, z) has more than ``gibbs_kernels.total``."""
+    mass = graph.alpha.sum()
+    found = float(gammaln(mass) - gammaln(mass + graph.num_nodes) - gammaln(graph.alpha).sum())
+    first, second, bernoulli = graph.first, graph.second, graph.kind == BERNOULLI
+    cell = -betaln(first, second) if bernoulli else first * np.log(second) - gammaln(first)
+    found += float((cell if graph.directed else np.triu(cell)).sum())
+    return found if bernoulli else found - rows.log_factorials
+
+
+def array(value: Tensor) -> Floats:
+    return value.detach().cpu().double().numpy()

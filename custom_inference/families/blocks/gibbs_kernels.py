@@ -1,7 +1,8 @@
 """Compiled sweeps over the labels of block models. Import inside functions only: it loads the compiler.
 
 Node i outside all blocks has k_c edges to block c, k'_c from it, and exposures e_c, e'_c (those of its observed dyads:
-w_i W'_c without what is hidden). If it joins block r, the cells of row and column r change and no others, so that
+w_i W'_c without what is hidden): the two rows of ``near_edges`` and ``near_exposure``, one of undirected graphs. If it
+joins block r, the cells of row and column r change and no others, so that
 
     log p(z_i = r | rest, x) = log (n_r + alpha_r) + sum_{c != r} [df_rc(k_c, e_c) + df_cr(k'_c, e'_c)]
                                + df_rr(k_r + k'_r + x_ii, e_r + e'_r + e_ii) + constant,
@@ -29,10 +30,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from custom_inference.families.blocks.rows import BERNOULLI, DEGREES
 from custom_inference.families.mixtures.gibbs_kernels import _choose, _uniform
 
 #: Differences smaller than this are rounding: a node stays where it is.
-_TIE = 1e-9
+TIE = 1e-9
 _jit: Any = njit
 #: For functions that allocate nothing: without reference counts of some thirty arrays a call, three times as fast.
 inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
@@ -43,7 +45,7 @@ entry = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, error_model="numpy")
 
 
 @inner
-def _log_gamma(x):
+def log_gamma(x):
     """Stirling's series from 8 on, with an error below 1e-13; the recurrence below."""
     product = 1.0
     while x < 8:
@@ -57,64 +59,55 @@ def _log_gamma(x):
 
 
 @inner
-def _cell(kind, first, second, edges, exposure):
+def cell_score(kind, first, second, edges, exposure):
     """f(m, t). Of numbers only: to hand on a graph costs more than the logarithms."""
-    if kind == 0:
-        return _log_gamma(first + edges) + _log_gamma(second + exposure - edges) - _log_gamma(first + second + exposure)
-    return _log_gamma(first + edges) - (first + edges) * math.log(second + exposure)
+    if kind == BERNOULLI:
+        return log_gamma(first + edges) + log_gamma(second + exposure - edges) - log_gamma(first + second + exposure)
+    return log_gamma(first + edges) - (first + edges) * math.log(second + exposure)
 
 
 @inner
-def _degrees(size, degree):
+def degree_score(size, degree):
     """g(n, d); 0 for a block without nodes."""
-    return _log_gamma(size) - _log_gamma(size + degree) + degree * math.log(size) if size > 0 else 0.0
+    return log_gamma(size) - log_gamma(size + degree) + degree * math.log(size) if size > 0 else 0.0
 
 
 @inner
-def _count(graph, state, i, r, sign):
+def count_node(graph, state, i, r, sign):
     """What block r holds, with node i or without."""
     state.size[r] += sign
-    state.out_weight[r] += sign * graph.out_weight[i]
-    state.in_weight[r] += sign * graph.in_weight[i]
-    state.out_degree[r] += sign * graph.out_degree[i]
-    state.in_degree[r] += sign * graph.in_degree[i]
+    for side in range(graph.weight.shape[0]):
+        state.weight[side, r] += sign * graph.weight[side, i]
+        state.degree[side, r] += sign * graph.links.degree[side, i]
 
 
 @inner
-def _gather(graph, state, i):
+def gather(graph, state, i):
     """Edges and exposures between node i, outside all blocks, and every block."""
-    for c in range(state.size.shape[0]):
-        state.out_edges[c] = 0.0
-        state.out_exposure[c] = graph.out_weight[i] * state.in_weight[c]
-        state.in_edges[c] = 0.0
-        state.in_exposure[c] = graph.in_weight[i] * state.out_weight[c]
-    for e in range(graph.out_start[i], graph.out_start[i + 1]):
-        c = state.label[graph.out_node[e]]
-        if c >= 0:
-            state.out_edges[c] += graph.out_count[e]
-    for e in range(graph.hidden_out_start[i], graph.hidden_out_start[i + 1]):
-        j = graph.hidden_out_node[e]
-        if state.label[j] >= 0:
-            state.out_exposure[state.label[j]] -= graph.out_weight[i] * graph.in_weight[j]
-    if not graph.directed:
-        return
-    for e in range(graph.in_start[i], graph.in_start[i + 1]):
-        c = state.label[graph.in_node[e]]
-        if c >= 0:
-            state.in_edges[c] += graph.in_count[e]
-    for e in range(graph.hidden_in_start[i], graph.hidden_in_start[i + 1]):
-        j = graph.hidden_in_node[e]
-        if state.label[j] >= 0:
-            state.in_exposure[state.label[j]] -= graph.in_weight[i] * graph.out_weight[j]
+    links, label, sides = graph.links, state.label, graph.weight.shape[0]
+    for side in range(sides):
+        other, weight = sides - 1 - side, graph.weight[side, i]
+        for c in range(state.size.shape[0]):
+            state.near_edges[side, c] = 0.0
+            state.near_exposure[side, c] = weight * state.weight[other, c]
+        for e in range(links.start[side, i], links.start[side, i + 1]):
+            c = label[links.node[side, e]]
+            if c >= 0:
+                state.near_edges[side, c] += links.count[side, e]
+        for e in range(links.hidden_start[side, i], links.hidden_start[side, i + 1]):
+            j = links.hidden_node[side, e]
+            if label[j] >= 0:
+                state.near_exposure[side, label[j]] -= weight * graph.weight[other, j]
 
 
 @inner
 def _diagonal(graph, state, i, r):
     """Edges and exposure that node i adds to the cell (r, r)."""
-    edges, exposure = state.out_edges[r] + graph.own[i], state.out_exposure[r]
-    exposure += graph.own_exposure[i] * graph.out_weight[i] * graph.in_weight[i]
-    if graph.directed:
-        return edges + state.in_edges[r], exposure + state.in_exposure[r]
+    last = graph.weight.shape[0] - 1
+    edges, exposure = state.near_edges[0, r] + graph.links.own[i], state.near_exposure[0, r]
+    exposure += graph.links.own_exposure[i] * graph.weight[0, i] * graph.weight[last, i]
+    if last == 1:
+        return edges + state.near_edges[1, r], exposure + state.near_exposure[1, r]
     return edges, exposure
 
 
@@ -122,26 +115,21 @@ def _diagonal(graph, state, i, r):
 def _change(graph, state, i, r, sign):
     """The cells of block r, with the gathered node i or without."""
     edges, exposure, cell = state.edges, state.exposure, state.cell
-    kind, first, second, directed = graph.kind, graph.first, graph.second, graph.directed
-    out_edges, out_exposure, in_edges, in_exposure = (
-        state.out_edges, state.out_exposure, state.in_edges, state.in_exposure
-    )  # fmt: skip
+    kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     for c in range(edges.shape[0]):
         if c == r:
             continue
-        edges[r, c] += sign * out_edges[c]
-        exposure[r, c] += sign * out_exposure[c]
-        cell[r, c] = _cell(kind, first[r, c], second[r, c], edges[r, c], exposure[r, c])
-        if directed:
-            edges[c, r] += sign * in_edges[c]
-            exposure[c, r] += sign * in_exposure[c]
-            cell[c, r] = _cell(kind, first[c, r], second[c, r], edges[c, r], exposure[c, r])
-        else:
+        for side in range(sides):
+            at = (r, c) if side == 0 else (c, r)
+            edges[at] += sign * state.near_edges[side, c]
+            exposure[at] += sign * state.near_exposure[side, c]
+            cell[at] = cell_score(kind, first[at], second[at], edges[at], exposure[at])
+        if sides == 1:
             edges[c, r], exposure[c, r], cell[c, r] = edges[r, c], exposure[r, c], cell[r, c]
     more, longer = _diagonal(graph, state, i, r)
     edges[r, r] += sign * more
     exposure[r, r] += sign * longer
-    cell[r, r] = _cell(kind, first[r, r], second[r, r], edges[r, r], exposure[r, r])
+    cell[r, r] = cell_score(kind, first[r, r], second[r, r], edges[r, r], exposure[r, r])
 
 
 @inner
@@ -150,8 +138,8 @@ def withdraw(graph, state, i):
     r = state.label[i]
     state.label[i] = -1
     if r >= 0:
-        _count(graph, state, i, r, -1)
-    _gather(graph, state, i)
+        count_node(graph, state, i, r, -1)
+    gather(graph, state, i)
     if r >= 0:
         _change(graph, state, i, r, -1)
     return r
@@ -161,51 +149,45 @@ def withdraw(graph, state, i):
 def enter(graph, state, i, r):
     """Put the withdrawn node i into block r."""
     _change(graph, state, i, r, 1)
-    _count(graph, state, i, r, 1)
+    count_node(graph, state, i, r, 1)
     state.label[i] = r
 
 
 @inner
 def join_score(graph, state, i, r):
     """log p(z_i = r | rest, x) + constant, of the withdrawn node i."""
-    kind, first, second, directed = graph.kind, graph.first, graph.second, graph.directed
+    kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     edges, exposure, cell = state.edges, state.exposure, state.cell
-    out_edges, out_exposure, in_edges, in_exposure = (
-        state.out_edges, state.out_exposure, state.in_edges, state.in_exposure
-    )  # fmt: skip
+    near_edges, near_exposure = state.near_edges, state.near_exposure
     score = math.log(state.size[r] + graph.alpha[r])
     for c in range(edges.shape[0]):
         if c == r:
             continue
-        if out_exposure[c] != 0:  # else the block is empty
-            m, t = edges[r, c] + out_edges[c], exposure[r, c] + out_exposure[c]
-            score += _cell(kind, first[r, c], second[r, c], m, t) - cell[r, c]
-        if directed and in_exposure[c] != 0:
-            m, t = edges[c, r] + in_edges[c], exposure[c, r] + in_exposure[c]
-            score += _cell(kind, first[c, r], second[c, r], m, t) - cell[c, r]
+        for side in range(sides):
+            if near_exposure[side, c] != 0:  # else the block is empty
+                at = (r, c) if side == 0 else (c, r)
+                m, t = edges[at] + near_edges[side, c], exposure[at] + near_exposure[side, c]
+                score += cell_score(kind, first[at], second[at], m, t) - cell[at]
     more, longer = _diagonal(graph, state, i, r)
-    score += _cell(kind, first[r, r], second[r, r], edges[r, r] + more, exposure[r, r] + longer) - cell[r, r]
-    if kind == 2:
-        size, degree = state.size[r], state.out_degree[r]
-        score += _degrees(size + 1, degree + graph.out_degree[i]) - _degrees(size, degree)
-        if directed:
-            degree = state.in_degree[r]
-            score += _degrees(size + 1, degree + graph.in_degree[i]) - _degrees(size, degree)
+    score += cell_score(kind, first[r, r], second[r, r], edges[r, r] + more, exposure[r, r] + longer) - cell[r, r]
+    if kind == DEGREES:
+        size = state.size[r]
+        for side in range(sides):
+            degree = state.degree[side, r]
+            score += degree_score(size + 1, degree + graph.links.degree[side, i]) - degree_score(size, degree)
     return score
 
 
 @entry
 def total(graph, state):
     """log p(x, z) but for what does not depend on z; every cell that f is summed over counts with f(0, 0) too."""
-    found, blocks = 0.0, state.size.shape[0]
+    found, blocks, sides = 0.0, state.size.shape[0], graph.weight.shape[0]
     for a in range(blocks):
-        found += _log_gamma(state.size[a] + graph.alpha[a])
-        for b in range(0 if graph.directed else a, blocks):
+        found += log_gamma(state.size[a] + graph.alpha[a])
+        for b in range(a if sides == 1 else 0, blocks):
             found += state.cell[a, b]
-        if graph.kind == 2:
-            found += _degrees(state.size[a], state.out_degree[a])
-            if graph.directed:
-                found += _degrees(state.size[a], state.in_degree[a])
+        for side in range(sides if graph.kind == DEGREES else 0):
+            found += degree_score(state.size[a], state.degree[side, a])
     return found
 
 
@@ -222,28 +204,37 @@ def place(graph, state, nodes, labels):
 def fill(graph, state):
     """All sums anew from ``state.label``."""
     blocks, label = state.size.shape[0], state.label.copy()
-    state.edges[:], state.exposure[:] = 0.0, 0.0
     for a in range(blocks):
         for b in range(blocks):
-            state.cell[a, b] = _cell(graph.kind, graph.first[a, b], graph.second[a, b], 0.0, 0.0)
-        state.size[a] = state.out_weight[a] = state.in_weight[a] = 0.0
-        state.out_degree[a] = state.in_degree[a] = 0.0
-    state.label[:] = -1
+            state.cell[a, b] = cell_score(graph.kind, graph.first[a, b], graph.second[a, b], 0.0, 0.0)
+    state.edges[:], state.exposure[:], state.size[:] = 0.0, 0.0, 0.0
+    state.weight[:], state.degree[:], state.label[:] = 0.0, 0.0, -1
     for i in range(label.shape[0]):
         if label[i] >= 0:
-            _gather(graph, state, i)
+            gather(graph, state, i)
             enter(graph, state, i, label[i])
+
+
+@inner
+def random(rng):
+    """The next number in [0, 1)."""
+    uniform, rng[0] = _uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
+    return uniform
 
 
 @inner
 def shuffle(nodes, rng):
     """A random order, in place (Fisher & Yates)."""
-    state = rng[0]
     for at in range(nodes.shape[0] - 1, 0, -1):
-        uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-        other = int(uniform * (at + 1))
+        other = int(random(rng) * (at + 1))
         nodes[at], nodes[other] = nodes[other], nodes[at]
-    rng[0] = state
+
+
+@helper
+def draw_block(state):
+    """A block in proportion to exp(score)."""
+    new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
+    return new
 
 
 @entry
@@ -260,11 +251,11 @@ def sweep(graph, state, power):
             state.score[r] = join_score(graph, state, i, r)
         if power == math.inf:
             new = int(np.argmax(state.score))
-            if old >= 0 and state.score[new] < state.score[old] + _TIE:
+            if old >= 0 and state.score[new] < state.score[old] + TIE:
                 new = old
         else:
             state.score[:] *= power
-            new, state.rng[0] = _choose(state.score, state.share, state.rng[0])  # pyright: ignore
+            new = draw_block(state)
         enter(graph, state, i, new)
         moved += new != old
     return moved

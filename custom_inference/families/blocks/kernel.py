@@ -1,7 +1,7 @@
-"""Coordinate ascent over the nodes of a block model, compiled.
+"""Coordinate ascent over the nodes of block models, compiled: import inside functions only.
 
 All nodes at once would chase each other: two that must differ swap blocks for ever. One after the other, each takes its
-best shares given the others',
+best responsibilities given the others',
 
     phi_ia proportional to exp(log pi_a + sum_b [A_ab e_ib + B_ab w_i t_ib] + the same of incoming dyads
                                + x_ii A_aa + w_ii B_aa),
@@ -19,81 +19,85 @@ import numpy as np
 
 
 @numba.njit(nogil=True, cache=True)
-def sweep_nodes(
-    out_start, out_node, out_count, in_start, in_node, in_count, hidden_out_start, hidden_out_node, hidden_in_start,
-    hidden_in_node, directed, out_weight, in_weight, loops, loop_weight, log_proportion, lift, base, order, share,
-    sweeps, threshold,
-):  # fmt: skip
-    """Sweeps until no share moves by more than ``threshold``; ``share`` (N, K) in place. Returns the last change.
+def sweep_nodes(links, weight, loop_weight, log_proportion, lift, base, phi, sweeps, threshold):
+    """Sweeps until none of ``phi`` (N, K), in place, moves by more than ``threshold``.
 
-    lift, base: A and B (K, K). loops: x_ii, loop_weight: w_ii, both (N,), 0 where there is none.
+    links: ``rows.Links``. weight: w and w' (S, N); loop_weight: w_ii (N,), 0 where there is none. lift, base: A and B.
     """
-    size, blocks = share.shape
-    sum_out, sum_in = np.zeros(blocks), np.zeros(blocks)
+    sides, (size, blocks) = len(weight), phi.shape
+    total = np.zeros((sides, blocks))
     for i in range(size):
-        for b in range(blocks):
-            sum_out[b] += out_weight[i] * share[i, b]
-            sum_in[b] += in_weight[i] * share[i, b]
+        for side in range(sides):
+            for b in range(blocks):
+                total[side, b] += weight[side, i] * phi[i, b]
     edges, rest, score = np.empty(blocks), np.empty(blocks), np.empty(blocks)
-    change = 0.0
     for _ in range(sweeps):
         change = 0.0
-        for i in order:
+        for i in range(size):
             for a in range(blocks):
-                score[a] = log_proportion[a] + loops[i] * lift[a, a] + loop_weight[i] * base[a, a]
-            _gather(out_start, out_node, out_count, i, share, edges)
-            _remaining(hidden_out_start, hidden_out_node, i, share, in_weight, sum_in, rest)
-            for a in range(blocks):
-                for b in range(blocks):
-                    score[a] += lift[a, b] * edges[b] + out_weight[i] * base[a, b] * rest[b]
-            if directed:
-                _gather(in_start, in_node, in_count, i, share, edges)
-                _remaining(hidden_in_start, hidden_in_node, i, share, out_weight, sum_out, rest)
-                for b in range(blocks):
-                    for a in range(blocks):
-                        score[a] += lift[b, a] * edges[b] + in_weight[i] * base[b, a] * rest[b]
-            change = max(change, _replace(score, share[i], out_weight[i], in_weight[i], sum_out, sum_in))
+                score[a] = log_proportion[a] + links.own[i] * lift[a, a] + loop_weight[i] * base[a, a]
+            for side in range(sides):
+                _gather(links, weight, side, i, phi, total, edges, rest)
+                for a in range(blocks):
+                    for b in range(blocks):
+                        at = (a, b) if side == 0 else (b, a)
+                        score[a] += lift[at] * edges[b] + weight[side, i] * base[at] * rest[b]
+            change = max(change, _replace(score, phi, weight, total, i))
         if change <= threshold:
-            break
-    return change
+            return
 
 
 @numba.njit(nogil=True, cache=True)
-def _gather(start, node, count, i, share, found):
-    """sum_(j != i) x_ij phi_jb."""
-    found[:] = 0.0
-    for at in range(start[i], start[i + 1]):
-        j = node[at]
-        if j != i:
-            for b in range(len(found)):
-                found[b] += count[at] * share[j, b]
+def _gather(links, weight, side, i, phi, total, edges, rest):
+    """e_ib and t_ib of one side."""
+    other = len(weight) - 1 - side
+    for b in range(len(edges)):
+        edges[b] = 0.0
+        rest[b] = total[other, b] - weight[other, i] * phi[i, b]
+    for at in range(links.start[side, i], links.start[side, i + 1]):
+        j = links.node[side, at]
+        for b in range(len(edges)):
+            edges[b] += links.count[side, at] * phi[j, b]
+    for at in range(links.hidden_start[side, i], links.hidden_start[side, i + 1]):
+        j = links.hidden_node[side, at]
+        for b in range(len(edges)):
+            rest[b] -= weight[other, j] * phi[j, b]
 
 
 @numba.njit(nogil=True, cache=True)
-def _remaining(start, node, i, share, weight, total, found):
-    """t_ib: what is left of S_b without the node itself and the hidden dyads."""
-    for b in range(len(found)):
-        found[b] = total[b] - weight[i] * share[i, b]
-    for at in range(start[i], start[i + 1]):
-        j = node[at]
-        if j != i:
-            for b in range(len(found)):
-                found[b] -= weight[j] * share[j, b]
-
-
-@numba.njit(nogil=True, cache=True)
-def _replace(score, share, out_weight, in_weight, sum_out, sum_in):
-    """The shares that the scores give, in place; returns how far one moved at most."""
+def _replace(score, phi, weight, total, i):
+    """What the scores give for node i, in place; returns how far one moved at most."""
     top = score.max()
-    total = 0.0
+    mass = 0.0
     for a in range(len(score)):
         score[a] = math.exp(score[a] - top)
-        total += score[a]
+        mass += score[a]
     change = 0.0
     for a in range(len(score)):
-        moved = score[a] / total - share[a]
-        sum_out[a] += out_weight * moved
-        sum_in[a] += in_weight * moved
-        share[a] = score[a] / total
+        moved = score[a] / mass - phi[i, a]
+        for side in range(len(weight)):
+            total[side, a] += weight[side, i] * moved
+        phi[i, a] = score[a] / mass
         change = max(change, abs(moved))
     return change
+
+
+@numba.njit(cache=True)
+def sweep_dense(exposure, fixed, phi, sweeps, tolerance):
+    """phi_i in proportion to exp(fixed_i + sum_jb exposure_iajb phi_jb), node after node, until nothing changes.
+
+    exposure: (N, K, N K), zero between a node and itself. fixed: (N, K). phi: (N, K), changed in place.
+    """
+    size, blocks = phi.shape
+    flat = phi.reshape(size * blocks)
+    for _ in range(sweeps):
+        most = 0.0
+        for i in range(size):
+            field = fixed[i] + np.dot(exposure[i], flat)
+            field = np.exp(field - field.max())
+            field /= field.sum()
+            for a in range(blocks):
+                most = max(most, abs(field[a] - phi[i, a]))
+                phi[i, a] = field[a]
+        if most < tolerance:
+            return

@@ -16,7 +16,7 @@ Of undirected models the entries a <= b are the free ones; priors and posteriors
 
 from __future__ import annotations
 
-import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,15 +31,8 @@ from custom_inference.core.posteriors import (
     SymmetricGammaPosterior,
 )
 from custom_inference.core.posteriors.continuous import mirrored
-from custom_inference.families.common.beta import beta_divergence, beta_mode, beta_parameters, beta_prior, interior
-from custom_inference.families.common.gamma import (
-    expected_log_gamma,
-    gamma_divergence,
-    gamma_log_density,
-    gamma_mode,
-    gamma_prior,
-)
-from ppl_models import SBM, Model
+from custom_inference.families.common import beta, gamma
+from ppl_models import SBM, DegreeCorrectedSBM, Model
 from ppl_models.core.priors import is_flat
 
 #: Probabilities and rates are kept this far from 0 (probabilities from 1 too).
@@ -48,13 +41,17 @@ Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class BlockLikelihood(abc.ABC):
+class _Blocks:
     """The density of a dyad given the blocks of its ends. ``model`` has the priors, in double precision (K, K)."""
 
     model: Any
     site: ClassVar[str]
-    #: The name of this likelihood among those of the partitions that searches start from.
+    #: The name of this likelihood.
     kind: ClassVar[str]
+    #: Reads a conjugate prior; KL of a posterior from it; its posteriors, and symmetric ones.
+    read_prior: ClassVar[Callable[..., Pair]]
+    divergences: ClassVar[Callable[[Pair, Pair], Tensor]]
+    posteriors: ClassVar[tuple[Callable[..., ContinuousPosterior], Callable[..., ContinuousPosterior]]]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,111 +64,89 @@ class BlockLikelihood(abc.ABC):
         row, column = torch.triu_indices(*self.shape)
         return value[row, column]
 
-    def _square(self, pair: Pair) -> Pair:
-        """A prior's parameters for every entry."""
+    def prior(self) -> Pair:
+        """The prior's two parameters, (K, K) each; MethodError where it is not conjugate."""
+        pair = self.read_prior(self.model, self.site, torch.zeros(self.shape, dtype=torch.float64))
         first, second = (part.double().expand(self.shape) for part in pair)
         return (first, second) if self.model.directed else (mirrored(first), mirrored(second))
 
-    @property
-    def _like(self) -> Tensor:
-        return torch.zeros(self.shape, dtype=torch.float64)
-
-    @abc.abstractmethod
-    def prior(self) -> Pair:
-        """The prior's two parameters, (K, K) each; MethodError where it is not conjugate."""
-
-    def check_mode(self) -> None:  # noqa: B027 - most priors have one
-        """Raises MethodError for a prior without a mode."""
-
-    @abc.abstractmethod
-    def natural(self, value: Tensor) -> Pair:
-        """A and B at given values of the site."""
-
-    @abc.abstractmethod
-    def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        """The site by maximum a posteriori."""
-
-    @abc.abstractmethod
-    def log_prior(self, value: Tensor) -> Tensor:
-        """The log prior density that ``mode`` goes with, ()."""
-
-    @abc.abstractmethod
-    def update(self, edges: Tensor, exposure: Tensor) -> Pair:
-        """The posterior's two parameters."""
-
-    @abc.abstractmethod
-    def expected(self, parameters: Pair) -> Pair:
-        """A and B under the posterior with these parameters."""
-
-    @abc.abstractmethod
     def divergence(self, parameters: Pair) -> Tensor:
-        """KL of that posterior from the prior, ()."""
+        """KL of the posterior with these parameters from the prior, ()."""
+        return self.free(self.divergences(parameters, self.prior())).sum()
 
-    @abc.abstractmethod
     def posterior(self, parameters: Pair) -> ContinuousPosterior:
-        """That posterior."""
+        directed, symmetric = self.posteriors
+        return (directed if self.model.directed else symmetric)(*parameters)
 
 
-class BernoulliBlocks(BlockLikelihood):
+class BernoulliBlocks(_Blocks):
     """Edges or none: Bernoulli."""
 
     site = "edge_probability"
     kind = "bernoulli"
-
-    def prior(self) -> Pair:
-        return self._square(beta_prior(self.model, self.site, self._like))
+    read_prior = staticmethod(beta.beta_prior)
+    divergences = staticmethod(beta.beta_divergence)
+    posteriors = (BetaPosterior, SymmetricBetaPosterior)
 
     def check_mode(self) -> None:
-        beta_parameters(self.model, self.site, self._like)
+        """Raises MethodError for a prior without a mode."""
+        beta.beta_parameters(self.model, self.site, torch.zeros((), dtype=torch.float64))
 
     def natural(self, value: Tensor) -> Pair:
-        inside = interior(value)
+        """A and B at given values of the site."""
+        inside = beta.interior(value)
         base = torch.log1p(-inside)
         return torch.log(inside) - base, base
 
     def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        return beta_mode(edges, exposure, self.prior(), floor=FLOOR)
+        """The site by maximum a posteriori."""
+        return beta.beta_mode(edges, exposure, self.prior(), floor=FLOOR)
 
     def log_prior(self, value: Tensor) -> Tensor:
+        """The log prior density that ``mode`` goes with, ()."""
         if is_flat(self.model.priors[self.site]):
             return value.new_zeros(())
-        on, off = (self.free(part) for part in self.prior())
-        inside = self.free(interior(value))
-        return torch.distributions.Beta(on, off).log_prob(inside).sum()
+        return self.free(beta.beta_log_density(beta.interior(value), self.prior())).sum()
+
+    def log_marginals(self, edges: Tensor, exposure: Tensor) -> Tensor:
+        """log of the integral of every entry's likelihood over the prior, (K, K)."""
+        return beta.beta_log_marginal(edges, exposure - edges, self.prior())
 
     def update(self, edges: Tensor, exposure: Tensor) -> Pair:
+        """The posterior's two parameters."""
         on, off = self.prior()
         return on + edges, off + (exposure - edges).clamp(min=0)
 
     def expected(self, parameters: Pair) -> Pair:
+        """A and B under the posterior with these parameters."""
         on, off = parameters
         return torch.digamma(on) - torch.digamma(off), torch.digamma(off) - torch.digamma(on + off)
 
-    def divergence(self, parameters: Pair) -> Tensor:
-        return self.free(beta_divergence(parameters, self.prior())).sum()
 
-    def posterior(self, parameters: Pair) -> BetaPosterior:
-        return (BetaPosterior if self.model.directed else SymmetricBetaPosterior)(*parameters)
-
-
-class PoissonBlocks(BlockLikelihood):
-    """Counts of edges: Poisson."""
+class PoissonBlocks(_Blocks):
+    """Counts of edges: Poisson. Methods as of :class:`BernoulliBlocks`."""
 
     site = "edge_rate"
     kind = "poisson"
+    read_prior = staticmethod(gamma.gamma_prior)
+    divergences = staticmethod(gamma.gamma_divergence)
+    posteriors = (GammaPosterior, SymmetricGammaPosterior)
 
-    def prior(self) -> Pair:
-        return self._square(gamma_prior(self.model, self.site, self._like))
+    def check_mode(self) -> None:
+        """There is always one, in one of two bases."""
 
     def natural(self, value: Tensor) -> Pair:
         return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny)), -value
 
     def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        return gamma_mode(edges, exposure, self.prior(), floor=FLOOR)
+        return gamma.gamma_mode(edges, exposure, self.prior(), floor=FLOOR)
 
     def log_prior(self, value: Tensor) -> Tensor:
         shape, rate = self.prior()
-        return gamma_log_density(self.free(value), (self.free(shape), self.free(rate)))
+        return gamma.gamma_log_density(self.free(value), (self.free(shape), self.free(rate)))
+
+    def log_marginals(self, edges: Tensor, exposure: Tensor) -> Tensor:
+        return gamma.gamma_log_marginal(edges, exposure, self.prior())
 
     def update(self, edges: Tensor, exposure: Tensor) -> Pair:
         shape, rate = self.prior()
@@ -179,15 +154,14 @@ class PoissonBlocks(BlockLikelihood):
 
     def expected(self, parameters: Pair) -> Pair:
         shape, rate = parameters
-        return expected_log_gamma(shape, rate), -shape / rate
-
-    def divergence(self, parameters: Pair) -> Tensor:
-        return self.free(gamma_divergence(parameters, self.prior())).sum()
-
-    def posterior(self, parameters: Pair) -> GammaPosterior:
-        return (GammaPosterior if self.model.directed else SymmetricGammaPosterior)(*parameters)
+        return gamma.expected_log_gamma(shape, rate), -shape / rate
 
 
-def likelihood_of(model: Model) -> BlockLikelihood:
+def likelihood_of(model: Model) -> BernoulliBlocks | PoissonBlocks:
     """That of a model's block matrix."""
     return (BernoulliBlocks if isinstance(model, SBM) else PoissonBlocks)(model)
+
+
+def partition_likelihood(model: Model) -> str:
+    """The name of the model's likelihood among those that divisions of the nodes are scored by."""
+    return "degree_corrected" if isinstance(model, DegreeCorrectedSBM) else likelihood_of(model).kind

@@ -1,24 +1,170 @@
-"""Variational EM of block models: the blocks of the nodes by mean field, the globals as points."""
+"""Variational inference for the blocks of a graph's nodes; with point estimates of the globals it is variational EM.
+
+q(z) = prod_i Cat(phi_i) (Daudin, Picard & Robin, *A mixture model for random graphs*, Statistics and Computing 18,
+2008). With E the expectation over the globals (their values, at points), m and n of ``rows``, A and B of
+``likelihoods``,
+
+    log p(x) >= sum_ab [m_ab A_ab + n_ab B_ab] + sum_i d_i E[log theta_i] - sum log x_ij!
+                + sum_ia phi_ia E[log pi_a] - sum_ia phi_ia log phi_ia - KL(globals),
+
+the sum over a <= b if undirected. The responsibilities phi are part of the state, so that a start is a division of the
+nodes: the values of the globals alone do not say which of many optima is meant.
+"""
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import Looks, OwnState
-from custom_inference.core.engine import Params
-from custom_inference.core.states import PointsWithLocals, State, values_of
-from custom_inference.families.blocks.common import RESPONSIBILITY, BlockEngine, partition_likelihood
-from custom_inference.families.blocks.likelihoods import likelihood_of
+from custom_inference.core.capabilities import (
+    Checked,
+    Looks,
+    NeedsRows,
+    OneProcess,
+    OwnState,
+    PriorTerm,
+    integrates_globals,
+    objective_at,
+)
+from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.posteriors import CodePosterior
+from custom_inference.core.states import PointsWithLocals, State, moved, values_of
+from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
+from custom_inference.families.blocks.nodes import Exposures, Propensities
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
-from custom_inference.families.blocks.sweep import Expected
+from custom_inference.families.blocks.sweep import Expected, bound_at, cold_start, sweep
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
+from ppl_models import Data, Model
+
+#: The name under which responsibilities are kept among the locals.
+RESPONSIBILITY = "responsibility"
+#: Sweeps over the nodes in one E step, at most.
+SWEEPS = 5
+#: Updates of propensities before a start's first E step.
+_FIRST = 5
+
 
 #: Proportions are kept this far from 0.
 FLOOR = 1e-6
+
+
+class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
+    """The E step over the nodes."""
+
+    def nodes(self, model: Model) -> Propensities:
+        """What the nodes bring besides their block."""
+        return Propensities(model, integrates_globals(self))
+
+    @abc.abstractmethod
+    def expected(self, model: Any, state: Any, rows: SbmRows) -> Expected:
+        """The expectations that an E step needs."""
+
+    @abc.abstractmethod
+    def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Any:
+        """The state with proportions and block matrix at their best given the parameters of the propensities."""
+
+    @abc.abstractmethod
+    def node_params(self, model: Any, state: Any) -> Params:
+        """The parameters of the propensities."""
+
+    @abc.abstractmethod
+    def block_means(self, model: Any, state: Any) -> Floats:
+        """E[eta], (K, K)."""
+
+    @abc.abstractmethod
+    def division(self, state: Any) -> Tensor | None:
+        """The responsibilities (N, K) of a state, where it has them."""
+
+    def rows(self, model: Any, data: Data) -> SbmRows:
+        return SbmRows.of(model, data)
+
+    def check(self, model: Any, rows: SbmRows) -> None:
+        """Raises MethodError for priors that are not conjugate."""
+        dirichlet_prior(model, "block_proportion", rows.like)
+        likelihood_of(model).prior()
+        self.nodes(model).check()
+
+    # ----- the E step -------------------------------------------------------------------------------------
+
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+        """Sweeps over the nodes, from where the state's responsibilities are; without any, from the best of some."""
+        at = self.expected(model, state, rows)
+        known = warm[RESPONSIBILITY] if warm else self.division(state)
+        phi = cold_start(at, rows, generator) if known is None else known.double().numpy().copy()
+        sweep(at, rows, phi, SWEEPS, temperature)
+        counts = rows.counts(phi, at.weights)
+        bound = bound_at(at, rows, phi, counts, temperature)
+        statistics = {name: torch.as_tensor(value) for name, value in counts._asdict().items()}
+        found = {RESPONSIBILITY: torch.as_tensor(phi).to(rows.like)}
+        return EStep(statistics, found, torch.tensor([bound], dtype=torch.float64))
+
+    def bound(self, model: Any, state: Any, rows: SbmRows, responsibility: Tensor) -> Tensor:
+        """The bound at any responsibilities (N, K), (1,)."""
+        at, phi = self.expected(model, state, rows), responsibility.detach().double().numpy()
+        return torch.tensor([bound_at(at, rows, phi, rows.counts(phi, at.weights))], dtype=torch.float64)
+
+    def posterior(self, model: Any, state: Any, rows: SbmRows, step: EStep) -> CodePosterior:
+        """The K one-hot codes and the probability of each for every node."""
+        return code_posterior(step)
+
+    # ----- the M step -------------------------------------------------------------------------------------
+
+    def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
+        """Proportions and block matrix; then propensities, and the other two again."""
+        responsibility = step.locals[RESPONSIBILITY]
+        counts = Counts(*(step.statistics[name].numpy() for name in Counts._fields))
+        best = self.best(model, self.node_params(model, state), counts, responsibility)
+        if self.nodes(model).sites:
+            best = self._with_propensities(model, best, responsibility.double().numpy(), rows)
+        return moved(best, rows.like)
+
+    def from_responsibilities(self, model: Any, responsibility: Tensor, rows: SbmRows) -> Any:
+        """A state that suits a division of the nodes, (N, K)."""
+        phi, nodes = responsibility.double().numpy(), self.nodes(model)
+        state = self._refitted(model, nodes.start(rows, phi), phi, rows)
+        for _ in range(_FIRST if nodes.sites else 0):
+            state = self._with_propensities(model, state, phi, rows)
+        return moved(state, rows.like)
+
+    def _with_propensities(self, model: Any, state: Any, phi: Floats, rows: SbmRows) -> Any:
+        """Better propensities, in the better one of two scales, and the rest at its best given them."""
+        matrix, once = self.block_means(model, state), torch.ones(model.num_blocks, model.num_blocks)
+
+        def partners(mean: Floats, outgoing: bool) -> Floats:
+            return rows.partners(phi, matrix, mean, outgoing=outgoing)
+
+        exposures = Exposures(partners, rows.loop_seen * (phi @ matrix.diagonal()))
+        nodes = self.nodes(model).update(self.node_params(model, state), rows, exposures)
+        state, once = self._refitted(model, nodes, phi, rows), once if rows.directed else once.triu()
+        shape, rate = likelihood_of(model).prior()
+        prior = (once * self.nodes(model).power(shape)).numpy(), (once * rate).numpy()
+        params = self.node_params(model, state)
+        nodes = self.nodes(model).rescaled(params, rows, phi, self.block_means(model, state), prior)
+        other, at = self._refitted(model, nodes, phi, rows), torch.as_tensor(phi)
+        values = [objective_at(self, model, one, self.bound(model, one, rows, at)) for one in (state, other)]
+        return other if values[1] > values[0] else state
+
+    def _refitted(self, model: Any, nodes: Params, phi: Floats, rows: SbmRows) -> Any:
+        counts = rows.counts(phi, self.nodes(model).weights(nodes, rows))
+        return self.best(model, nodes, counts, torch.as_tensor(phi))
+
+    def initial(self, model: Any, rows: SbmRows, generator: torch.Generator) -> Any:
+        """Every node in a random block."""
+        label = torch.randint(model.num_blocks, (len(rows),), generator=generator)
+        return self.from_responsibilities(model, one_hot(label, model.num_blocks).double(), rows)
+
+
+def natural_globals(model: Model, params: Params) -> tuple[Floats, Floats, Floats]:
+    """log pi (K,), A and B (K, K) at given globals."""
+    matrix = likelihood_of(model)
+    proportion, value = (params[site].detach().cpu().double() for site in ("block_proportion", matrix.site))
+    lift, base = matrix.natural(value.contiguous())
+    return safe_log(proportion).numpy(), lift.numpy(), base.numpy()
 
 
 class PointBlocks(BlockEngine):
@@ -30,15 +176,12 @@ class PointBlocks(BlockEngine):
         likelihood_of(model).check_mode()
 
     def expected(self, model: Any, state: PointsWithLocals | Params, rows: SbmRows) -> Expected:
-        params, matrix = values_of(model, state), likelihood_of(model)
-        lift, base = matrix.natural(params[matrix.site].detach().double())
-        proportion = params["block_proportion"].detach().double()
-        log = torch.log(proportion.clamp(min=torch.finfo(proportion.dtype).tiny))
-        nodes = self.nodes(model).terms(params, rows)
-        return Expected(log.numpy(), lift.numpy(), base.numpy(), nodes, partition_likelihood(model))
+        params = values_of(model, state)
+        weights = self.nodes(model).weights(params, rows)
+        return Expected(*natural_globals(model, params), weights, partition_likelihood(model))
 
     def best_sites(self, model: Any, nodes: Params, counts: Counts) -> Params:
-        """Proportions and block matrix at their best given what the nodes bring."""
+        """Proportions and block matrix at their best given the propensities."""
         size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
         concentration = dirichlet_prior(model, "block_proportion", size)
         return {
@@ -53,11 +196,6 @@ class PointBlocks(BlockEngine):
 
     def block_means(self, model: Any, state: PointsWithLocals | Params) -> Floats:
         return values_of(model, state)[likelihood_of(model).site].double().numpy()
-
-    def power(self, model: Any) -> Tensor:
-        """One less than the shape, as in the maximum: see ``common.gamma``."""
-        shape, _ = likelihood_of(model).prior()
-        return shape - (0.0 if bool((shape < 1).any()) else 1.0)
 
     def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
         params, matrix = values_of(model, state), likelihood_of(model)
@@ -84,3 +222,14 @@ class SbmMeanField(OwnState, PointBlocks):
     def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: Looks) -> Any:
         """The given values with the division that suits them."""
         return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
+
+
+def code_posterior(step: EStep) -> CodePosterior:
+    """The K one-hot codes and the probability of each for every node."""
+    phi = step.locals[RESPONSIBILITY]
+    return CodePosterior(torch.eye(phi.shape[1]).to(phi), safe_log(phi))
+
+
+def safe_log(value: Tensor) -> Tensor:
+    """log, of 0 that of the smallest normal number."""
+    return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny))

@@ -1,7 +1,7 @@
-"""What nodes bring to their dyads besides their block: nothing, or under degree correction a propensity each.
+"""What nodes bring to their dyads besides their block: under degree correction a propensity each.
 
-x_ij ~ Poisson(theta_i theta'_j eta_ab); theta' = theta where the graph is undirected. Given the shares phi of the
-blocks, with d_i the edges of a node (a self loop of an undirected graph twice), E[eta] and priors Gamma(a, b),
+x_ij ~ Poisson(theta_i theta'_j eta_ab); theta' = theta where the graph is undirected. Given the responsibilities
+phi, with d_i the edges of a node (a self loop of an undirected graph twice), E[eta] and priors Gamma(a, b),
 
     points        theta_i = (d_i + a - 1) / (b + e_i),   or (d_i + a) / (b + e_i) in the basis of log theta (a < 1),
     posteriors    q(theta_i) = Gamma(a + d_i, b + e_i),
@@ -28,7 +28,7 @@ from custom_inference.core.engine import Params
 from custom_inference.core.posteriors import ContinuousPosterior, GammaPosterior
 from custom_inference.families.blocks.rows import Floats, SbmRows, Weights
 from custom_inference.families.common.gamma import expected_log_gamma, gamma_divergence, gamma_log_density, gamma_prior
-from ppl_models import DegreeCorrectedSBM, MethodError, Model
+from ppl_models import MethodError
 
 #: Propensities are kept this far from 0.
 FLOOR = 1e-10
@@ -36,13 +36,10 @@ FLOOR = 1e-10
 _PASSES = 4
 #: Blocks are rescaled by at most exp of this in one M step.
 _FARTHEST = 5.0
-
-
-class NodeTerms(NamedTuple):
-    """Weights in the exposures, and the powers of them that the nodes' edges bring, a sum over nodes."""
-
-    weights: Weights
-    log_power: float
+#: Logarithms are taken of no less.
+_TINY = np.finfo(np.float64).tiny
+#: Shapes and rates of Gammas, or on and off of Betas.
+Pair = tuple[Tensor, Tensor]
 
 
 class Exposures(NamedTuple):
@@ -56,182 +53,133 @@ class Exposures(NamedTuple):
     own: Floats
 
 
-class Plain:
-    """No degree correction: nodes of one block bring nothing of their own."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Their parameters."""
-        return ()
-
-    def check(self) -> None:
-        """Nothing to refuse."""
-
-    def terms(self, params: Params, rows: SbmRows) -> NodeTerms:
-        del params
-        return NodeTerms(Weights.ones(len(rows)), 0.0)
-
-    def start(self, rows: SbmRows, share: Floats) -> Params:
-        """Parameters to begin with, given shares (N, K)."""
-        del rows, share
-        return {}
-
-    def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
-        """Better parameters."""
-        del params, rows, exposures
-        return {}
-
-    def rescaled(self, params: Params, rows: SbmRows, share: Floats, matrix: Floats, prior: Any) -> Params | None:
-        """Parameters in the scale that suits the priors; None where there is none to choose."""
-        del params, rows, share, matrix, prior
-
-    def prior_term(self, params: Params) -> float:
-        """Their log prior density, or minus the divergence of their posteriors from the prior."""
-        del params
-        return 0.0
-
-    def values(self, params: Params) -> tuple[Params, dict[str, ContinuousPosterior]]:
-        """Values, and posteriors where there are."""
-        del params
-        return {}, {}
-
-
 @dataclass(frozen=True)
-class Propensities(Plain):
-    """A propensity for every node (two where directed): a point, or a Gamma posterior. ``integrated``: the latter."""
+class Propensities:
+    """Of every node S propensities (two where directed, none without degree correction): points, or Gamma posteriors.
+
+    integrated: the latter.
+    """
 
     model: Any
     integrated: bool
 
     @property
     def sites(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.model.propensity_sites))
+        return tuple(dict.fromkeys(getattr(self.model, "propensity_sites", ())))
 
     @property
     def names(self) -> tuple[str, ...]:
-        if not self.integrated:
-            return self.sites
-        return tuple(f"{site}_{part}" for site in self.sites for part in ("shape", "rate"))
+        """Of the parameters."""
+        return tuple(site + part for part in (("_shape", "_rate") if self.integrated else ("",)) for site in self.sites)
 
     def check(self) -> None:
         """Raises MethodError for priors that are not conjugate, and for improper ones of posteriors."""
-        for site in self.sites:
-            if self.integrated and not bool((self._prior(site)[1] > 0).all()):
+        for site, rate in zip(self.sites, self.priors()[1], strict=True):
+            if self.integrated and not bool((rate > 0).all()):
                 raise MethodError(f"the prior of '{site}' is improper, so nothing bounds log p(x); use a Gamma")
-            self._prior(site)
 
-    def _prior(self, site: str) -> tuple[Tensor, Tensor]:
+    def priors(self) -> Pair:
+        """Shapes and rates, (S, N) each. Raises MethodError for priors that are no Gammas."""
         like = torch.zeros(self.model.num_nodes, dtype=torch.float64)
-        shape, rate = gamma_prior(self.model, site, like)
-        return shape.expand_as(like), rate.expand_as(like)
+        pairs = [gamma_prior(self.model, site, like) for site in self.sites]
+        shape, rate = (like.new_empty(len(pairs), len(like)) for _ in range(2))
+        for side, pair in enumerate(pairs):
+            shape[side], rate[side] = pair
+        return shape, rate
 
-    def _power(self, site: str) -> Floats:
-        """The power of theta_i that the prior brings: a - 1; a in the basis of the logarithm, and of posteriors."""
-        shape, _ = self._prior(site)
-        return (shape - (0.0 if self.integrated or bool((shape < 1).any()) else 1.0)).numpy()
+    def power(self, shape: Tensor) -> Tensor:
+        """The power that a prior brings, a its shape: a - 1; a in the basis of the logarithm, and of posteriors."""
+        return shape - (0.0 if self.integrated or bool((shape < 1).any()) else 1.0)
 
-    def _degrees(self, rows: SbmRows) -> dict[str, Floats]:
-        return dict(zip(self.model.propensity_sites, rows.degrees, strict=True))
+    def _powers(self) -> Floats:
+        return torch.stack([self.power(shape) for shape in self.priors()[0]]).numpy()
 
     # ----- parameters and values --------------------------------------------------------------------------
 
-    def _pair(self, params: Params, site: str) -> tuple[Tensor, Tensor]:
-        return params[f"{site}_shape"].double(), params[f"{site}_rate"].double()
+    def _stacked(self, params: Params, part: str = "") -> Tensor:
+        return torch.stack([params[site + part].double() for site in self.sites])
 
-    def _means(self, params: Params) -> dict[str, Floats]:
+    def _posterior(self, params: Params) -> Pair:
+        return self._stacked(params, "_shape"), self._stacked(params, "_rate")
+
+    def _means(self, params: Params) -> Floats:
+        """(S, N)."""
         if not self.integrated:
-            return {site: params[site].double().numpy() for site in self.sites}
-        return {site: (shape / rate).numpy() for site in self.sites for shape, rate in [self._pair(params, site)]}
+            return self._stacked(params).numpy()
+        shape, rate = self._posterior(params)
+        return (shape / rate).numpy()
 
-    def _from_means(self, means: dict[str, Floats], rows: SbmRows) -> Params:
-        if not self.integrated:
-            return {site: torch.as_tensor(mean) for site, mean in means.items()}
-        params: Params = {}
-        for site, mean in means.items():
-            shape = self._prior(site)[0] + torch.as_tensor(self._degrees(rows)[site])
-            params |= {f"{site}_shape": shape, f"{site}_rate": shape / torch.as_tensor(mean)}
-        return params
+    def _from_means(self, means: Floats, rows: SbmRows) -> Params:
+        parts = torch.as_tensor(means)
+        if self.integrated:
+            shape = self.priors()[0] + torch.as_tensor(rows.degrees)
+            parts = torch.cat([shape, shape / parts])
+        return {name: part.clone() for name, part in zip(self.names, parts, strict=True)}
 
-    def terms(self, params: Params, rows: SbmRows) -> NodeTerms:
-        means = self._means(params)
-        out, into = (means[site] for site in self.model.propensity_sites)
-        power = 0.0
-        for site in self.sites:
-            log = expected_log_gamma(*self._pair(params, site)) if self.integrated else _log(params[site].double())
-            power += float(torch.as_tensor(self._degrees(rows)[site]) @ log)
-        return NodeTerms(Weights(out, into, out * into * self._spread(rows)), power)
+    def weights(self, params: Params, rows: SbmRows) -> Weights:
+        """Of the nodes in their dyads."""
+        if not self.sites:
+            return rows.unweighted
+        ends = self._means(params)
+        log = expected_log_gamma(*self._posterior(params)).numpy() if self.integrated else np.log(ends.clip(_TINY))
+        return Weights(ends, ends[0] * ends[-1] * self._spread(rows), float((rows.degrees * log).sum()))
 
     def _spread(self, rows: SbmRows) -> Floats | float:
         """E[theta_i theta'_i] / (E[theta_i] E[theta'_i])."""
         if self.model.directed or not self.integrated:
             return 1.0
-        return 1 + 1 / (self._prior("propensity")[0].numpy() + rows.degrees[0])
+        return 1 + 1 / (self.priors()[0][0].numpy() + rows.degrees[0])
 
-    def start(self, rows: SbmRows, share: Floats) -> Params:
-        """Degrees against the block's mean degree, in the prior's mean."""
-        means = {}
-        for site, degree in self._degrees(rows).items():
-            shape, rate = self._prior(site)
-            middle = np.where(rate.numpy() > 0, shape.numpy() / np.maximum(rate.numpy(), FLOOR), 1.0)
-            typical = (share.T @ degree + 1e-3) / (share.sum(0) + 1e-3)
-            means[site] = np.maximum((degree + 0.1) / (share @ typical + 0.1) * middle, FLOOR)
-        return self._from_means(means, rows)
+    def start(self, rows: SbmRows, phi: Floats) -> Params:
+        """Parameters to begin with: degrees against the block's mean degree, in the prior's mean."""
+        if not self.sites:
+            return {}
+        (shape, rate), degree = (part.numpy() for part in self.priors()), rows.degrees
+        middle = np.where(rate > 0, shape / np.maximum(rate, FLOOR), 1.0)
+        typical = (degree @ phi + 1e-3) / (phi.sum(0) + 1e-3)
+        return self._from_means(np.maximum((degree + 0.1) / (typical @ phi.T + 0.1) * middle, FLOOR), rows)
 
     # ----- updates ----------------------------------------------------------------------------------------
 
     def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
-        means = dict(self._means(params))
-        numerator = {site: self._power(site) + degree for site, degree in self._degrees(rows).items()}
-        rates = {site: self._prior(site)[1].numpy() for site in self.sites}
+        """Better parameters."""
+        means, rate = self._means(params), self.priors()[1].numpy()
+        numerator = self._powers() + rows.degrees
         if not self.model.directed:
-            site, own = self.sites[0], exposures.own * self._spread(rows)
+            own = exposures.own * self._spread(rows)
             for _ in range(_PASSES):
-                exposure = exposures.partners(means[site], True)
-                means[site] = _undirected(means[site], exposure, own, numerator[site], rates[site])
+                exposure = exposures.partners(means[0], True)
+                means = _undirected(means[0], exposure, own, numerator[0], rate[0])[None]
             return self._from_means(means, rows)
-        for site, other, outgoing in zip(self.sites, self.sites[::-1], (True, False), strict=True):
-            exposure = rates[site] + exposures.partners(means[other], outgoing) + exposures.own * means[other]
-            means[site] = np.maximum(numerator[site] / np.maximum(exposure, FLOOR), FLOOR)
+        for side in (0, 1):
+            exposure = rate[side] + exposures.partners(means[1 - side], side == 0) + exposures.own * means[1 - side]
+            means[side] = np.maximum(numerator[side] / np.maximum(exposure, FLOOR), FLOOR)
         return self._from_means(means, rows)
 
-    def rescaled(self, params: Params, rows: SbmRows, share: Floats, matrix: Floats, prior: Any) -> Params | None:
+    def rescaled(self, params: Params, rows: SbmRows, phi: Floats, matrix: Floats, prior: Any) -> Params:
         """Block by block the scale that suits the priors, were the blocks certain: there the likelihood is the same
         for theta_i c_a, eta_ab / (c_a c_b), and coordinate ascent would crawl.
 
-        prior: of eta, (power, rate) (K, K), the power as in :meth:`_power`, 0 below the diagonal if undirected.
+        prior: of eta, (power, rate) (K, K), the power as in :meth:`power`, 0 below the diagonal if undirected.
         """
-        label, means = share.argmax(1), self._means(params)
-        blocks = share.shape[1]
-        sums = {
-            site: tuple(
-                np.bincount(label, weight, blocks)
-                for weight in (self._power(site), self._prior(site)[1].numpy() * means[site])
-            )
-            for site in self.sites
-        }
-        moves = _scales([sums[site] for site in self.model.propensity_sites], matrix, prior, self.model.directed)
-        scaled = {site: means[site] * np.exp(move)[label] for site, move in zip(self.sites, moves, strict=False)}
-        return self._from_means(scaled, rows)
+        label, means = phi.argmax(1), self._means(params)
+        terms = self._powers(), self.priors()[1].numpy() * means
+        sums = [[np.bincount(label, side, phi.shape[1]) for side in term] for term in terms]
+        moves = _scales(np.array(sums[0]), np.array(sums[1]), matrix, prior)
+        return self._from_means(means * np.exp(moves)[:, label], rows)
 
     def prior_term(self, params: Params) -> float:
+        """Their log prior density, or minus the divergence of their posteriors from the prior."""
+        if not self.sites:
+            return 0.0
         if self.integrated:
-            return -sum(float(gamma_divergence(self._pair(params, s), self._prior(s)).sum()) for s in self.sites)
-        return sum(float(gamma_log_density(params[s].double(), self._prior(s))) for s in self.sites)
+            return -float(gamma_divergence(self._posterior(params), self.priors()).sum())
+        sides = zip(self._stacked(params), *self.priors(), strict=True)
+        return sum(float(gamma_log_density(value, (shape, rate))) for value, shape, rate in sides)
 
-    def values(self, params: Params) -> tuple[Params, dict[str, ContinuousPosterior]]:
-        if not self.integrated:
-            return {site: params[site] for site in self.sites}, {}
-        found = {s: GammaPosterior(params[f"{s}_shape"], params[f"{s}_rate"]) for s in self.sites}
-        return {site: posterior.mean for site, posterior in found.items()}, dict(found)
-
-
-def nodes_of(model: Model, *, integrated: bool) -> Plain:
-    """What the nodes of a model bring."""
-    return Propensities(model, integrated) if isinstance(model, DegreeCorrectedSBM) else Plain()
-
-
-def _log(value: Tensor) -> Tensor:
-    return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny))
+    def posteriors(self, params: Params) -> dict[str, ContinuousPosterior]:
+        """Of the sites, where they are integrated."""
+        return {site: GammaPosterior(params[f"{site}_shape"], params[f"{site}_rate"]) for site in self.sites}
 
 
 def _undirected(mean: Floats, exposure: Floats, own: Floats, numerator: Floats, rate: Floats) -> Floats:
@@ -242,30 +190,25 @@ def _undirected(mean: Floats, exposure: Floats, own: Floats, numerator: Floats, 
     return np.maximum(2 * numerator / np.maximum(root, FLOOR), FLOOR)
 
 
-def _scales(sums: list[Any], matrix: Floats, prior: tuple[Floats, Floats], directed: bool) -> list[Floats]:
-    """log c of the blocks, (K,) for the first nodes of dyads and for the second; the same if undirected.
+def _scales(linear: Floats, growing: Floats, matrix: Floats, prior: tuple[Floats, Floats]) -> Floats:
+    """log c of the blocks, (S, K).
 
     Maximises sum_a [P_a u_a - Q_a e^(u_a)], the same of v, - sum_ab [p_ab (u_a + v_b) + r_ab eta_ab e^(-u_a - v_b)],
-    which is concave. sums: (P, Q) of the first and of the second.
+    which is concave; u of the first nodes of dyads, v of the second, and v = u if undirected. linear, growing: P, Q.
     """
-    (power, rate), blocks = prior, len(matrix)
-    sides = sums if directed else sums[:1]
+    power, rate = prior
 
     def negative(flat: Floats) -> tuple[float, Floats]:
-        moves = flat.reshape(len(sides), blocks)
-        first, second = moves[0], moves[-1]
-        value, slope = 0.0, np.zeros_like(moves)
-        for move, (linear, growing), into in zip(moves, sides, slope, strict=True):
-            value += float(linear @ move - growing @ np.exp(move))
-            into += linear - growing * np.exp(move)
-        shrunk = rate * matrix * np.exp(-first[:, None] - second)
-        value -= float((power * (first[:, None] + second)).sum() + shrunk.sum())
+        moves = flat.reshape(linear.shape)
+        both = moves[0][:, None] + moves[-1]
+        grown, shrunk = growing * np.exp(moves), rate * matrix * np.exp(-both)
+        value = (linear * moves - grown).sum() - (power * both + shrunk).sum()
+        slope = linear - grown
         slope[0] += (shrunk - power).sum(1)
         slope[-1] += (shrunk - power).sum(0)
-        return -value, -slope.ravel()
+        return -float(value), -slope.ravel()
 
-    used = np.concatenate([(np.abs(linear) + growing) > 0 for linear, growing in sides])
+    used = (np.abs(linear) + growing > 0).ravel()
     bounds = [(-_FARTHEST, _FARTHEST) if one else (0.0, 0.0) for one in used]
     found = minimize(negative, np.zeros(len(used)), jac=True, method="L-BFGS-B", bounds=bounds)
-    moves = found.x.reshape(len(sides), blocks)
-    return [moves[0], moves[-1]]
+    return found.x.reshape(linear.shape)

@@ -10,7 +10,8 @@ three ways, of which every attempt takes another:
   between merges (Peixoto, Phys. Rev. E 89, 2014);
 * both, the first division being spectral.
 
-Each is then improved by moves of single nodes and new divisions of blocks (``gibbs/_sbm_climb.py``).
+Each is then improved by moves of single nodes and new divisions of blocks (``gibbs_moves``). Import inside functions
+only: it loads the compiler.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from custom_inference.families.blocks.state import BERNOULLI, DEGREES, POISSON, Graph, State, graph_of
+from custom_inference.families.blocks import gibbs_kernels as kernels
+from custom_inference.families.blocks import gibbs_moves as moves
+from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, POISSON, Graph, SbmRows, State, graph_of
 from custom_inference.families.common.graph_rows import GraphRows
 
 Labels = NDArray[np.int64]
@@ -35,6 +38,8 @@ _ROUND = 0.5
 _WARM, _CLIMB = 4, 50
 #: Below so many nodes all singular vectors are computed at once.
 _DENSE = 400
+#: Edges and K N nodes, times K, up to which divisions are sought by integrated likelihood: about ten seconds each.
+_AFFORDED = 10**6
 
 
 def propose_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
@@ -53,6 +58,24 @@ def best_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int,
     return max(found, key=lambda one: one[1])[0]
 
 
+def propose_labels(rows: SbmRows, blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
+    """A division of the nodes into at most K blocks that is likely whatever the globals, (N,).
+
+    By integrated likelihood; of big graphs, where that takes minutes, spectral alone.
+    """
+    if blocks == 1:
+        return np.zeros(len(rows), dtype=np.int64)
+    if (rows.edges.nnz + len(rows) * blocks) * blocks <= _AFFORDED:
+        return propose_partition(rows, min(blocks, len(rows)), likelihood, seed, attempt)
+    return spectral_labels(rows, blocks, likelihood, seed, attempt)
+
+
+def spectral_labels(rows: SbmRows, blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
+    """A division of the nodes into K blocks by spectral clustering alone, (N,)."""
+    number = min(blocks, len(rows))
+    return spectral_partition(flat_graph(rows, number, likelihood), number, np.random.default_rng([seed, attempt]))
+
+
 def flat_graph(rows: GraphRows, num_blocks: int, likelihood: str) -> Graph:
     """The graph under flat priors."""
     return graph_of(rows, kind=KINDS[likelihood], alpha=np.ones(num_blocks), first=1.0, second=1.0)
@@ -60,18 +83,13 @@ def flat_graph(rows: GraphRows, num_blocks: int, likelihood: str) -> Graph:
 
 def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels, float]:
     """Labels (N,), and log p(x, z) up to what does not depend on z. The priors' entries must all be the same."""
-    from custom_inference.families.blocks import gibbs_climb as climb
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
     blocks, size = graph.num_blocks, graph.num_nodes
     generator = np.random.default_rng([seed % 2**64, attempt])
     start = ("spectral", "both", "agglomerative")[attempt % 3]
     many = min(max(blocks + _LEAST_SPARE, math.ceil(_SPARE * blocks)), max(size, blocks))
     number = blocks if start == "spectral" else many
-    if start == "agglomerative":
-        label = generator.integers(number, size=size)
-    else:
-        label = spectral_partition(graph, number, generator)
+    random = start == "agglomerative"
+    label = generator.integers(number, size=size) if random else spectral_partition(graph, number, generator)
     state = _settled(graph, label, number, generator)
     while number > blocks:
         following = max(blocks, blocks + math.floor((number - blocks) * _ROUND))
@@ -79,57 +97,57 @@ def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels,
         number = following
         state = _settled(graph, label, number, generator)
     for _ in range(3):
-        if not climb.improve(graph, state, 2 * blocks, 0.02 * graph.out_count.sum() / blocks):
+        if not moves.improve(graph, state, 2 * blocks, 0.02 * graph.links.count[0].sum() / blocks):
             break
-    _climb(kernels, graph, state)
+    _climb(graph, state)
     return state.label.copy(), float(kernels.total(graph, state))
 
 
 def _resized(graph: Graph, blocks: int) -> Graph:
     """The same graph with another number of blocks, under the priors of its first."""
-    square = (blocks, blocks)
-    return graph._replace(
-        alpha=np.full(blocks, graph.alpha[0]),
-        first=np.full(square, graph.first[0, 0]),
-        second=np.full(square, graph.second[0, 0]),
-    )
+    first, second = (np.full((blocks, blocks), prior[0, 0]) for prior in (graph.first, graph.second))
+    return graph._replace(alpha=np.full(blocks, graph.alpha[0]), first=first, second=second)
 
 
 def _settled(graph: Graph, label: Labels, blocks: int, generator: np.random.Generator) -> State:
     """Sweeps of Gibbs sampling, then up to a local optimum."""
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
     sized = _resized(graph, blocks)
     state = State.empty(sized, int(generator.integers(2**63)))
     state.label[:] = label
     kernels.fill(sized, state)
     for power in np.linspace(0.25, 1.0, _WARM):
         kernels.sweep(sized, state, float(power))
-    _climb(kernels, sized, state)
+    _climb(sized, state)
     return state
 
 
-def _climb(kernels: Any, graph: Graph, state: State) -> None:
+def _climb(graph: Graph, state: State) -> None:
     for _ in range(_CLIMB):
         if not kernels.sweep(graph, state, math.inf):
             return
 
 
 def _merge(graph: Graph, state: State, wanted: int) -> Labels:
-    """Labels below ``wanted`` after merging the pairs that lose least; a block takes part in one merge a round."""
-    from custom_inference.families.blocks import gibbs_climb as climb
+    """Labels below ``wanted`` after merging the pairs that lose least."""
+    into = np.arange(graph.num_blocks)
+    for a, b in disjoint_pairs(moves.merge_gains(graph, state), len(into) - wanted):
+        into[b] = a
+    return np.unique(into, return_inverse=True)[1][state.label]
 
-    gain = climb.merge_gains(graph, state)
-    blocks = len(gain)
-    into, free, left = np.arange(blocks), np.ones(blocks, bool), blocks
+
+def disjoint_pairs(gain: NDArray[np.float64], most: int) -> list[tuple[int, int]]:
+    """The pairs a < b of the highest gains above the diagonal, each block in one of them at most."""
+    pairs: list[tuple[int, int]] = []
+    busy: set[int] = set()
+    gain[np.tril_indices(len(gain))] = -np.inf
     for flat in np.argsort(-gain, axis=None):
-        a, b = divmod(int(flat), blocks)
-        if left == wanted or not np.isfinite(gain[a, b]):
+        a, b = divmod(int(flat), len(gain))
+        if len(pairs) == most or not np.isfinite(gain[a, b]):
             break
-        if free[a] and free[b]:
-            into[b], free[a], free[b], left = a, False, False, left - 1
-    kept = np.unique(into)
-    return np.searchsorted(kept, into)[state.label]
+        if not busy & {a, b}:
+            pairs.append((a, b))
+            busy |= {a, b}
+    return pairs
 
 
 def spectral_partition(graph: Graph, blocks: int, generator: np.random.Generator) -> Labels:
@@ -151,10 +169,10 @@ def _singular_vectors(graph: Graph, blocks: int, generator: np.random.Generator)
     from scipy.sparse import csr_matrix, diags_array
     from scipy.sparse.linalg import svds
 
-    size = graph.num_nodes
-    adjacency = csr_matrix((graph.out_count, graph.out_node, graph.out_start), (size, size))
-    tau = max(graph.out_degree.mean(), 1e-12)
-    left, right = (diags_array(1 / np.sqrt(degree + tau)) for degree in (graph.out_degree, graph.in_degree))
+    size, links = graph.num_nodes, graph.links
+    adjacency = csr_matrix((links.count[0], links.node[0], links.start[0]), (size, size))
+    tau = max(links.degree[0].mean(), 1e-12)
+    left, right = (diags_array(1 / np.sqrt(links.degree[side] + tau)) for side in (0, -1))
     scaled: Any = left @ adjacency @ right
     if size <= max(_DENSE, 3 * blocks):
         u, _, vh = np.linalg.svd(scaled.toarray())

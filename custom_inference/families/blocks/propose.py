@@ -10,18 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
 from torch.nn.functional import one_hot
 
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.blocks.common import RESPONSIBILITY, partition_likelihood
-from custom_inference.families.blocks.covariate_rows import CovariateRows
-from custom_inference.families.blocks.likelihoods import likelihood_of
+from custom_inference.families.blocks.covariates import CovariateRows
+from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY
 from custom_inference.families.blocks.rows import SbmRows
-from custom_inference.families.blocks.sweep import propose_labels, spectral_labels
 from ppl_models import Model
 
 #: A start is the best of so many divisions of the nodes, of fewer where edges and nodes are more than a few hundred,
@@ -43,6 +41,8 @@ class BlockProposals(Proposals):
         that is so, afford several. Where it leaves blocks empty, a division into all of them is tried too: the search
         integrates propensities out under another prior than the model's, and may see no use of a block that has one.
         """
+        from custom_inference.families.blocks.partitions import propose_labels, spectral_labels
+
         tries = 1 if model.num_blocks == 1 else min(_TRIES, 1 + _CHEAP // (rows.edges.nnz + len(rows)))
         found: list[tuple[float, Params]] = []
         known: set[bytes] = set()
@@ -74,15 +74,10 @@ class BlockProposals(Proposals):
         return (1 if model.num_blocks == 1 else 6), num_rows
 
     def same_solution(self, model: Any, first: Any, second: Any) -> bool:
-        return same_division(first, second)
-
-
-class LabellingProposals(BlockProposals):
-    """Starts of the exact engine, which keeps no division of the nodes."""
-
-    def same_solution(self, model: Any, first: Any, second: Any) -> bool:
-        """Block matrices that are alike in some order of the blocks."""
-        one, other = (p[likelihood_of(model).site].double().numpy() for p in (first, second))
+        """The same division; of the exact engine, which keeps none, matrices alike in some order of the blocks."""
+        if _division(first) is not None:
+            return same_division(first, second)
+        one, other = (params[likelihood_of(model).site].double().numpy() for params in (first, second))
         if len(one) > 6:
             return first is second
         orders = np.array(list(permutations(range(len(one)))))
@@ -91,25 +86,18 @@ class LabellingProposals(BlockProposals):
 
 
 class CovariateProposals(Proposals):
-    """Starts of the mean field engine of block models with features."""
+    """Starts of the engines of block models with features."""
 
-    def propose(self, model: Model, rows: CovariateRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: Any, rows: CovariateRows, generator: torch.Generator, attempt: int) -> Params:
         """A partition of high integrated likelihood, as if there were no features."""
         from custom_inference.families.blocks.partitions import propose_partition
 
-        blocks = model.shapes["block_proportion"][0]
-        label = propose_partition(rows.graph, blocks, "bernoulli", _seed(generator), attempt)
+        label = propose_partition(rows, model.num_blocks, "bernoulli", _seed(generator), attempt)
         return self.engine.from_labels(model, torch.as_tensor(label), rows)
 
-    def same_solution(self, model: Any, first: Any, second: Any) -> bool:
-        return same_division(first, second)
-
-
-class CovariateLabellingProposals(CovariateProposals):
-    """Starts of the exact engine, which keeps no division of the nodes."""
-
-    def same_solution(self, model: Any, first: Any, second: Any) -> bool:
-        return first is second
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        """The exact engine keeps no division."""
+        return first is second or (_division(first) is not None and same_division(first, second))
 
 
 def _seed(generator: torch.Generator) -> int:
@@ -123,5 +111,8 @@ def same_division(first: Any, second: Any) -> bool:
     return bool(both[linear_sum_assignment(-both)].sum() >= _SAME * both.sum())
 
 
-def _division(state: Any) -> Tensor:
-    return state.locals[RESPONSIBILITY] if isinstance(state, PointsWithLocals) else state.responsibility
+def _division(state: Any) -> Any:
+    """The responsibilities (N, K), where a state has them."""
+    if isinstance(state, PointsWithLocals):
+        return state.locals[RESPONSIBILITY]
+    return getattr(state, "responsibility", None)

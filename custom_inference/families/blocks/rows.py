@@ -1,6 +1,6 @@
 """Block models' sums over the dyads of a graph, at a cost linear in edges and hidden dyads: never all N^2 of them.
 
-With shares phi (N, K) of the blocks and weights w (N,) of the nodes (1, or propensities), a dyad's two ends being
+With responsibilities phi (N, K) and weights w (N,) of the nodes (1, or propensities), a dyad's two ends being
 independent, the edges and the exposures between blocks are
 
     m_ab = sum over dyads i != j of x_ij phi_ia phi_jb          + [a = b] sum_i x_ii phi_ia
@@ -9,6 +9,15 @@ independent, the edges and the exposures between blocks are
 (the second parts with self loops only: both ends are one node). The sum over all pairs is (sum_i w_i phi_ia)
 (sum_j w'_j phi_jb) less the diagonal and the hidden dyads. Undirected graphs count every dyad once: entries a < b hold
 both orders, those below the diagonal repeat them, and only a <= b are to be summed over.
+
+Compiled sweeps read a ``Graph`` and change a ``State``. With the block proportions and the block matrix integrated out,
+a labelling z has the weight (notation of ``gibbs_kernels``)
+
+    log p(x, z) = log G(A) / G(A + N) + sum_k log G(n_k + alpha_k) / G(alpha_k) + sum_(a, b) f(m_ab, t_ab) + constant
+
+with n_k nodes of block k, m_ab the edges (their counts) from block a to block b, and t_ab the exposure: how many
+observed dyads there are, or under degree correction the sum of theta_i theta_j over them. Undirected graphs count every
+pair once, on and above the diagonal of m and t, which are kept symmetric.
 """
 
 from __future__ import annotations
@@ -26,6 +35,7 @@ from custom_inference.families.common.graph_rows import GraphRows, Neighbours
 from ppl_models import Data, GraphModel
 
 Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 
 class Counts(NamedTuple):
@@ -35,21 +45,40 @@ class Counts(NamedTuple):
     exposure: Floats
     size: Floats
 
+    def once(self, directed: bool) -> Counts:
+        """Each pair of blocks once: of undirected graphs 0 below the diagonal."""
+        return self if directed else Counts(np.triu(self.edges), np.triu(self.exposure), self.size)
+
 
 class Weights(NamedTuple):
-    """How much a node takes part in dyads, as the first and as the second of them, (N,) each.
+    """How much a node takes part in dyads. ends (S, N): as the first and as the second of them, alike if undirected.
 
-    own: their product's expectation in the node's self loop.
+    own (N,): their product's expectation in the node's self loop. log_power: sum over the nodes of their degrees times
+    the expected logarithms of their weights.
     """
 
-    out: Floats
-    into: Floats
+    ends: Floats
     own: Floats
+    log_power: float = 0.0
 
-    @classmethod
-    def ones(cls, size: int) -> Weights:
-        one = np.ones(size)
-        return cls(one, one, one)
+
+class Links(NamedTuple):
+    """A graph as compiled code reads it, its self loops apart. Directed graphs have S = 2 sides (to whom a node has
+    edges, and from whom), undirected ones 1.
+
+    start (S, N + 1), node, count (S, E): neighbours of the nodes in CSR, and the edges to or from them. hidden_start
+    (S, N + 1), hidden_node (S, M): their unobserved dyads. own (N,): x_ii. own_exposure (N,): 1 where a node may have a
+    self loop that was observed. degree (S, N): edges of a node, an undirected self loop counting twice.
+    """
+
+    start: Whole
+    node: Whole
+    count: Floats
+    hidden_start: Whole
+    hidden_node: Whole
+    own: Floats
+    own_exposure: Floats
+    degree: Floats
 
 
 @dataclass(frozen=True)
@@ -62,6 +91,11 @@ class SbmRows(GraphRows):
         rows = super().of(model, data.to(device="cpu"))
         assert isinstance(rows, SbmRows)
         return rows
+
+    @classmethod
+    def of_rows(cls, rows: GraphRows) -> SbmRows:
+        """The same graph."""
+        return rows if isinstance(rows, SbmRows) else cls(**vars(rows))
 
     @cached_property
     def loops(self) -> Floats:
@@ -87,13 +121,30 @@ class SbmRows(GraphRows):
         return first, first.T.tocsr() if self.directed else first
 
     @cached_property
-    def degrees(self) -> tuple[Floats, Floats]:
-        """Edges in which a node is the first, and the second, (N,) each; of undirected graphs all, a loop counting as
-        two: the powers of its propensity in the likelihood."""
-        out = np.asarray(self.edges.sum(1)).ravel()
-        into = np.asarray(self.edges.sum(0)).ravel() if self.directed else out
+    def degrees(self) -> Floats:
+        """Edges in which a node is the first, and the second, (S, N); of undirected graphs all, a loop counting as two:
+        the powers of its propensity in the likelihood."""
         loops = self.loops if self.directed else 2 * self.loops
-        return out + loops, into + loops
+        return np.stack([np.asarray(self.edges.sum(axis)).ravel() + loops for axis in (1, 0)[: 1 + self.directed]])
+
+    @cached_property
+    def links(self) -> Links:
+        """For compiled code."""
+        edges, hidden = ([one, one.T.tocsr()] if self.directed else [one] for one in (self.edges, self.hidden[0]))
+
+        def stacked(matrices: list[Any], part: str, dtype: Any) -> Any:
+            return np.stack([getattr(matrix, part) for matrix in matrices]).astype(dtype)
+
+        return Links(
+            stacked(edges, "indptr", np.int64), stacked(edges, "indices", np.int64), stacked(edges, "data", np.float64),
+            stacked(hidden, "indptr", np.int64), stacked(hidden, "indices", np.int64),
+            self.loops, self.loop_seen, self.degrees,
+        )  # fmt: skip
+
+    @cached_property
+    def unweighted(self) -> Weights:
+        """1 of every node."""
+        return Weights(np.ones((1 + self.directed, len(self))), np.ones(len(self)))
 
     @cached_property
     def dense(self) -> tuple[Floats, Floats]:
@@ -108,28 +159,28 @@ class SbmRows(GraphRows):
         each = float(gammaln(self.edges.data + 1).sum())
         return (each if self.directed else each / 2) + float(gammaln(self.loops + 1).sum())
 
-    def others(self, share: Floats, weight: Floats, *, outgoing: bool = True) -> Floats:
+    def others(self, phi: Floats, weight: Floats, *, outgoing: bool = True) -> Floats:
         """sum over the j != i with an observed dyad (i, j) of w_j phi_jb, (N, K); of (j, i) if not outgoing."""
-        weighted = weight[:, None] * share
+        weighted = weight[:, None] * phi
         hidden = self.hidden[0 if outgoing else 1]
         rest = weighted.sum(0) - weighted
         return rest - hidden @ weighted if hidden.nnz else rest
 
-    def counts(self, share: Floats, weights: Weights) -> Counts:
-        """m and n of shares (N, K)."""
-        edges = share.T @ (self.edges @ share)
-        exposure = (weights.out[:, None] * share).T @ self.others(share, weights.into)
-        own = np.diag(self.loops @ share), np.diag((self.loop_seen * weights.own) @ share)
+    def counts(self, phi: Floats, weights: Weights) -> Counts:
+        """m and n at responsibilities (N, K)."""
+        edges = phi.T @ (self.edges @ phi)
+        exposure = (weights.ends[0, :, None] * phi).T @ self.others(phi, weights.ends[-1])
+        own = np.diag(self.loops @ phi), np.diag((self.loop_seen * weights.own) @ phi)
         if self.directed:
-            return Counts(edges + own[0], exposure + own[1], share.sum(0))
-        once = 1 - 0.5 * np.eye(share.shape[1])  # an edge within a block is met from both its ends
+            return Counts(edges + own[0], exposure + own[1], phi.sum(0))
+        once = 1 - 0.5 * np.eye(phi.shape[1])  # an edge within a block is met from both its ends
         edges, exposure = (0.5 * (value + value.T) * once for value in (edges, exposure))
-        return Counts(edges + own[0], exposure + own[1], share.sum(0))
+        return Counts(edges + own[0], exposure + own[1], phi.sum(0))
 
-    def partners(self, share: Floats, matrix: Floats, weight: Floats, *, outgoing: bool = True) -> Floats:
+    def partners(self, phi: Floats, matrix: Floats, weight: Floats, *, outgoing: bool = True) -> Floats:
         """sum over the observed j != i of w_j sum_ab phi_ia M_ab phi_jb, (N,); phi_ja M_ab phi_ib if not outgoing."""
-        ahead = share @ (matrix if outgoing else matrix.T)
-        return (ahead * self.others(share, weight, outgoing=outgoing)).sum(1)
+        ahead = phi @ (matrix if outgoing else matrix.T)
+        return (ahead * self.others(phi, weight, outgoing=outgoing)).sum(1)
 
 
 def _off_diagonal(lists: Neighbours) -> Any:
@@ -137,3 +188,78 @@ def _off_diagonal(lists: Neighbours) -> Any:
     keep = matrix.row != matrix.col
     pairs = (matrix.data[keep], (matrix.row[keep], matrix.col[keep]))
     return scipy.sparse.csr_matrix(pairs, shape=matrix.shape)
+
+
+# ----- for collapsed Gibbs sampling ------------------------------------------------------------------------
+
+#: What integrates the block matrix out: Beta against Bernoulli; Gamma against Poisson; Gamma against Poisson with the
+#: propensities integrated out too (``gibbs_kernels.total``).
+BERNOULLI, POISSON, DEGREES = 0, 1, 2
+
+
+class Graph(NamedTuple):
+    """links: of all nodes. weight (S, N): a node's part in exposures, 1 or its propensities. kind: see ``BERNOULLI``.
+
+    alpha (K,), first, second (K, K): the priors: Dirichlet; Beta, or Gamma's shape and rate.
+    """
+
+    links: Links
+    weight: Floats
+    alpha: Floats
+    first: Floats
+    second: Floats
+    kind: int
+
+    @property
+    def num_nodes(self) -> int:
+        return self.weight.shape[1]
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.alpha)
+
+    @property
+    def directed(self) -> bool:
+        return len(self.weight) == 2
+
+
+class State(NamedTuple):
+    """label z (N,), -1 in no block; size n (K,); sums of weights and degrees over blocks (S, K); m, t, f(m, t) (K, K);
+    the edges and exposures between the node that is being moved and every block, (S, K); rng (1,): SplitMix64."""
+
+    label: Whole
+    size: Floats
+    weight: Floats
+    degree: Floats
+    edges: Floats
+    exposure: Floats
+    cell: Floats
+    near_edges: Floats
+    near_exposure: Floats
+    score: Floats
+    probability: Floats
+    rng: NDArray[np.uint64]
+
+    @classmethod
+    def empty(cls, graph: Graph, seed: int) -> State:
+        """No node in any block."""
+        blocks = graph.num_blocks
+        vector, sides, square = (blocks,), (len(graph.weight), blocks), (blocks, blocks)
+        shapes = [vector, sides, sides, square, square, square, sides, sides, vector, vector]
+        label, rng = np.full(graph.num_nodes, -1, np.int64), np.array([seed % 2**64], np.uint64)
+        return cls(label, *(np.zeros(shape) for shape in shapes), rng)
+
+    def counts(self, graph: Graph) -> Counts:
+        """m, t and n; each pair of blocks once."""
+        return Counts(self.edges, self.exposure, self.size).once(graph.directed)
+
+
+def graph_of(rows: GraphRows, *, kind: int, alpha: Any, first: Any, second: Any) -> Graph:
+    """A graph with priors, its weights 1. alpha (K,); first, second: (K, K) or one number."""
+    own = SbmRows.of_rows(rows)
+    links, alpha = own.links, np.array(alpha, np.float64)
+    if kind == DEGREES:  # propensities on simplices: sum_ij theta_i theta_j = 1, with every i = j in it
+        links = links._replace(own_exposure=np.full(len(own), 1.0 if own.directed else 0.5))
+    square = (len(alpha), len(alpha))
+    first, second = (np.array(np.broadcast_to(value, square), np.float64, order="C") for value in (first, second))
+    return Graph(links, own.unweighted.ends, alpha, first, second, kind)

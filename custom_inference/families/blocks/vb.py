@@ -8,7 +8,8 @@ A lower bound on log p(x) with everything integrated out, which is what choosing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -16,15 +17,43 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks
 from custom_inference.core.engine import Params
+from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.blocks.common import RESPONSIBILITY, BlockEngine, partition_likelihood
-from custom_inference.families.blocks.likelihoods import likelihood_of
-from custom_inference.families.blocks.mean_field import SbmMeanField
+from custom_inference.families.blocks.likelihoods import Pair, likelihood_of, partition_likelihood
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY, BlockEngine, SbmMeanField
+from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
-from custom_inference.families.blocks.states import BlockPosteriors
 from custom_inference.families.blocks.sweep import Expected
 from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from ppl_models import MethodError
+
+
+@dataclass(frozen=True)
+class BlockPosteriors(State):
+    """proportion (K,): concentrations; first, second (K, K): of the block matrix' Betas or Gammas; responsibility
+    (N, K): the division of the nodes that it goes with; propensities: parameters of theirs, where nodes have them."""
+
+    proportion: Tensor
+    first: Tensor
+    second: Tensor
+    responsibility: Tensor
+    propensities: Params = field(default_factory=dict)
+
+    @property
+    def pair(self) -> Pair:
+        return self.first.double(), self.second.double()
+
+    def values(self, model: Any) -> Params:
+        """The posterior means."""
+        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
+
+    def posteriors(self, model: Any) -> Mapping[str, ContinuousPosterior]:
+        matrix = likelihood_of(model)
+        return {
+            "block_proportion": DirichletPosterior(self.proportion),
+            matrix.site: matrix.posterior((self.first, self.second)),
+            **Propensities(model, integrated=True).posteriors(self.propensities),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +76,8 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
 
     def expected(self, model: Any, state: BlockPosteriors, rows: SbmRows) -> Expected:
         lift, base = likelihood_of(model).expected(state.pair)
-        log, nodes = expected_log(state.proportion.double()), self.nodes(model).terms(state.propensities, rows)
-        return Expected(log.numpy(), lift.numpy(), base.numpy(), nodes, partition_likelihood(model))
+        log, weights = expected_log(state.proportion.double()), self.nodes(model).weights(state.propensities, rows)
+        return Expected(log.numpy(), lift.numpy(), base.numpy(), weights, partition_likelihood(model))
 
     def node_params(self, model: Any, state: BlockPosteriors) -> Params:
         return state.propensities
@@ -58,9 +87,6 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
 
     def block_means(self, model: Any, state: BlockPosteriors) -> Floats:
         return likelihood_of(model).posterior(state.pair).mean.numpy()
-
-    def power(self, model: Any) -> Tensor:
-        return likelihood_of(model).prior()[0]
 
     def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> BlockPosteriors:
         size = torch.as_tensor(counts.size)

@@ -1,10 +1,9 @@
 """What the variational engines of the mixed-membership block model share (002, eqs. 27.77-27.79; Airoldi et al. 2008).
 
 q(pi_i) = Dirichlet(gamma_i) for every node, and for every observed dyad a joint table q(s_ij = a, r_ij = b) of the
-blocks
-that its ends take: tighter than the product q(s_ij) q(r_ij) of Airoldi et al., and cheaper, because the best table at
-given gamma needs not be stored (``_mmsb_dyads``). With L1_ab and L0_ab the (expected) log eta_ab and log(1 - eta_ab),
-and e_i = exp(E[log pi_i]),
+blocks that its ends take: tighter than the product q(s_ij) q(r_ij) of Airoldi et al., and cheaper, because the best
+table at given gamma needs not be stored (``dyads``). With L1_ab and L0_ab the (expected) log eta_ab and
+log(1 - eta_ab), and e_i = exp(E[log pi_i]),
 
     log p(x | eta, rho) >= sum_{x_ij = 1} log [(1 - rho) e_i' exp(L1) e_j]
                            + sum_{x_ij = 0} log [rho + (1 - rho) e_i' exp(L0) e_j]
@@ -22,11 +21,14 @@ are at their optimum at once). Hidden dyads appear nowhere. A self loop draws tw
 above.
 
 Zeros: by dense products, N^2 K operations a round; or all zeros of node i share ONE distribution phi_i of the block it
-takes in them (a restriction of q, hence still a lower bound; ``_mmsb_shared``), which costs E K + N K^2.
+takes in them (a restriction of q, hence still a lower bound; ``shared``), which costs E K + N K^2.
 """
 
 from __future__ import annotations
 
+import abc
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -35,17 +37,64 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Checked, SavedSettings, SharedWork
 from custom_inference.core.engine import Engine, Params
+from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, SymmetricBetaPosterior
+from custom_inference.core.posteriors.continuous import mirrored
 from custom_inference.core.process_group import Pool
-from custom_inference.families.common.dirichlet import dirichlet_prior, expected_log
+from custom_inference.core.states import State
+from custom_inference.families.common import beta
+from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
-from custom_inference.families.memberships.dyads import Dyads, edge_sums, zero_sums
-from ppl_models import Data, MethodError, Model
+from custom_inference.families.memberships.dyads import Dyads, pair_sums, zero_sums
+from custom_inference.families.memberships.initialisation import pair_totals, random_membership
+from ppl_models import Data, MethodError
 from ppl_models.core.errors import unknown_name
-from ppl_models.core.priors import is_flat
 
 #: Operations of a round's dense products up to which every zero has a table of its own.
 DENSE_UP_TO = 2**32
 ZEROS = ("each", "shared")
+
+
+@dataclass(frozen=True)
+class MembershipPosteriors(State):
+    """concentration: gamma (N, K); links l and gaps m (K, K); where rho is learned, background (2,)."""
+
+    concentration: Tensor
+    links: Tensor
+    gaps: Tensor
+    background: Tensor | None = None
+
+    def values(self, model: Any) -> Params:
+        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
+
+    def posteriors(self, model: Any) -> Mapping[str, ContinuousPosterior]:
+        kind = BetaPosterior if model.directed else SymmetricBetaPosterior
+        found: dict[str, ContinuousPosterior] = {"edge_probability": kind(self.links, self.gaps)}
+        return found if self.background is None else {**found, "sparsity": BetaPosterior(*self.background)}
+
+
+@dataclass(frozen=True)
+class ExpectedCounts(State):
+    """Expected counts: members n (N, K), links l and gaps m (K, K), background (2,)."""
+
+    members: Tensor
+    links: Tensor
+    gaps: Tensor
+    background: Tensor
+
+    def added_to_priors(self, model: Any) -> MembershipPosteriors:
+        """The posteriors at these counts."""
+        like, background = self.links, None
+        first, second = beta_prior(model, "edge_probability", like)
+        if model.sparsity is None:
+            background = torch.stack(beta_prior(model, "sparsity", like)) + self.background
+        concentration = membership_prior(model, like) + self.members
+        return MembershipPosteriors(concentration, first + self.links, second + self.gaps, background)
+
+    def values(self, model: Any) -> Params:
+        return self.added_to_priors(model).values(model)
+
+    def posteriors(self, model: Any) -> Mapping[str, ContinuousPosterior]:
+        return self.added_to_priors(model).posteriors(model)
 
 
 class Factors(NamedTuple):
@@ -71,6 +120,14 @@ class Collected(NamedTuple):
     foreground: Tensor
     total: Tensor
     role: Tensor | None = None
+
+    def counts(self) -> ExpectedCounts:
+        split = torch.stack([self.background, self.foreground]).to(self.members)
+        return ExpectedCounts(self.members, self.links, self.gaps, split)
+
+    def roles(self) -> Params:
+        """Locals that the next tables go on from."""
+        return {} if self.role is None else {"role": self.role}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +155,12 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         here = data.to(device="cpu") if self.shares_zeros(model, data) else data
         return Dyads.of(GraphRows.of(model, here))
 
-    def check(self, model: Model, rows: Dyads) -> None:
+    def check(self, model: Any, rows: Dyads) -> None:
         """Raises MethodError for priors without closed-form updates."""
         beta_prior(model, "edge_probability", rows.like)
-        if model.sparsity is None:  # pyright: ignore[reportAttributeAccessIssue]
+        if model.sparsity is None:
             beta_prior(model, "sparsity", rows.like)
-        self.alpha(model, rows.like)
+        membership_prior(model, rows.like)
         if self.shares_zeros(model, rows) and rows.processes.size > 1:
             raise MethodError('zeros="shared" is swept node by node, in one process; use zeros="each" for several')
 
@@ -111,19 +168,35 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         dense = 3.0 * len(rows) ** 2 * model.num_blocks
         return self.zeros == "shared" if self.zeros is not None else dense > DENSE_UP_TO
 
-    def alpha(self, model: Any, like: Tensor) -> Tensor:
-        """(K,). Raises MethodError where the prior of the memberships is not a Dirichlet."""
-        return dirichlet_prior(model, "membership", like).expand(model.num_blocks)
+    # ----- starts -------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> Any:
+        """The state at which nodes divide their dyads as ``membership`` (N, K) says, the two ends independently."""
+
+    def initial(self, model: Any, rows: Dyads, generator: torch.Generator) -> Any:
+        return self.from_membership(model, rows, random_membership(rows, model.num_blocks, generator))
+
+    def counts_of(self, rows: Dyads, membership: Tensor) -> ExpectedCounts:
+        """The counts there, without any of the background or foreground."""
+        links, gaps = pair_totals(rows, membership)
+        return ExpectedCounts(rows.ends[:, None] * membership, links, gaps, rows.like.new_zeros(2))
+
+    # ----- the tables ---------------------------------------------------------------------------------------------
+
+    def bound(self, model: Any, gamma: Tensor, found: Collected) -> Tensor:
+        """On log p(x | eta, rho), ()."""
+        divergence = dirichlet_divergence(gamma, membership_prior(model, gamma)).sum(dtype=torch.float64)
+        return found.total - divergence
 
     def collect(
         self, model: Any, rows: Dyads, factors: Factors, role: Tensor | None = None, temperature: float = 1.0
     ) -> Collected:
         """All sums over the tables at their optimum; where zeros share, after one sweep of ``role``."""
-        share, link, gap = (
-            bounded_exp(one) for one in (factors.share, temperature * factors.link, temperature * factors.gap)
-        )
+        log_link, log_gap = temperature * factors.link, temperature * factors.gap
+        share, link, gap = (bounded_exp(one) for one in (factors.share, log_link, log_gap))
         near, far = factors.foreground.exp(), factors.background.exp()
-        edges = edge_sums(rows, share, link)
+        edges = pair_sums(*(rows.processes.share(end) for end in (rows.source, rows.target)), share, link)
         count = torch.tensor(float(rows.num_edges), dtype=torch.float64, device=share.device)
         near_edges = count * factors.foreground.double() if rows.num_edges else 0.0
         members, links = edges.members(share, link), edges.cells(share, link, directed=rows.directed)
@@ -131,14 +204,13 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
             from custom_inference.families.memberships.shared import shared_zeros
 
             log_rho = factors.background, factors.foreground
-            zeros = shared_zeros(rows, factors.share, temperature * factors.gap, share, gap, log_rho, role)
+            zeros = shared_zeros(rows, factors.share, log_gap, share, gap, log_rho, role)
             members, total = members + zeros.members, edges.log_total + near_edges + zeros.total
             return Collected(members, links, zeros.gaps, zeros.background, count + zeros.foreground, total, zeros.role)
         zeros, table = zero_sums(rows, share, near * gap, far), near * gap
         members, gaps = members + zeros.members(share, table), zeros.cells(share, table, directed=rows.directed)
-        members, links, gaps, weight, total = rows.processes.total(
-            members, links, gaps, zeros.weight, edges.log_total + zeros.log_total
-        )
+        total = edges.log_total + zeros.log_total
+        members, links, gaps, weight, total = rows.processes.total(members, links, gaps, zeros.weight, total)
         far_away = far.double() * weight
         return Collected(members, links, gaps, far_away, count + rows.num_zeros - far_away, near_edges + total)
 
@@ -147,51 +219,33 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         rho = params["sparsity"] if model.sparsity is None else like.new_tensor(float(model.sparsity))
         return torch.log(rho), torch.log1p(-rho)
 
-    def concentration_of(self, model: Any, rows: Dyads, membership: Tensor) -> Tensor:
-        """gamma (N, K) where the ends of node i fall to the blocks as ``membership`` says."""
-        return self.alpha(model, rows.like) + rows.ends[:, None] * membership
+
+def membership_prior(model: Any, like: Tensor) -> Tensor:
+    """alpha (K,). Raises MethodError where the prior of the memberships is not a Dirichlet."""
+    return dirichlet_prior(model, "membership", like).expand(model.num_blocks)
 
 
-def expected_share(concentration: Tensor) -> Tensor:
-    """E[log pi] (N, K)."""
-    return expected_log(concentration)
-
-
-def bounded_exp(log_value: Tensor) -> Tensor:
-    """exp, with a floor whose products of three are still normal numbers: no Z is 0."""
-    return log_value.clamp(min=0.3 * float(torch.log(torch.tensor(torch.finfo(log_value.dtype).tiny)))).exp()
-
-
-def beta_prior(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
+def beta_prior(model: Any, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
     """(a, b) of a Beta prior, in the site's shape; of a symmetric site the entries a <= b, mirrored.
 
     Raises :class:`MethodError` for any other prior.
     """
-    prior, shape = model.priors[site], model.shapes[site]
-    if isinstance(prior, torch.distributions.Beta):
-        found = prior.concentration1.to(like).expand(shape), prior.concentration0.to(like).expand(shape)
-    elif is_flat(prior):
-        found = like.new_ones(shape), like.new_ones(shape)
-    else:
-        name = type(prior).__name__
-        raise MethodError(f"closed-form steps need a Beta prior for '{site}', not {name}; use SVI or NUTS for it")
-    if len(shape) == 2 and not model.directed:  # pyright: ignore[reportAttributeAccessIssue]
-        return mirrored(found[0]), mirrored(found[1])
+    first, second = (part.expand(model.shapes[site]) for part in beta.beta_prior(model, site, like.new_zeros(())))
+    if first.ndim == 2 and not model.directed:
+        return mirrored(first), mirrored(second)
+    return first, second
+
+
+def modes(model: Any, like: Tensor, links: Tensor, gaps: Tensor, background: Tensor) -> Params:
+    """eta and rho by maximum a posteriori at expected counts, see :class:`ExpectedCounts`."""
+    prior = beta_prior(model, "edge_probability", like)
+    found = {"edge_probability": beta.beta_mode(links, links + gaps, prior, floor=beta.FLOOR)}
+    if model.sparsity is None:
+        prior = beta_prior(model, "sparsity", like)
+        found["sparsity"] = beta.beta_mode(background[0], background.sum(), prior, floor=beta.FLOOR)
     return found
 
 
-def mirrored(matrix: Tensor) -> Tensor:
-    """The symmetric matrix of the entries a <= b."""
-    return matrix.triu() + matrix.triu(1).mT
-
-
-def beta_divergence(first: Tensor, second: Tensor, prior: tuple[Tensor, Tensor]) -> Tensor:
-    """KL(Beta(first, second) || Beta(prior)), elementwise."""
-    a, b = prior
-    total = torch.digamma(first + second)
-    normaliser = log_beta(a, b) - log_beta(first, second)
-    return normaliser + (first - a) * (torch.digamma(first) - total) + (second - b) * (torch.digamma(second) - total)
-
-
-def log_beta(a: Tensor, b: Tensor) -> Tensor:
-    return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
+def bounded_exp(log_value: Tensor) -> Tensor:
+    """exp, with a floor whose products of three are still normal numbers: no Z is 0."""
+    return log_value.clamp(min=0.3 * math.log(torch.finfo(log_value.dtype).tiny)).exp()

@@ -20,7 +20,7 @@ the posterior (collapsed Gibbs sampling) sides with this one. It keeps a table f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -30,12 +30,10 @@ from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Loo
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.core.states import State
-from custom_inference.families.memberships.common import MmsbEngine, beta_prior
-from custom_inference.families.memberships.dyads import Dyads
-from custom_inference.families.memberships.states import ExpectedCounts, MembershipPosteriors
-from custom_inference.families.memberships.vb import MmsbVB
-from ppl_models import Model
+from custom_inference.core.states import State, moved
+from custom_inference.families.memberships.common import ExpectedCounts, MmsbEngine, beta_prior, membership_prior
+from custom_inference.families.memberships.dyads import Dyads, either_order, observed_dyads
+from custom_inference.families.memberships.variational import MmsbDirichlet
 
 #: Numbers in all tables up to which this is the default.
 FEASIBLE_UP_TO = 2**21
@@ -53,25 +51,16 @@ class _Listed(NamedTuple):
 
     @classmethod
     def of(cls, dyads: Dyads) -> _Listed:
-        size, graph = len(dyads), dyads.graph
-        value = torch.zeros(size, size, dtype=dyads.like.dtype, device=dyads.like.device)
-        value[dyads.source, dyads.target] = 1
-        seen = torch.ones(size, size, dtype=torch.bool, device=value.device)
-        seen[dyads.hidden[0], dyads.hidden[1]] = False
-        if not graph.directed:
-            seen.triu_()
-        if not graph.self_loops:
-            seen.fill_diagonal_(False)
-        i, j = (dyads.processes.share(end) for end in seen.nonzero().T)
-        return cls(i, j, value[i, j], graph.directed)
+        i, j, x = (torch.as_tensor(part, device=dyads.like.device) for part in observed_dyads(dyads.graph))
+        i, j, x = (dyads.processes.share(part) for part in (i, j, x.to(dyads.like)))
+        return cls(i, j, x, dyads.directed)
 
     def counts(self, table: Tensor, size: int) -> ExpectedCounts:
         """Expected counts of tables (E, K, K)."""
         members = table.new_zeros(size, table.shape[1])
         members.index_add_(0, self.i, table.sum(2)).index_add_(0, self.j, table.sum(1))
         links, every = torch.einsum("e,eab->ab", self.x, table), table.sum(0)
-        if not self.directed:
-            links, every = (one + one.mT - torch.diag(one.diagonal()) for one in (links, every))
+        links, every = (either_order(one, self.directed) for one in (links, every))
         foreground = table.sum()
         away = len(self.i) - foreground
         split = torch.stack([away.clamp(min=0), foreground])
@@ -91,16 +80,11 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     objective: ClassVar[Objective] = "estimate"
     state: ClassVar[type[State]] = ExpectedCounts
 
-    def local(self) -> Any:
+    def local(self) -> MmsbDirichlet:
         """At given globals: the variational Dirichlet posteriors of the memberships."""
-        return self.posteriors.local()
+        return MmsbDirichlet(zeros=self.zeros)
 
-    @property
-    def posteriors(self) -> MmsbVB:
-        """The engine whose starts these are."""
-        return MmsbVB(zeros=self.zeros)
-
-    def check(self, model: Model, rows: Dyads) -> None:
+    def check(self, model: Any, rows: Dyads) -> None:
         """Raises CapacityError where the tables of all dyads do not fit."""
         super().check(model, rows)
         needed = 6.0 * rows.like.element_size() * _numbers(model, len(rows))
@@ -109,12 +93,8 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
 
     # ----- E step -------------------------------------------------------------------------------------------------
 
-    def e_step(
-        self, model: Model, state: ExpectedCounts, rows: Dyads, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
-        del generator
-        listed = _Listed.of(rows)
-        counts = ExpectedCounts.of({name: value.to(rows.like) for name, value in state.tensors().items()})
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+        listed, counts = _Listed.of(rows), moved(state, rows.like)
         table = None if not warm else warm["table"].to(rows.like)
         bound = rows.like.new_zeros(1)
         for _ in range(_REFRESHES):
@@ -133,7 +113,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
         x = listed.x
         senders, receivers = self._ends(model, rows, listed, counts, own)
         first, second = beta_prior(model, "edge_probability", rows.like)
-        mine = own if listed.directed else own + own.mT - torch.diag_embed(own.diagonal(dim1=1, dim2=2))
+        mine = either_order(own, listed.directed)
         linked = (first + counts.links - x[:, None, None] * mine).clamp(min=0)
         free = (second + counts.gaps - (1 - x)[:, None, None] * mine).clamp(min=0)
         chance = torch.where(x[:, None, None] > 0, linked, free) / (linked + free)
@@ -148,7 +128,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     ) -> tuple[Tensor, Tensor]:
         """The predictive probabilities of the blocks of both ends (E, K). The ends of a self loop are left out
         together."""
-        alpha, members = self.alpha(model, rows.like), counts.members
+        alpha, members = membership_prior(model, rows.like), counts.members
         loop = (listed.i == listed.j)[:, None]
         sent, received = own.sum(2), own.sum(1)
         either = torch.where(loop, sent + received, 0.0)
@@ -171,34 +151,27 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
         weight = left.clamp(min=0) + prior[:, None]
         return weight[0] / weight.sum(0), weight[1] / weight.sum(0)
 
-    def m_step(self, model: Model, state: ExpectedCounts, step: EStep, rows: Dyads) -> ExpectedCounts:
+    def m_step(self, model: Any, state: ExpectedCounts, step: EStep, rows: Dyads) -> ExpectedCounts:
         return ExpectedCounts.of(step.statistics)
 
-    def prior_term(self, model: Model, state: ExpectedCounts) -> float:
+    def prior_term(self, model: Any, state: ExpectedCounts) -> float:
         return 0.0
 
-    def posterior(self, model: Model, state: ExpectedCounts, rows: Dyads, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: Any, state: ExpectedCounts, rows: Dyads, step: EStep) -> DirichletPosterior:
         """Dirichlet(alpha + n_i)."""
-        return DirichletPosterior(self.alpha(model, rows.like) + step.statistics["members"])
+        return DirichletPosterior(membership_prior(model, rows.like) + step.statistics["members"])
 
-    # ----- starts -------------------------------------------------------------------------------------------------
+    # ----- starts: no dyads of the background ---------------------------------------------------------------------
 
-    def initial(self, model: Model, rows: Dyads, generator: torch.Generator) -> ExpectedCounts:
-        return self._counted(model, rows, self.posteriors.initial(model, rows, generator))
+    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> ExpectedCounts:
+        return _in_foreground(self.counts_of(rows, membership), rows)
 
-    def from_membership(self, model: Model, rows: Dyads, membership: Tensor) -> ExpectedCounts:
-        return self._counted(model, rows, self.posteriors.from_membership(model, rows, membership))
+    def from_point(self, model: Any, params: Params, rows: Dyads, e_step: Looks) -> ExpectedCounts:
+        return _in_foreground(ExpectedCounts.of(e_step().statistics), rows)
 
-    def from_point(self, model: Model, params: Params, rows: Dyads, e_step: Looks) -> ExpectedCounts:
-        return self._counted(model, rows, self.posteriors.from_point(model, params, rows, e_step))
 
-    def _counted(self, model: Model, rows: Dyads, state: MembershipPosteriors) -> ExpectedCounts:
-        """The counts that posteriors hold beside their priors."""
-        first, second = beta_prior(model, "edge_probability", rows.like)
-        members = state.concentration - self.alpha(model, rows.like)
-        split = rows.like.new_tensor([0.0, float(rows.num_edges + rows.num_zeros)])
-        links, gaps = state.links - first, state.gaps - second
-        return ExpectedCounts(members.clamp(min=0), links.clamp(min=0), gaps.clamp(min=0), split)
+def _in_foreground(counts: ExpectedCounts, rows: Dyads) -> ExpectedCounts:
+    return replace(counts, background=rows.like.new_tensor([0.0, float(rows.num_edges + rows.num_zeros)]))
 
 
 def few_tables(model: Any) -> bool:
@@ -206,7 +179,6 @@ def few_tables(model: Any) -> bool:
     return _numbers(model, model.num_nodes) <= FEASIBLE_UP_TO
 
 
-def _numbers(model: Model, num_nodes: int) -> float:
+def _numbers(model: Any, num_nodes: int) -> float:
     """E K^2."""
-    blocks = model.num_blocks  # pyright: ignore[reportAttributeAccessIssue]
-    return float(model.num_dyads(num_nodes)) * blocks**2  # pyright: ignore[reportAttributeAccessIssue]
+    return float(model.num_dyads(num_nodes)) * model.num_blocks**2

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,7 +55,8 @@ class Dyads:
     def of(cls, graph: GraphRows) -> Dyads:
         size, like = len(graph), graph.like
         edges, hidden = (_pairs(one, graph, like.device) for one in (graph.outgoing, graph.hidden_out))
-        ends = torch.full((size,), _ends_of_all(graph), dtype=like.dtype, device=like.device)
+        most = (size - 1) * (2 if graph.directed else 1) + (2 if graph.self_loops else 0)
+        ends = torch.full((size,), most, dtype=like.dtype, device=like.device)
         for side in hidden:
             ends -= torch.bincount(side, minlength=size)
         dyads = size * (size - 1) // (1 if graph.directed else 2) + (size if graph.self_loops else 0)
@@ -104,9 +106,13 @@ class Dyads:
         return self.marks
 
 
-def _ends_of_all(graph: GraphRows) -> int:
-    each = (len(graph) - 1) * (2 if graph.directed else 1)
-    return each + (2 if graph.self_loops else 0)
+def observed_dyads(rows: GraphRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(i, j, x) of all observed dyads, (E,) each; of undirected graphs those with i <= j. For small graphs."""
+    seen = rows.hidden_out.matrix.toarray() == 0
+    if not rows.self_loops:
+        np.fill_diagonal(seen, False)
+    i, j = (seen if rows.directed else np.triu(seen)).nonzero()
+    return i, j, (rows.outgoing.matrix.toarray()[i, j] > 0).astype(np.float64)
 
 
 def _pairs(neighbours: Neighbours, graph: GraphRows, device: torch.device) -> Tensor:
@@ -131,14 +137,12 @@ class Sums(NamedTuple):
 
     def cells(self, share: Tensor, table: Tensor, *, directed: bool) -> Tensor:
         """How many dyads take blocks (a, b), (K, K); of undirected graphs in either order."""
-        found = table * (share.mT @ self.out)
-        return found if directed else found + found.mT - torch.diag(found.diagonal())
+        return either_order(table * (share.mT @ self.out), directed)
 
 
-def edge_sums(dyads: Dyads, share: Tensor, table: Tensor) -> Sums:
-    """Over the edges; over this process's part of them."""
-    part = dyads.processes.share
-    return pair_sums(part(dyads.source), part(dyads.target), share, table)
+def either_order(cells: Tensor, directed: bool) -> Tensor:
+    """Of dyads with blocks (a, b), (..., K, K): if undirected, in either order."""
+    return cells if directed else cells + cells.mT - torch.diag_embed(cells.diagonal(dim1=-2, dim2=-1))
 
 
 def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:

@@ -30,9 +30,12 @@ from custom_inference.core.capabilities import Accelerated, Checked, Exact, OneP
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import JointDirichletMixture
-from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
+from custom_inference.core.posteriors.continuous import mirrored
+from custom_inference.families.common.beta import beta_parameters, interior
+from custom_inference.families.common.dirichlet import log_moment
 from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.memberships.common import membership_prior, modes
+from custom_inference.families.memberships.dyads import either_order, observed_dyads
 from ppl_models import Data
 
 #: Up to so many terms exact posteriors are the default.
@@ -57,11 +60,8 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         """Raises MethodError for priors without closed-form updates, CapacityError where the terms do not fit."""
         for site in model.shapes:
             beta_parameters(model, site, rows.like)
-        self._alpha(model, rows.like)
+        membership_prior(model, rows.like)
         self._require(model, rows)
-
-    def _alpha(self, model: Any, like: Tensor) -> Tensor:
-        return dirichlet_prior(model, "membership", like).expand(model.num_blocks)
 
     def _require(self, model: Any, rows: GraphRows) -> None:
         i, j, _ = observed_dyads(rows)
@@ -78,12 +78,12 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
 
     # ----- E step -----------------------------------------------------------------------------------------------------
 
-    def _tables(self, model: Any, params: Params, value: Tensor) -> tuple[Tensor, Tensor]:
-        """w (E, K, K), and of it what dyads bring that are not background."""
-        rho = model.rho(params)
-        eta = interior(params["edge_probability"])
+    def _tables(self, model: Any, params: Params, rows: GraphRows) -> tuple[Tensor, Tensor, Tensor]:
+        """w (E, K, K), of it what dyads bring that are not background, and x (E,)."""
+        value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
+        rho, eta = model.rho(params), interior(params["edge_probability"])
         inside = (1 - rho) * torch.where(value[:, None, None] > 0, eta, 1 - eta)
-        return inside + (1 - value[:, None, None]) * rho, inside
+        return inside + (1 - value[:, None, None]) * rho, inside, value
 
     def _weighted(self, model: Any, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
         """log [beta(c) prod_i E[..]] (M,), and c (M, N, K)."""
@@ -96,42 +96,30 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
             size = int(place.max()) + 1
             coefficient = tables.new_zeros(size).index_add(0, place.flatten().to(tables.device), product.flatten())
         counts = counts.to(tables)
-        return coefficient.log() + log_moment(counts, self._alpha(model, tables)).sum(-1), counts
+        return coefficient.log() + log_moment(counts, membership_prior(model, tables)).sum(-1), counts
 
     def log_evidence(self, model: Any, params: Params, rows: GraphRows) -> Tensor:
         """log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""
-        value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
-        return self._weighted(model, rows, self._tables(model, params, value)[0])[0].logsumexp(0, keepdim=True)
+        return self._weighted(model, rows, self._tables(model, params, rows)[0])[0].logsumexp(0, keepdim=True)
 
     def e_step(
-        self, model: Any, params: Params, rows: GraphRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self, model: Any, params: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
-        tables, inside = (one.detach() for one in self._tables(model, params, value))
+        tables, inside, value = (one.detach() for one in self._tables(model, params, rows))
         with torch.enable_grad():
             log_table = tables.log().requires_grad_()
             bound = self._weighted(model, rows, (temperature * log_table).exp())[0].logsumexp(0, keepdim=True)
             # The derivative is by the logarithm of the powered table over the temperature.
             share = torch.autograd.grad(bound.sum(), log_table)[0] / temperature if len(value) else tables
-        seen = share * inside / tables
-        linked = value[:, None, None]
-        statistics = {"edges": (seen * linked).sum(0), "empty": (seen * (1 - linked)).sum(0)}
-        statistics = {name: self._by_pairs(model, found) for name, found in statistics.items()}
-        statistics["background"] = (share - seen).sum()
-        statistics["dyads"] = torch.full_like(statistics["background"], len(value))
-        return EStep(statistics, {}, bound.detach())
+        seen, linked = share * inside / tables, value[:, None, None]
+        split = torch.stack([(share - seen).sum(), seen.sum()])
+        links, gaps = (either_order((seen * part).sum(0), model.directed) for part in (linked, 1 - linked))
+        return EStep({"links": links, "gaps": gaps, "background": split}, {}, bound.detach())
 
-    def _by_pairs(self, model: Any, found: Tensor) -> Tensor:
-        """Of undirected graphs blocks (a, b) in either order."""
-        return found if model.directed else found + found.mT - torch.diag(found.diagonal())
-
-    def posterior(
-        self, model: Any, params: Params, rows: GraphRows, step: EStep | None = None
-    ) -> JointDirichletMixture:
+    def posterior(self, model: Any, params: Params, rows: GraphRows, step: Any = None) -> JointDirichletMixture:
         """The exact joint posterior of all memberships."""
-        value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
-        log_weight, counts = self._weighted(model, rows, self._tables(model, params, value)[0])
-        return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + self._alpha(model, counts))
+        log_weight, counts = self._weighted(model, rows, self._tables(model, params, rows)[0])
+        return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + membership_prior(model, counts))
 
     # ----- globals ----------------------------------------------------------------------------------------------------
 
@@ -139,31 +127,12 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         """Edge probabilities around a half."""
         shape = model.shapes["edge_probability"]
         eta = 0.2 + 0.6 * torch.rand(shape, generator=generator, dtype=torch.float64)
-        eta = eta if model.directed else eta.triu() + eta.triu(1).mT
-        params = {"edge_probability": eta.to(rows.like)}
+        params = {"edge_probability": (eta if model.directed else mirrored(eta)).to(rows.like)}
         return {**params, "sparsity": rows.like.new_tensor(0.1)} if "sparsity" in model.shapes else params
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: GraphRows) -> Params:
         """The mode of Beta(g + m, h + e), and of rho's posterior."""
-        found, like = step.statistics, params["edge_probability"]
-        a, b = (one.expand(like.shape) for one in beta_parameters(model, "edge_probability", like))
-        if not model.directed:
-            a, b = (one.triu() + one.triu(1).mT for one in (a, b))
-        eta = beta_mode(found["edges"], found["edges"] + found["empty"], (a, b), floor=FLOOR)
-        if "sparsity" not in model.shapes:
-            return {"edge_probability": eta}
-        prior = beta_parameters(model, "sparsity", like)
-        rho = beta_mode(found["background"], found["dyads"], (prior[0].reshape(()), prior[1].reshape(())), floor=FLOOR)
-        return {"edge_probability": eta, "sparsity": rho}
-
-
-def observed_dyads(rows: GraphRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(i, j, x) of all observed dyads, (E,) each; of undirected graphs those with i <= j. For small graphs."""
-    seen = rows.hidden_out.matrix.toarray() == 0
-    if not rows.self_loops:
-        np.fill_diagonal(seen, False)
-    i, j = (seen if rows.directed else np.triu(seen)).nonzero()
-    return i, j, (rows.outgoing.matrix.toarray()[i, j] > 0).astype(np.float64)
+        return modes(model, rows.like, **step.statistics)
 
 
 def _most_terms(model: Any, num_nodes: int) -> int:

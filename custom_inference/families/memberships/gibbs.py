@@ -22,10 +22,10 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import JointDirichletMixture
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
-from custom_inference.families.memberships.gibbs_state import beta_weights, empty_state, fixed_of, given, rates
-from custom_inference.families.topics.chain import drawn_dirichlet, fixed_point, log_moment, vector
+from custom_inference.families.memberships.common import membership_prior
+from custom_inference.families.memberships.gibbs_state import check_betas, empty_state, fixed_of, given, rates
+from custom_inference.families.topics.chain import drawn_dirichlet, fixed_point, log_moment
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model
 from ppl_models.data import sparse as _sparse
@@ -64,8 +64,7 @@ class MmsbChain(Chain):
         self.exact = model.num_blocks <= EXACT_UP_TO if exact is None else exact
         dyads = model.num_dyads(len(rows))
         self.passes = max(1, -(-VISITS // max(dyads, 1))) if passes is None else passes
-        alpha = vector(dirichlet_prior(model, "membership", rows.like), model.num_blocks)
-        self.fixed = fixed_of(model, rows, alpha)
+        self.fixed = fixed_of(model, rows)
         self.state = empty_state(self.fixed, rows, seed)
         self._generator = np.random.default_rng(seed % 2**64)
         if start is not None and "membership" in start:
@@ -74,10 +73,10 @@ class MmsbChain(Chain):
     def _seat(self, start: Params) -> None:
         from custom_inference.families.memberships import gibbs_kernels as kernels
 
-        share = _numpy(start["membership"]).clip(0)
+        membership = _numpy(start["membership"]).clip(0)
         rho = float(start["sparsity"]) if "sparsity" in start else float(self.model.sparsity or 0.0)
-        share = np.ascontiguousarray(share / share.sum(1, keepdims=True))
-        kernels.seat(self.fixed, self.state, share, rates(_numpy(start["edge_probability"])), min(rho, 1 - 1e-9))
+        membership = np.ascontiguousarray(membership / membership.sum(1, keepdims=True))
+        kernels.seat(self.fixed, self.state, membership, rates(_numpy(start["edge_probability"])), min(rho, 1 - 1e-9))
 
     def sweep(self) -> None:
         """New blocks for every dyad, ``passes`` times; other threads may run meanwhile."""
@@ -109,32 +108,29 @@ class MmsbChain(Chain):
 
     def _concentrations(self) -> tuple[Any, Any, Any]:
         """Of pi (N, K); (2, K, K) of 1 - eta and eta; (2,) of 1 - rho and rho."""
-        return (
-            self.member + self.fixed.alpha,
-            self.state.cells + self.fixed.prior,
-            self.state.kind + self.fixed.sparsity,
-        )
+        state, fixed = self.state, self.fixed
+        return self.member + fixed.alpha, state.cells + fixed.prior, state.kind + fixed.sparsity
+
+    def _globals(self, eta: Any, rho: Any, membership: Any) -> Params:
+        found = {"edge_probability": eta, "membership": membership}
+        found |= {"sparsity": rho} if self.fixed.learns_background else {}
+        return {site: torch.as_tensor(value) for site, value in found.items()}
 
     def means(self) -> Params:
         """E[eta | s, r, x] = (g + m) / (g + h + m + e), E[pi_i | s, r] = (c_i + alpha) / sum, and E[rho | z]."""
         member, cells, kind = self._concentrations()
-        found = {"edge_probability": cells[1] / cells.sum(0), "membership": member / member.sum(1, keepdims=True)}
-        if self.fixed.learns_background:
-            found["sparsity"] = kind[1] / kind.sum()
-        return {site: torch.as_tensor(value) for site, value in found.items()}
+        return self._globals(cells[1] / cells.sum(0), kind[1] / kind.sum(), member / member.sum(1, keepdims=True))
 
     def draw(self) -> Params:
         """From Beta(g + m, h + e), Dirichlet(alpha + c_i) and Beta(c + |z|, d + E - |z|)."""
         member, cells, kind = self._concentrations()
-        edge = np.finfo(np.float64).eps
-        eta = self._generator.beta(cells[1], cells[0]).clip(edge, 1 - edge)
+        edge, generator = np.finfo(np.float64).eps, self._generator
+        eta = generator.beta(cells[1], cells[0]).clip(edge, 1 - edge)
         if not self.fixed.directed:
             eta = np.triu(eta) + np.triu(eta, 1).T
-        found = {"edge_probability": torch.as_tensor(eta), "membership": drawn_dirichlet(member, self._generator)}
-        if self.fixed.learns_background:
-            rho = self._generator.beta(kind[1], kind[0])
-            found["sparsity"] = torch.as_tensor(np.clip(rho, edge, 1 - edge))
-        return found
+        membership = drawn_dirichlet(member, generator)
+        rho = np.clip(generator.beta(kind[1], kind[0]), edge, 1 - edge) if self.fixed.learns_background else None
+        return self._globals(eta, rho, membership)
 
     def locals(self) -> Tensor:
         """alpha + c_i, (N, K)."""
@@ -142,8 +138,7 @@ class MmsbChain(Chain):
 
     def profile(self) -> Tensor:
         """Columns of the memberships, (K, N): where edges are few, those of eta tell blocks apart less well."""
-        member = self.member + self.fixed.alpha
-        return torch.as_tensor((member / member.sum(1, keepdims=True)).T)
+        return self.means()["membership"].T
 
     def indicators(self) -> Tensor:
         """s and r of all dyads, in the model's order, (2, E); -1 where hidden, or background."""
@@ -166,34 +161,27 @@ class MmsbSampler(Sampler):
 
     learns: ClassVar[bool] = True
 
-    def check(self, model: Model, data: Data) -> None:
-        assert isinstance(model, MMSB)
-        dirichlet_prior(model, "membership", data.x)
-        for site in model.shapes:
-            beta_weights(model, site)
+    def check(self, model: Any, data: Data) -> None:
+        membership_prior(model, data.x)
+        check_betas(model)
 
-    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MmsbChain:
-        assert isinstance(model, MMSB)
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> MmsbChain:
         return MmsbChain(model, GraphRows.of(model, data), seed, start)
 
-    def propose(self, model: Model, data: Data, seed: int) -> Params:
+    def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its own."""
-        # Engine import what is compiled: only where it is needed.
         from custom_inference.families.blocks.partitions import propose_partition
 
-        assert isinstance(model, MMSB)
-        rows, size = GraphRows.of(model, data), model.num_blocks
-        label = propose_partition(rows, size, "bernoulli", seed, 0)
-        return start_at(model, rows, label)
+        rows = GraphRows.of(model, data)
+        return start_at(model, rows, propose_partition(rows, model.num_blocks, "bernoulli", seed, 0))
 
-    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
+    def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
         """An equal mixture of what the draws say of all memberships together."""
         like = data.x.values() if _sparse.is_sparse(data.x) else data.x
         return Local(JointDirichletMixture.of_draws(locals_.to(like)), no_bound(1, like))
 
-    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Gibbs sampling of the dyads' blocks at given globals, the memberships integrated out (no bound)."""
-        assert isinstance(model, MMSB)
         chain = self.chain(model, data, seed, None)
         rho = float(params["sparsity"]) if model.sparsity is None else None
         chain.give(_numpy(params["edge_probability"]), rho)

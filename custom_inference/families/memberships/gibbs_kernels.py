@@ -29,6 +29,7 @@ import numpy as np
 from numba import njit
 
 from custom_inference.families.memberships.gibbs_state import TILE
+from custom_inference.families.mixtures.gibbs_kernels import _uniform
 
 #: Looks at other dyads of a node before its counts are read instead.
 _LOOKS = 8
@@ -42,14 +43,10 @@ _inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_
 
 
 @njit(inline="always")
-def _uniform(rng):
-    """The next number in [0, 1), of 53 bits (SplitMix64; see ``_lda_kernels``)."""
-    z = rng[0] + np.uint64(0x9E3779B97F4A7C15)
-    rng[0] = z
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return np.float64(z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+def _random(rng):
+    """The next number in [0, 1)."""
+    uniform, rng[0] = _uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
+    return uniform
 
 
 @njit(inline="always", error_model="numpy")
@@ -67,6 +64,22 @@ def _count(cells, rate, prior, a, b, x, change, mirrored):
 
 
 @njit(inline="always", error_model="numpy")
+def _enter(sender, receiver, member, taken, kind, cells, rate, prior, i, j, a, b, x, outer, change, mirrored):
+    """Blocks a and b for dyad (i, j), or of the background where a < 0."""
+    sender[i, j] = outer if a < 0 else a
+    receiver[j, i] = outer if a < 0 else b
+    if a < 0:
+        kind[1] += 1
+    else:
+        member[i, a] += 1
+        member[j, b] += 1
+        taken[i] += 1
+        taken[j] += 1
+        kind[0] += 1
+        _count(cells, rate, prior, a, b, x, change, mirrored)
+
+
+@njit(inline="always", error_model="numpy")
 def _from_table(left, right, rate, x, outside, same, rows, rng):
     """(a, b) with weight left_a right_b rate_xab, or (-1, -1) with weight ``outside``. same: right_b has one more for
     b = a."""
@@ -79,7 +92,7 @@ def _from_table(left, right, rate, x, outside, same, rows, rng):
             row += rate[x, a, a]
         rows[a] = row * left[a]
         total += rows[a]
-    rest = _uniform(rng) * total - outside
+    rest = _random(rng) * total - outside
     row, column = -1, -1
     if rest >= 0:
         row, column = 0, 0
@@ -114,7 +127,7 @@ def _by_counts(member, i, u):
 def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
     """A block of node i: k with probability (c_ik + alpha_k) / (c_i + A)."""
     size, blocks = member.shape
-    u = _uniform(rng) * (taken[i] + mass)
+    u = _random(rng) * (taken[i] + mass)
     found = -1
     if u >= taken[i]:
         u -= taken[i]
@@ -130,7 +143,7 @@ def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
             k = np.int64(sender[i, slot]) if slot < size else np.int64(receiver[i, slot - size])
             if k < blocks:
                 found = k
-            u = _uniform(rng)
+            u = _random(rng)
             looks += 1
         if found < 0:
             found = _by_counts(member, i, u * taken[i])
@@ -182,11 +195,11 @@ def _sweep(fixed, state, exact, left, right, rows, place):
                         for _ in range(_TRIES if s == none else 1):
                             new = 1.0
                             a, b = -1, -1
-                            if outside == 0 or _uniform(rng) * (inside + outside) >= outside:
+                            if outside == 0 or _random(rng) * (inside + outside) >= outside:
                                 a = _another(sender, receiver, slots, member, taken, alpha, mass, i, rng)
                                 b = _another(sender, receiver, slots, member, taken, alpha, mass, j, rng)
                                 new = rate[0, a, b]
-                            if new >= f or _uniform(rng) * f < new:
+                            if new >= f or _random(rng) * f < new:
                                 left_to_do = False
                                 break
                         if left_to_do and s != none:
@@ -197,19 +210,10 @@ def _sweep(fixed, state, exact, left, right, rows, place):
                             right[k] = member[j, k] + alpha[k]
                         outside *= (taken[i] + mass) * (taken[j] + mass + (i == j)) / inside
                         a, b = _from_table(left, right, rate, x, outside, i == j, rows, rng)
-                    if a < 0:
-                        sender[i, j] = outer
-                        receiver[j, i] = outer
-                        kind[1] += 1
-                        continue
-                    sender[i, j] = a
-                    receiver[j, i] = b
-                    member[i, a] += 1
-                    member[j, b] += 1
-                    taken[i] += 1
-                    taken[j] += 1
-                    kind[0] += 1
-                    _count(cells, rate, prior, a, b, x, change, mirrored)
+                    _enter(
+                        sender, receiver, member, taken, kind, cells, rate, prior, i, j, a, b, x, outer, change,
+                        mirrored,
+                    )  # fmt: skip
                 place[i - top] = at
 
 
@@ -245,32 +249,25 @@ def seat(fixed, state, membership, rate, sparsity):
             rho = 0.0 if x == 1 else sparsity
             a, b, found = -1, -1, False
             for _ in range(_TRIES):
-                found = rho > 0 and _uniform(rng) < rho
+                found = rho > 0 and _random(rng) < rho
                 if found:
                     a, b = -1, -1
                     break
                 a, b = _find(cumulative, i, rng), _find(cumulative, j, rng)
-                found = _uniform(rng) < rate[x, a, b]
+                found = _random(rng) < rate[x, a, b]
                 if found:
                     break
             if not found:
                 a, b = _from_table(membership[i], membership[j], rate, x, rho / (1 - rho), False, rows, rng)
-            sender[i, j] = fixed.background if a < 0 else a
-            receiver[j, i] = fixed.background if a < 0 else b
-            if a < 0:
-                kind[1] += 1
-                continue
-            member[i, a] += 1
-            member[j, b] += 1
-            taken[i] += 1
-            taken[j] += 1
-            kind[0] += 1
-            _count(cells, state.rate, fixed.prior, a, b, x, change, not fixed.directed)
+            _enter(
+                sender, receiver, member, taken, kind, cells, state.rate, fixed.prior, i, j, a, b, x,
+                fixed.background, change, not fixed.directed,
+            )  # fmt: skip
 
 
 @njit(inline="always")
 def _find(cumulative, i, rng):
-    u, k = _uniform(rng) * cumulative[i, -1], 0
+    u, k = _random(rng) * cumulative[i, -1], 0
     while k < cumulative.shape[1] - 1 and u >= cumulative[i, k]:
         k += 1
     return k

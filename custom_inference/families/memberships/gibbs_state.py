@@ -1,15 +1,17 @@
-"""What the compiled sweeps of ``_mmsb_kernels`` read, and the blocks of all dyads that they change."""
+"""What the compiled sweeps of ``gibbs_kernels`` read, and the blocks of all dyads that they change."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.families.common.graph_rows import GraphRows, Neighbours
+from custom_inference.families.memberships.common import beta_prior, membership_prior
 from ppl_models import MMSB, MethodError
 from ppl_models.core.priors import is_flat
 
@@ -64,27 +66,23 @@ class State(NamedTuple):
     rng: NDArray[np.uint64]
 
 
-def beta_weights(model: MMSB, site: str) -> tuple[Floats, Floats]:
-    """(a, b) of a Beta prior. Raises MethodError for any other, which cannot be integrated out."""
-    prior = model.priors[site]
-    if not isinstance(prior, torch.distributions.Beta):
-        name = "an improper prior (Flat)" if is_flat(prior) else type(prior).__name__
-        raise MethodError(f"collapsed Gibbs sampling needs a Beta prior for '{site}', not {name}; use SVI or NUTS")
-    return prior.concentration1.double().cpu().numpy(), prior.concentration0.double().cpu().numpy()
+def check_betas(model: MMSB) -> None:
+    """Raises MethodError for priors other than Betas, which cannot be integrated out."""
+    for site in model.shapes:
+        prior = model.priors[site]
+        if not isinstance(prior, torch.distributions.Beta):
+            name = "an improper prior (Flat)" if is_flat(prior) else type(prior).__name__
+            raise MethodError(f"collapsed Gibbs sampling needs a Beta prior for '{site}', not {name}; use SVI or NUTS")
 
 
-def fixed_of(model: MMSB, rows: GraphRows, alpha: Floats) -> Fixed:
+def fixed_of(model: MMSB, rows: GraphRows) -> Fixed:
     """The arrays of a graph under the priors of a model."""
-    blocks = model.num_blocks
-    first, second = (np.broadcast_to(c, (blocks, blocks)) for c in beta_weights(model, "edge_probability"))
-    prior = np.stack([second, first]).astype(np.float64)
-    if not model.directed:
-        prior = np.triu(prior) + np.triu(prior, 1).swapaxes(1, 2)
-    learned = model.sparsity is None
-    rho = float(model.sparsity or 0.0)
-    c, d = beta_weights(model, "sparsity") if learned else (rho, 1 - rho)
-    edges = _upper(rows.outgoing) if not model.directed else rows.outgoing
-    top = int(np.iinfo(number_type(blocks)).max)
+    like, learned, rho = torch.zeros((), dtype=torch.float64), model.sparsity is None, float(model.sparsity or 0.0)
+    alpha = membership_prior(model, like).numpy().copy()
+    prior = np.stack([part.numpy() for part in reversed(beta_prior(model, "edge_probability", like))])
+    c, d = beta_prior(model, "sparsity", like) if learned else (rho, 1 - rho)
+    edges = rows.outgoing if model.directed else Neighbours.of(scipy.sparse.triu(rows.outgoing.matrix, format="csr"))
+    top = int(np.iinfo(number_type(model.num_blocks)).max)
     return Fixed(
         edges.start, edges.index, alpha, float(alpha.sum()), prior, np.array([float(d), float(c)]), True, learned,
         model.directed, 2 if model.directed or model.self_loops else 1, top, top - 1, top - 2,
@@ -93,9 +91,8 @@ def fixed_of(model: MMSB, rows: GraphRows, alpha: Floats) -> Fixed:
 
 def given(fixed: Fixed, probability: Any, sparsity: float | None) -> Fixed:
     """The same at given eta (K, K) and rho."""
-    rate = rates(probability)
-    share = fixed.sparsity if sparsity is None else np.array([1 - sparsity, sparsity])
-    return fixed._replace(prior=rate, sparsity=share, learns_rate=False, learns_background=False)
+    weights = fixed.sparsity if sparsity is None else np.array([1 - sparsity, sparsity])
+    return fixed._replace(prior=rates(probability), sparsity=weights, learns_rate=False, learns_background=False)
 
 
 def rates(probability: Any) -> Floats:
@@ -134,9 +131,3 @@ def require_memory(size: int, layers: int, itemsize: int) -> None:
     most = int((allowed / each) ** 0.5)
     fits = f"graphs of up to {most} nodes would fit; use VariationalEM, whose cost grows with the edges"
     require(f"a chain over all dyads of {size} nodes", float(each) * size**2, allowed=allowed, fits=fits)
-
-
-def _upper(edges: Neighbours) -> Neighbours:
-    import scipy.sparse
-
-    return Neighbours.of(scipy.sparse.csr_matrix(scipy.sparse.triu(edges.matrix)))

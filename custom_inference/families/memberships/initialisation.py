@@ -1,11 +1,13 @@
 """Memberships to start from: hard partitions, softened, and overlapping communities of the edges.
 
 Variational rounds end in the basin they start in. Partitions of high integrated likelihood under the unmixed block
-model (``_sbm_partitions``) find any pattern of blocks, overlapping communities (``_mmsb_overlap``) what mixing hides
+model (``blocks.partitions``) find any pattern of blocks, overlapping communities (``overlap``) what mixing hides
 from a partition. The search takes them in turn and keeps the best by its bound.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.core.align import match_components
-from custom_inference.families.memberships.dyads import Dyads
+from custom_inference.core.proposals import Proposals
+from custom_inference.core.states import PointsWithLocals
+from custom_inference.families.memberships.dyads import Dyads, either_order
 from ppl_models import Model
 
 #: Share of a softened partition's memberships that is spread over all blocks: below about a tenth of a node's dyads its
@@ -44,12 +48,10 @@ def propose_membership(rows: Dyads, model: Model, generator: torch.Generator, at
 def _partition(rows: Dyads, blocks: int, seed: int, attempt: int) -> NDArray[np.int64]:
     """Labels (N,)."""
     from custom_inference.families.blocks import partitions
-    from custom_inference.families.blocks.state import BERNOULLI, graph_of
 
     if len(rows) <= _SEARCHED:
         return partitions.propose_partition(rows.graph, blocks, "bernoulli", seed, attempt // 2)
-    ones = np.ones((blocks, blocks))
-    graph = graph_of(rows.graph, kind=BERNOULLI, alpha=np.ones(blocks), first=ones, second=ones)
+    graph = partitions.flat_graph(rows.graph, blocks, "bernoulli")
     return partitions.spectral_partition(graph, blocks, np.random.default_rng(seed))
 
 
@@ -63,19 +65,14 @@ def random_membership(rows: Dyads, num_blocks: int, generator: torch.Generator) 
 def pair_totals(rows: Dyads, membership: Tensor) -> tuple[Tensor, Tensor]:
     """(edges, zeros) (K, K) by the blocks of their ends, the two ends taking theirs independently; of undirected graphs
     in either order, and symmetric."""
-
-    def either(found: Tensor) -> Tensor:
-        return found if rows.directed else found + found.mT - torch.diag(found.diagonal())
-
     own, mass = membership.mT @ membership, membership.sum(0)
     every = torch.outer(mass, mass) - own
     if not rows.directed:
         every = every - torch.diag(every.diagonal() / 2)
     if rows.graph.self_loops:
-        every = every + either(own)
-    links, hidden = (
-        either(membership[i].mT @ membership[j]) for i, j in ((rows.source, rows.target), tuple(rows.hidden))
-    )
+        every = every + either_order(own, rows.directed)
+    pairs = (rows.source, rows.target), tuple(rows.hidden)
+    links, hidden = (either_order(membership[i].mT @ membership[j], rows.directed) for i, j in pairs)
     return links, (every - links - hidden).clamp(min=0)
 
 
@@ -114,3 +111,21 @@ def same_memberships(first: Tensor, second: Tensor) -> bool:
     shares = [one / one.sum(-1, keepdim=True) for one in (first, second)]
     found = match_components(*(one.mT.contiguous() for one in shares))
     return bool((found.similarity > _SAME).all())
+
+
+class MembershipProposals(Proposals):
+    """Starts of the variational engines."""
+
+    def propose(self, model: Model, rows: Dyads, generator: torch.Generator, attempt: int) -> Any:
+        return self.engine.from_membership(model, rows, propose_membership(rows, model, generator, attempt))
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Starts of both kinds; fewer of large graphs, on all of which each has to look."""
+        return (6 if num_rows <= 300 else 3 if num_rows <= 3000 else 2), num_rows
+
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        """Alike memberships; those of points are not compared."""
+        if isinstance(first, PointsWithLocals):
+            return first is second
+        counts = hasattr(first, "members")
+        return same_memberships(*(one.members + 1e-6 if counts else one.concentration for one in (first, second)))

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from custom_inference.families.blocks.partitions import disjoint_pairs
 from custom_inference.families.memberships.dyads import Dyads
 
 Array = NDArray[np.float64]
@@ -58,18 +59,10 @@ def overlapping_communities(rows: Dyads, num_communities: int, seed: int) -> Arr
 def _merged(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, wanted: int) -> Array:
     """With so many communities fewer; each takes part in one merge. Of many edges some say which lose least."""
     every = max(1, len(source) // _SAMPLED)
-    gain = _merge_gains(source[::every], target[::every], count)
-    gain[np.tril_indices(len(gain))] = -np.inf
-    gone, busy = [], set()
-    for flat in np.argsort(-gain, axis=None):
-        a, b = divmod(int(flat), len(gain))
-        if a < b and not busy & {a, b}:
-            count[:, a] += count[:, b]
-            gone.append(b)
-            busy |= {a, b}
-        if len(gone) == wanted:
-            break
-    return np.delete(count, gone, 1)
+    pairs = disjoint_pairs(_merge_gains(source[::every], target[::every], count), wanted)
+    for a, b in pairs:
+        count[:, a] += count[:, b]
+    return np.delete(count, [b for _, b in pairs], 1)
 
 
 def _climb(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, steps: int) -> Array:
@@ -86,14 +79,9 @@ def _climb(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, s
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
 def _divide(source, target, count, after):
     """One EM step from k (N, Z) to ``after``; the log-likelihood before it, up to a constant."""
-    size, communities = count.shape
-    scale, share = np.zeros(communities), np.empty(communities)
-    for i in range(size):
-        for z in range(communities):
-            scale[z] += count[i, z]
-            after[i, z] = 0.0
-    for z in range(communities):
-        scale[z] = 1.0 / max(scale[z], 1e-300)
+    communities = count.shape[1]
+    scale, share = 1.0 / np.maximum(count.sum(0), 1e-300), np.empty(communities)
+    after[:] = 0.0
     value = 0.0
     for e in range(len(source)):
         i, j, total = source[e], target[e], 1e-300
@@ -111,12 +99,9 @@ def _divide(source, target, count, after):
 @njit(cache=True)
 def _merge_gains(source, target, count):
     """What the log-likelihood gains (loses) by merging communities a < b, (Z, Z), their k added up."""
-    size, communities = count.shape
-    gain, mass = np.zeros((communities, communities)), np.full(communities, 1e-300)
+    communities = count.shape[1]
+    gain, mass = np.zeros((communities, communities)), count.sum(0) + 1e-300
     share, near = np.empty(communities), np.empty(communities, np.bool_)
-    for i in range(size):
-        for z in range(communities):
-            mass[z] += count[i, z]
     for e in range(len(source)):
         i, j, total = source[e], target[e], 1e-300
         for z in range(communities):

@@ -1,7 +1,7 @@
 """Zeros that share their blocks by node: a restriction of q under which a round is linear in nodes and edges.
 
 Every zero (i, j) has the table phi_ia phi_jb (times q(not background) = 1 - h, one number for all zeros). With m_i the
-ends of node i in zeros, L0 = E[log(1 - eta)] and entropies H, the zeros bring to the bound of ``mmsb_common``
+ends of node i in zeros, L0 = E[log(1 - eta)] and entropies H, the zeros bring to the bound of ``common``
 
     (1 - h) { sum_i m_i [phi_i' E[log pi_i] + H(phi_i)] + sum_{zeros (i, j)} phi_i' L0 phi_j }
     + n0 { h E[log rho] + (1 - h) E[log(1 - rho)] + H(h) },
@@ -51,10 +51,9 @@ def shared_zeros(
     """
     role = torch.softmax(log_share, -1) if role is None else role.to(share).clone()
     graph, sent, ends = dyads.graph, np.zeros(role.shape, role.numpy().dtype), np.zeros(len(role))
-    start_out, index_out = _joined(graph.outgoing, graph.hidden_out)
-    start_in, index_in = _joined(graph.incoming, graph.hidden_in) if dyads.directed else (start_out, index_out)
-    scores = (log_share.numpy(), log_gap.numpy())
-    _sweep(role.numpy(), *scores, start_out, index_out, start_in, index_in, dyads.directed, sent, ends)
+    sides = ((graph.outgoing, graph.hidden_out), (graph.incoming, graph.hidden_in))[: 1 + dyads.directed]
+    start, index = (np.stack(part) for part in zip(*(_joined(*side) for side in sides), strict=True))
+    _sweep(role.numpy(), log_share.numpy(), log_gap.numpy(), start, index, sent, ends)
     out, m = torch.as_tensor(sent), torch.as_tensor(ends).to(role)
     found = _summed(dyads, log_share, log_gap, log_rho, role, out, m)
     own = _own_zeros(dyads)
@@ -115,28 +114,26 @@ def _joined(edges: Neighbours, hidden: Neighbours) -> tuple[np.ndarray, np.ndarr
 
 
 @njit(cache=True)
-def _sweep(role, log_share, log_gap, start_out, index_out, start_in, index_in, directed, sent, ends):
-    """phi of every node in turn; then R and m of all. Undirected graphs have R = C, used once."""
+def _sweep(role, log_share, log_gap, start, index, sent, ends):
+    """phi of every node in turn; then R and m of all. start (S, N + 1), index (S, M): of what is sent, and of directed
+    graphs received; undirected ones have R = C, used once."""
     size, blocks = role.shape
     mass = np.zeros(blocks)
     for i in range(size):
         mass += role[i]
-    rest, other, score = np.empty(blocks), np.empty(blocks), np.empty(blocks)
+    rest, score = np.empty(blocks), np.empty(blocks)
     for i in range(size):
-        own = (size - 1) - (start_out[i + 1] - start_out[i])
-        _left(role, mass, i, start_out, index_out, rest)
-        if directed:
-            own += (size - 1) - (start_in[i + 1] - start_in[i])
-            _left(role, mass, i, start_in, index_in, other)
-        ends[i] = own
+        score[:] = 0.0
+        ends[i] = 0
+        for side in range(len(start)):
+            ends[i] += (size - 1) - (start[side, i + 1] - start[side, i])
+            _left(role, mass, i, start[side], index[side], rest)
+            for a in range(blocks):
+                for b in range(blocks):
+                    score[a] += (log_gap[a, b] if side == 0 else log_gap[b, a]) * rest[b]
         top = -np.inf
         for a in range(blocks):
-            cost = 0.0
-            for b in range(blocks):
-                cost += log_gap[a, b] * rest[b]
-                if directed:
-                    cost += log_gap[b, a] * other[b]
-            score[a] = log_share[i, a] + (cost / own if own > 0 else 0.0)
+            score[a] = log_share[i, a] + (score[a] / ends[i] if ends[i] > 0 else 0.0)
             top = max(top, score[a])
         total = 0.0
         for a in range(blocks):
@@ -147,7 +144,7 @@ def _sweep(role, log_share, log_gap, start_out, index_out, start_in, index_in, d
             role[i, a] = score[a] / total
             mass[a] += role[i, a]
     for i in range(size):
-        _left(role, mass, i, start_out, index_out, sent[i])
+        _left(role, mass, i, start[0], index[0], sent[i])
 
 
 @njit(cache=True)

@@ -16,7 +16,7 @@ import custom_inference as ci
 from custom_inference.core.local_inference import row_log_joint, solve_local
 from custom_inference.core.registry import engine_for
 from custom_inference.core.states import values_of
-from custom_inference.families.blocks.common import RESPONSIBILITY
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY
 from custom_inference.families.blocks.weighted_logistic import fit_weighted, objectives
 from ppl_models import CapacityError, CovariateSBM, GraphData, MethodError
 from ppl_models.data import sparse as _sparse

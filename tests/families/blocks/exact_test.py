@@ -12,7 +12,7 @@ from custom_inference.core.registry import engine_for
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.rows import Counts
 from custom_inference.families.blocks.sweep import Expected, _swapped
-from custom_inference.graphs.criteria import icl, integrated_log_likelihood
+from custom_inference.graphs import icl, integrated_log_likelihood
 from custom_inference.mcmc import log_joint_potential
 from ppl_models import SBM, CapacityError, DataError, DegreeCorrectedSBM, MethodError, PoissonSBM
 from tests.support.sbm_cases import KINDS, case, planted

@@ -14,7 +14,7 @@ from custom_inference import VariationalEM
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.posteriors import BetaPosterior, SymmetricBetaPosterior, SymmetricGammaPosterior
 from custom_inference.core.registry import engine_for
-from custom_inference.families.blocks.states import BlockPosteriors
+from custom_inference.families.blocks.vb import BlockPosteriors
 from ppl_models import SBM, DegreeCorrectedSBM, MethodError, PoissonSBM
 from tests.support.sbm_cases import KINDS, case, planted
 

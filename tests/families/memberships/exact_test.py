@@ -77,11 +77,11 @@ def test_evidence_and_posterior_are_those_of_all_indicators(case):
     values, rho = x[i[keep], j[keep]][:, None, None], known["sparsity"]
     inside = (1 - rho) * np.where(values > 0, known["edge_probability"], 1 - known["edge_probability"])
     seen = table * inside / (inside + rho * (1 - values))
-    for name, part in (("edges", seen * values), ("empty", seen * (1 - values))):
+    for name, part in (("links", seen * values), ("gaps", seen * (1 - values))):
         total = part.sum(0)
         total = total if kind["directed"] else total + total.T - np.diag(np.diag(total))
         assert np.allclose(step.statistics[name].numpy(), total, atol=1e-12)
-    assert float(step.statistics["background"]) == pytest.approx((table - seen).sum(), abs=1e-12)
+    assert float(step.statistics["background"][0]) == pytest.approx((table - seen).sum(), abs=1e-12)
 
 
 @pytest.mark.parametrize("directed, nodes, size", [(True, 4, 2), (False, 5, 2), (False, 4, 3)])

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from custom_inference.core.registry import engine_for
-from custom_inference.families.memberships.sampled import sampled_statistics, sides_of
-from custom_inference.families.memberships.stochastic import StochasticMMSB
+from custom_inference.families.memberships.stochastic import StochasticMMSB, sampled_statistics, sides_of
 from ppl_models import LDA, MMSB, MethodError
 
 

@@ -16,9 +16,8 @@ from custom_inference import VariationalEM
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.em.loop import run_em
-from custom_inference.families.memberships.common import bounded_exp
+from custom_inference.families.memberships.common import MembershipPosteriors, bounded_exp
 from custom_inference.families.memberships.shared import shared_zeros
-from custom_inference.families.memberships.states import MembershipPosteriors
 from ppl_models import MMSB, MethodError
 from tests.references import _graphs, mmsb_integrated
 
