@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.faces.drawing import INK, MUTED, new_figure, panels
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -36,12 +36,8 @@ def plot_histograms(check: Any, *, title: str | None = None) -> Figure:
     names, extreme = list(check.table.index), check.extreme
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    figure = new_figure(2.6 * columns + 0.3, 2.0 * rows + 0.7)
-    panels = figure.subplots(rows, columns, squeeze=False).flat
-    for axes in panels:
-        axes.set_axis_off()
-    for axes, name in zip(figure.axes, names, strict=False):
-        axes.set_axis_on()
+    figure, places = panels(len(names), columns, 2.6 * columns + 0.3, 2.0 * rows + 0.7)
+    for axes, name in zip(places, names, strict=True):
         (_realised if check._is_realised(name) else _histogram)(axes, check, name)
         p_value = check.p_value(name)
         p_value = p_value if p_value.startswith("<") else f"= {p_value}"

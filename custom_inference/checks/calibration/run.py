@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from custom_inference.checks.calibration.problem import Problem, Quantity, Simulated, require_proper, rows_of
 from custom_inference.checks.calibration.result import Calibration
-from custom_inference.checks.calibration.simulate import simulate
+from custom_inference.checks.calibration.simulate import Problem, Quantity, Simulated, require_proper, rows_of, simulate
 from custom_inference.core.draws import has_global_posterior
 from custom_inference.core.fit import Fit
 from custom_inference.core.processes import Surroundings, begun, check_startable, context, packed, unpacked
@@ -170,11 +168,10 @@ def _checked(model: Model, quantities: Mapping[str, Quantity] | None) -> dict[st
 def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple[dict[int, Simulated], bool]:
     """Number -> simulation, and whether Ctrl-C ended them."""
     done: dict[int, Simulated] = {}
-    label = f"calibration of {_name(problem.method)}"
-    with Progress(number, label, enabled=progress) as bar:
-        source = _in_turn if processes == 1 else partial(_at_once, processes=processes)
+    in_turn = ((index, _numbered(problem, index)) for index in range(number))
+    with Progress(number, f"calibration of {_name(problem.method)}", enabled=progress) as bar:
         try:
-            for index, found in source(problem, number, done):
+            for index, found in in_turn if processes == 1 else _at_once(problem, number, done, processes):
                 done[index] = found
                 bar.advance()
         except KeyboardInterrupt:
@@ -192,15 +189,10 @@ def _numbered(problem: Problem, index: int) -> Simulated:
         raise
 
 
-def _in_turn(problem: Problem, number: int, done: dict[int, Simulated]) -> Iterator[tuple[int, Simulated]]:
-    del done
-    for index in range(number):
-        yield index, _numbered(problem, index)
-
-
 def _at_once(
-    problem: Problem, number: int, done: dict[int, Simulated], *, processes: int
+    problem: Problem, number: int, done: dict[int, Simulated], processes: int
 ) -> Iterator[tuple[int, Simulated]]:
+    """In processes of their own; those that have begun when something ends them are put into ``done``."""
     check_startable()
     content = packed(problem)
     around = Surroundings.of(processes)._replace(threads=1)
