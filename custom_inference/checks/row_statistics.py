@@ -54,12 +54,12 @@ def kurtosis(x: Array) -> float:
     return float(_ratio((centred**4).mean(), (centred**2).mean() ** 2)) - 3.0
 
 
-def minimum(x: Array) -> float:
+def min(x: Array) -> float:
     """The smallest entry."""
     return float(x.min())
 
 
-def maximum(x: Array) -> float:
+def max(x: Array) -> float:
     """The largest entry."""
     return float(x.max())
 

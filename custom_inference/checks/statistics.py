@@ -58,81 +58,53 @@ def chi_square(x: Tensor, law: Law) -> Tensor:
     return law.total(squares)
 
 
+def _of(module: Any, *names: str, entries: str = "") -> dict[str, Statistic]:
+    return {name: Statistic(getattr(module, name), entries=entries) for name in names}
+
+
 _REALISED = {"log_likelihood": Statistic(log_likelihood, "law"), "chi_square": Statistic(chi_square, "law")}
-_CORRELATION = {"correlation": Statistic(_rows.correlation, entries="pair")}
+_COLUMN_MEAN = _of(_rows, "column_mean", entries="feature")
+_CORRELATION = _of(_rows, "correlation", entries="pair")
 _GRAPH = {
-    name: Statistic(getattr(_graphs, name))
-    for name in (
-        "density",
-        "degree_variance",
-        "degree_max",
-        "isolated_nodes",
-        "transitivity",
-        "assortativity",
-        "components",
-        "largest_component",
-        "efficiency",
-        "spectral_gap",
-    )
+    **_of(_graphs, "density", "degree_variance", "degree_max", "isolated_nodes", "transitivity", "assortativity"),
+    **_of(_graphs, "components", "largest_component", "efficiency", "spectral_gap"),
 }
-_DIGRAPH = {name: Statistic(getattr(_graphs, name)) for name in ("in_degree_variance", "in_degree_max", "reciprocity")}
-_MULTIGRAPH = {name: Statistic(getattr(_graphs, name)) for name in ("edge_total", "edge_dispersion", "edge_max")}
+_DIGRAPH = _of(_graphs, "in_degree_variance", "in_degree_max", "reciprocity")
+_MULTIGRAPH = _of(_graphs, "edge_total", "edge_dispersion", "edge_max")
 
 #: Kind of data (:attr:`ppl_models.Model.data_kind`) -> name -> statistic: what a check looks at by default.
 STATISTICS: dict[str, dict[str, Statistic]] = {
     "binary": {
-        "mean": Statistic(_rows.mean),
-        "row_total_variance": Statistic(_rows.row_total_variance),
-        "row_total_max": Statistic(_rows.row_total_max),
-        "empty_rows": Statistic(_rows.empty_rows),
-        "distinct_rows": Statistic(_rows.distinct_rows),
-        "column_mean": Statistic(_rows.column_mean, entries="feature"),
+        **_of(_rows, "mean", "row_total_variance", "row_total_max", "empty_rows", "distinct_rows"),
+        **_COLUMN_MEAN,
         **_CORRELATION,
         **_REALISED,
     },
     "counts": {
-        "mean": Statistic(_rows.mean),
-        "zero_share": Statistic(_rows.zero_share),
-        "max": Statistic(_rows.maximum),
-        "dispersion": Statistic(_rows.dispersion),
-        "row_total_variance": Statistic(_rows.row_total_variance),
-        "column_mean": Statistic(_rows.column_mean, entries="feature"),
-        "value_frequency": Statistic(_rows.value_frequency, entries="value"),
+        **_of(_rows, "mean", "zero_share", "max", "dispersion", "row_total_variance"),
+        **_COLUMN_MEAN,
+        **_of(_rows, "value_frequency", entries="value"),
         **_CORRELATION,
         **_REALISED,
     },
     "documents": {
-        "distinct_words": Statistic(_documents.distinct_words),
-        "distinct_words_variance": Statistic(_documents.distinct_words_variance),
-        "vocabulary": Statistic(_documents.vocabulary),
-        "max_count": Statistic(_documents.max_count),
-        "burstiness": Statistic(_documents.burstiness),
-        "dispersion": Statistic(_documents.dispersion),
-        "word_total": Statistic(_documents.word_total, entries="feature"),
-        "document_frequency": Statistic(_documents.document_frequency, entries="feature"),
+        **_of(_documents, "distinct_words", "distinct_words_variance", "vocabulary", "max_count"),
+        **_of(_documents, "burstiness", "dispersion"),
+        **_of(_documents, "word_total", "document_frequency", entries="feature"),
         "word_document_information": Statistic(_documents.word_document_information, "proportions"),
         **_REALISED,
     },
     "real": {
-        "mean": Statistic(_rows.mean),
-        "variance": Statistic(_rows.variance),
-        "skewness": Statistic(_rows.skewness),
-        "kurtosis": Statistic(_rows.kurtosis),
-        "min": Statistic(_rows.minimum),
-        "max": Statistic(_rows.maximum),
-        "column_mean": Statistic(_rows.column_mean, entries="feature"),
-        "column_variance": Statistic(_rows.column_variance, entries="feature"),
-        "covariance": Statistic(_rows.covariance, entries="pair"),
+        **_of(_rows, "mean", "variance", "skewness", "kurtosis", "min", "max"),
+        **_COLUMN_MEAN,
+        **_of(_rows, "column_variance", entries="feature"),
+        **_of(_rows, "covariance", entries="pair"),
         **_REALISED,
     },
     "categories": {
-        "agreement": Statistic(_rows.agreement),
-        "uniform_rows": Statistic(_rows.uniform_rows),
-        "modal_share_variance": Statistic(_rows.modal_share_variance),
-        "row_mean_variance": Statistic(_rows.row_mean_variance),
-        "distinct_rows": Statistic(_rows.distinct_rows),
-        "answer_share": Statistic(_rows.answer_share, entries="answer"),
-        "association": Statistic(_rows.association, entries="pair"),
+        **_of(_rows, "agreement", "uniform_rows", "modal_share_variance", "row_mean_variance", "distinct_rows"),
+        **_of(_rows, "answer_share", entries="answer"),
+        **_of(_rows, "association", entries="pair"),
         "log_likelihood": _REALISED["log_likelihood"],
     },
     "graph": {**_GRAPH, **_REALISED},

@@ -85,7 +85,7 @@ def to_arviz(fit: Result, *, num_draws: int = 500, locals_: bool = True, max_row
         "inference_library": "ppl-models",
     }
     groups["posterior"].attrs |= attributes
-    return _container(groups, attributes)
+    return container(groups, attributes)
 
 
 def _takes_inference_data() -> bool:
@@ -93,18 +93,23 @@ def _takes_inference_data() -> bool:
     return int(metadata.version("arviz").split(".")[0]) < 1
 
 
-def _container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any:
+def library() -> Any:
+    """ArviZ itself; 0.23 announces 1.0 on import, which is not the caller's concern."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+def container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any:
     """InferenceData for ArviZ 0.x; a DataTree, which needs nothing of ArviZ, for 1.x."""
     if not _takes_inference_data():
         tree = xr.DataTree.from_dict(groups)
         tree.attrs.update(attributes)
         return tree
     with warnings.catch_warnings():
-        # ArviZ 0.23 announces 1.0 on import; that is not the caller's concern.
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz
-    container: Any = getattr(arviz, "InferenceData")  # noqa: B009
-    return container(attrs=attributes, **groups)
+        warnings.simplefilter("ignore", UserWarning)  # groups that go with others may stand alone
+        return library().InferenceData(attrs=attributes, **groups)
 
 
 # ----- groups ---------------------------------------------------------------------------------------------
