@@ -118,11 +118,8 @@ class Rows(Source):
     """Dense rows (N, D): an ndarray, or a masked array where entries are missing."""
 
     def __init__(self, model: Model, data: Data):
-        what, needed = (
-            f"a copy of {len(data)} rows of {data.num_features} features",
-            32.0 * len(data) * data.num_features,
-        )
-        fits = "check the fit on some of the rows, or some of the features"
+        what = f"a copy of {len(data)} rows of {data.num_features} features"
+        needed, fits = 32.0 * len(data) * data.num_features, "check the fit on some of the rows, or of the features"
         require(what, needed, allowed=allowed_bytes(), fits=fits)
         self.model, self.data = model, data.dense()
         self.x = self._as_read(self.data.x)
