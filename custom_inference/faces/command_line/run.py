@@ -15,6 +15,7 @@ from custom_inference.checks.compare import compare as compare_methods
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output
+from custom_inference.faces.command_line.options import SourceOptions
 from custom_inference.faces.command_line.source import Source
 from custom_inference.methods import methods_for, named_method
 from ppl_models import (
@@ -102,7 +103,7 @@ def list_models(json: Path | None) -> None:
 
 def fit(
     model_name: str,
-    source: Source,
+    options: SourceOptions,
     components: int,
     *,
     method: str,
@@ -121,7 +122,7 @@ def fit(
     In a group of processes (torchrun) all of them fit, and the first one writes and prints.
     """
     chosen = named_method(method, **_settings(settings))
-    make, data = _read(model_name, source, block_rows)
+    make, data = _read(model_name, Source(**vars(options)), block_rows)
     first = data if isinstance(data, Data) else _first(data)
     model = make(first, components)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
@@ -138,13 +139,13 @@ def fit(
         files["membership"] = output.write_memberships(result, data, out)
         summary |= {"num_rows": len(data), "scored_rows": len(result.data)}
     output.print_fit(result, summary, out)
-    output.write_json(json, {"model": model_name.lower(), "file": str(source.file), **summary, "files": files})
+    output.write_json(json, {"model": model_name.lower(), "file": str(options.file), **summary, "files": files})
     return summary["interrupted"]
 
 
 def compare(
     model_name: str,
-    source: Source,
+    options: SourceOptions,
     components: int,
     *,
     methods: str | None,
@@ -156,7 +157,7 @@ def compare(
     """Print and write the table of :func:`custom_inference.compare`."""
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     chosen = [named_method(name) for name in names or ()]
-    make, data = _read(model_name, source)
+    make, data = _read(model_name, Source(**vars(options)))
     assert not isinstance(data, RowBlocks)  # only fits read blocks
     if rows is not None and isinstance(data, GraphData):
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
@@ -171,5 +172,5 @@ def compare(
         raise FileFormatError(f"{json}: is a folder; --json takes a file")
     comparison = compare_methods(chosen, model, data, seed=seed, progress=progress)
     output.print_table(comparison.table, len(data))
-    payload = {"model": model_name.lower(), "file": str(source.file), "num_rows": len(data), "seed": seed}
+    payload = {"model": model_name.lower(), "file": str(options.file), "num_rows": len(data), "seed": seed}
     output.write_json(json, {**payload, "methods": names, "table": output.table_rows(comparison.table)})

@@ -1,0 +1,68 @@
+"""The options that commands of ``ppl`` share. Nothing here loads torch: help and errors in options must not wait."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="name of a model; 'ppl models' lists them")]
+Components = Annotated[int, typer.Option("--components", "-k", min=1, help="number of components")]
+Seed = Annotated[int, typer.Option(help="seed of all random numbers; the same seed gives the same result")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results as JSON to this file")]
+NoProgress = Annotated[bool, typer.Option("--no-progress", help="no progress bar on standard error")]
+_FILE = (
+    "rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an adjacency matrix "
+    "or edges in these, edges as text, GML, GraphML"
+)
+_EMPTY = "leave out rows without any 1; of graphs, nodes without an edge"
+_DIRECTED = "graphs  [default: what the file says; edges: directed]"
+_BESIDE = "what the model observes or is given beside FILE, with a row for each of its rows; repeatable"
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Where the data of a command come from, and what is done to them before they reach the model."""
+
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=_FILE)]
+    columns: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the features")] = None
+    transpose: Annotated[bool, typer.Option("--transpose", help="the file has features by rows")] = False
+    mask_value: Annotated[
+        float | None, typer.Option(metavar="V", help="entries equal to V are missing (NaN always is)")
+    ] = None
+    threshold: Annotated[
+        float | None, typer.Option(metavar="T", help="binarise: 1 where an entry is greater than T")
+    ] = None
+    drop_empty_rows: Annotated[bool, typer.Option("--drop-empty-rows", help=_EMPTY)] = False
+    matrix: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: which of its matrices")] = None
+    labels: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the rows")] = None
+    vocabulary: Annotated[Path | None, typer.Option(metavar="FILE", help="documents: the words, one a line")] = None
+    min_count: Annotated[int, typer.Option(min=1, help="documents: leave out words with fewer tokens in all")] = 1
+    max_share: Annotated[
+        float, typer.Option(min=0, max=1, help="documents: leave out words in more than this share")
+    ] = 1.0
+    stop_words: Annotated[str | None, typer.Option(metavar="LIST", help="documents: leave out stop words: english")] = (
+        None
+    )
+    directed: Annotated[bool | None, typer.Option("--directed/--undirected", help=_DIRECTED)] = None
+    beside: Annotated[list[str] | None, typer.Option("--with", metavar="NAME=FILE", help=_BESIDE)] = None
+
+
+def takes_source(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of the :class:`SourceOptions` that is its argument ``source``."""
+    fields = inspect.signature(SourceOptions, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def reading(**given: Any) -> None:
+        command(source=SourceOptions(**{name: given.pop(name) for name in fields}), **given)
+
+    every: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        every += fields.values() if name == "source" else [parameter]
+    by_name = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in every]
+    reading.__signature__ = inspect.Signature(by_name)  # pyright: ignore[reportAttributeAccessIssue]
+    reading.__annotations__ = {}  # of the signature alone: those of the command name ``source``
+    return reading
