@@ -15,10 +15,12 @@ Seed = Annotated[int, typer.Option(help="seed of all random numbers; the same se
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results as JSON to this file")]
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="no progress bar on standard error")]
 _FILE = (
-    "rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an adjacency matrix "
-    "or edges in these, edges as text, GML, GraphML"
+    "rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an adjacency "
+    "matrix or edges in these, edges as text, GML, GraphML"
 )
+_MASK, _ABOVE = "entries equal to V are missing (NaN always is)", "binarise: 1 where an entry is greater than T"
 _EMPTY = "leave out rows without any 1; of graphs, nodes without an edge"
+_SHARE, _STOP = "documents: leave out words in more than this share", "documents: leave out stop words: english"
 _DIRECTED = "graphs  [default: what the file says; edges: directed]"
 _BESIDE = "what the model observes or is given beside FILE, with a row for each of its rows; repeatable"
 
@@ -30,23 +32,15 @@ class SourceOptions:
     file: Annotated[Path, typer.Argument(metavar="FILE", help=_FILE)]
     columns: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the features")] = None
     transpose: Annotated[bool, typer.Option("--transpose", help="the file has features by rows")] = False
-    mask_value: Annotated[
-        float | None, typer.Option(metavar="V", help="entries equal to V are missing (NaN always is)")
-    ] = None
-    threshold: Annotated[
-        float | None, typer.Option(metavar="T", help="binarise: 1 where an entry is greater than T")
-    ] = None
+    mask_value: Annotated[float | None, typer.Option(metavar="V", help=_MASK)] = None
+    threshold: Annotated[float | None, typer.Option(metavar="T", help=_ABOVE)] = None
     drop_empty_rows: Annotated[bool, typer.Option("--drop-empty-rows", help=_EMPTY)] = False
     matrix: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: which of its matrices")] = None
     labels: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the rows")] = None
     vocabulary: Annotated[Path | None, typer.Option(metavar="FILE", help="documents: the words, one a line")] = None
     min_count: Annotated[int, typer.Option(min=1, help="documents: leave out words with fewer tokens in all")] = 1
-    max_share: Annotated[
-        float, typer.Option(min=0, max=1, help="documents: leave out words in more than this share")
-    ] = 1.0
-    stop_words: Annotated[str | None, typer.Option(metavar="LIST", help="documents: leave out stop words: english")] = (
-        None
-    )
+    max_share: Annotated[float, typer.Option(min=0, max=1, help=_SHARE)] = 1.0
+    stop_words: Annotated[str | None, typer.Option(metavar="LIST", help=_STOP)] = None
     directed: Annotated[bool | None, typer.Option("--directed/--undirected", help=_DIRECTED)] = None
     beside: Annotated[list[str] | None, typer.Option("--with", metavar="NAME=FILE", help=_BESIDE)] = None
 

@@ -156,7 +156,7 @@ def compare(
 ) -> None:
     """Print and write the table of :func:`custom_inference.compare`."""
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    chosen = [named_method(name) for name in names or ()]
+    chosen = [named_method(name) for name in names or ()]  # before anything is read
     make, data = _read(model_name, Source(**vars(options)))
     assert not isinstance(data, RowBlocks)  # only fits read blocks
     if rows is not None and isinstance(data, GraphData):
