@@ -9,10 +9,9 @@ IEEE Trans. SMC 11 (1981).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -47,9 +46,10 @@ def layout(structure: Structure, widths: dict[str, float]) -> Layout:
     column = columns(structure)
     links, layers = _with_bends(structure, column)
     layers = _ordered(layers, links)
-    y = _heights(layers, links, partial(_distances, structure))
+    y = _heights(structure, layers, links)
     width = [max(widths[name] for name in structure.sites if column[name] == c) for c in range(len(layers))]
-    x = _column_places(width)
+    # Wide enough for their sites, with room for the borders of plates.
+    x = np.cumsum([width[0] / 2, *(before / 2 + GAP + own / 2 for before, own in pairwise(width))]).tolist()
     bends = {
         (source, target): [
             (x[c] + side * width[c] / 2, y[source, target, c])
@@ -89,20 +89,16 @@ def _with_bends(structure: Structure, column: dict[str, int]) -> tuple[list[tupl
         layers[column[name]].append(name)
     links: list[tuple[Key, Key]] = []
     for source, target in structure.edges:
-        path: list[Key] = [source]
-        for c in range(column[source] + 1, column[target]):
-            path.append((source, target, c))
-            layers[c].append(path[-1])
-        links += list(zip(path, [*path[1:], target], strict=True))
+        bends = [(source, target, c) for c in range(column[source] + 1, column[target])]
+        for bend in bends:
+            layers[bend[2]].append(bend)
+        links += pairwise([source, *bends, target])
     return links, layers
 
 
-def _neighbours(links: list[tuple[Key, Key]]) -> dict[Key, list[Key]]:
-    found: dict[Key, list[Key]] = {}
-    for one, other in links:
-        found.setdefault(one, []).append(other)
-        found.setdefault(other, []).append(one)
-    return found
+def _mean_place(key: Key, near: nx.Graph, place: dict[Key, float]) -> float:
+    """That of its neighbours; its own where it has none."""
+    return float(np.mean([place[other] for other in near.adj.get(key, [key])]))
 
 
 def crossings(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> int:
@@ -114,40 +110,35 @@ def crossings(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> int:
 
 def _ordered(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> list[list[Key]]:
     """The columns ordered by the mean place of their neighbours, to and fro; the order with the fewest crossings."""
-    near = _neighbours(links)
-    best = [list(layer) for layer in layers]
-    layers = [list(layer) for layer in layers]
+    near: nx.Graph = nx.Graph(links)
+    best, layers = list(layers), list(layers)
     for sweep in range(_SWEEPS):
         for c in range(len(layers))[:: 1 if sweep % 2 == 0 else -1]:
             # Relative places, so that columns of different lengths compare.
             place = {key: (i + 0.5) / len(layer) for layer in layers for i, key in enumerate(layer)}
-            mean = {key: np.mean([place[other] for other in near.get(key, [key])]) for key in layers[c]}
-            layers[c] = sorted(layers[c], key=lambda key: float(mean[key]))
+            mean = {key: _mean_place(key, near, place) for key in layers[c]}
+            layers[c] = sorted(layers[c], key=mean.__getitem__)
         if crossings(layers, links) < crossings(best, links):
-            best = [list(layer) for layer in layers]
+            best = list(layers)
     return best
 
 
-def _heights(
-    layers: list[list[Key]], links: list[tuple[Key, Key]], distances: Callable[[list[Key]], list[float]]
-) -> dict[Key, float]:
+def _heights(structure: Structure, layers: list[list[Key]], links: list[tuple[Key, Key]]) -> dict[Key, float]:
     """y of everything, from top to bottom in the order of its column, as near to its neighbours as it may be."""
-    near, y = _neighbours(links), {}
+    near: nx.Graph = nx.Graph(links)
+    y: dict[Key, float] = {}
+    spreads: list[tuple[list[Key], Any]] = []
     for layer in layers:
-        spread = np.concatenate([[0.0], np.cumsum(distances(layer))])
-        y.update({key: float(spread.mean() - place) for key, place in zip(layer, spread, strict=True)})
+        apart = [_distance(structure, above, below) for above, below in pairwise(layer)]
+        spread = np.concatenate([[0.0], np.cumsum(apart)])
+        spreads.append((layer, spread))
+        y |= dict(zip(layer, (spread.mean() - spread).tolist(), strict=True))
     for sweep in range(_SWEEPS):
-        for layer in layers[:: 1 if sweep % 2 == 0 else -1]:
-            spread = np.concatenate([[0.0], np.cumsum(distances(layer))])
-            wanted = np.array([np.mean([y[other] for other in near.get(key, [key])]) for key in layer])
+        for layer, spread in spreads[:: 1 if sweep % 2 == 0 else -1]:
+            wanted = np.array([_mean_place(key, near, y) for key in layer])
             moved = isotonic_regression(wanted + spread, increasing=False) - spread
-            y.update(dict(zip(layer, map(float, moved), strict=True)))
+            y |= dict(zip(layer, moved.tolist(), strict=True))
     return y
-
-
-def _distances(structure: Structure, layer: list[Key]) -> list[float]:
-    """The least distance of each but the first from the one above it."""
-    return [_distance(structure, above, below) for above, below in pairwise(layer)]
 
 
 def _distance(structure: Structure, above: Key, below: Key) -> float:
@@ -161,11 +152,3 @@ def _distance(structure: Structure, above: Key, below: Key) -> float:
     ends = {below[0], below[1]}
     borders = [name for name in structure.plates_of(str(above)) if not ends & set(structure.plates[name].members)]
     return BELOW + AROUND * (len(borders) - 1) if borders else BEND
-
-
-def _column_places(width: list[float]) -> list[float]:
-    """x of the columns: wide enough for their sites, with room for the borders of plates."""
-    x = [width[0] / 2]
-    for before, own in pairwise(width):
-        x.append(x[-1] + before / 2 + GAP + own / 2)
-    return x

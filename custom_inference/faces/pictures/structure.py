@@ -73,27 +73,18 @@ def structure_of(model: Model) -> Structure:
         relations = get_model_relations(program, (x,), settings)
     graph = generate_graph_specification(relations)
     plates = {
-        name: Plate(
-            name,
-            _label(model, name.split("__CLONE")[0]),
-            tuple(graph["plate_groups"][name]),
-            graph["plate_data"][name]["parent"],
-        )
-        for name in graph["plate_groups"]
+        name: Plate(name, _label(model, name.split("__CLONE")[0]), tuple(members), graph["plate_data"][name]["parent"])
+        for name, members in graph["plate_groups"].items()
         if name is not None
     }
     edges = [(str(source), str(target)) for source, target in graph["edge_list"]]
-    bare = Structure(type(model).__name__, {}, edges, plates)
-    sites = {
-        name: Node(
-            name,
-            _distribution(model, name, data["distribution"]),
-            _free_axes(model, name, bare.plates_of(name)),
-            bool(data["is_observed"]),
+    found = Structure(type(model).__name__, {}, edges, plates)
+    for name, data in graph["node_data"].items():
+        axes = _free_axes(model, name, found.plates_of(name))
+        found.sites[name] = Node(
+            name, _distribution(model, name, data["distribution"]), axes, bool(data["is_observed"])
         )
-        for name, data in graph["node_data"].items()
-    }
-    return Structure(bare.title, sites, edges, plates)
+    return found
 
 
 class _FirstDyad(Messenger):
