@@ -55,10 +55,9 @@ def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool)
     if target.suffix[1:].lower() not in kinds:
         raise MethodError(unknown_name("ending of a picture", target.suffix, [f".{kind}" for kind in kinds]))
     # No date and no random names, so that the same picture is the same file.
+    metadata = {"Date": None} if target.suffix == ".svg" else None
     with matplotlib.rc_context({"svg.hashsalt": structure.title}), written(target) as temporary:
-        figure.savefig(
-            temporary, format=target.suffix[1:], metadata={"Date": None} if target.suffix == ".svg" else None
-        )
+        figure.savefig(temporary, format=target.suffix[1:], metadata=metadata)
     return figure
 
 
