@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.checks import document_statistics as _documents
-from custom_inference.checks import graph_statistics as _graphs
 from custom_inference.checks import row_statistics as _rows
+from custom_inference.checks import sparse_statistics as _sparse
 from custom_inference.checks.copies import Law
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
@@ -66,11 +65,11 @@ _REALISED = {"log_likelihood": Statistic(log_likelihood, "law"), "chi_square": S
 _COLUMN_MEAN = _of(_rows, "column_mean", entries="feature")
 _CORRELATION = _of(_rows, "correlation", entries="pair")
 _GRAPH = {
-    **_of(_graphs, "density", "degree_variance", "degree_max", "isolated_nodes", "transitivity", "assortativity"),
-    **_of(_graphs, "components", "largest_component", "efficiency", "spectral_gap"),
+    **_of(_sparse, "density", "degree_variance", "degree_max", "isolated_nodes", "transitivity", "assortativity"),
+    **_of(_sparse, "components", "largest_component", "efficiency", "spectral_gap"),
 }
-_DIGRAPH = _of(_graphs, "in_degree_variance", "in_degree_max", "reciprocity")
-_MULTIGRAPH = _of(_graphs, "edge_total", "edge_dispersion", "edge_max")
+_DIGRAPH = _of(_sparse, "in_degree_variance", "in_degree_max", "reciprocity")
+_MULTIGRAPH = _of(_sparse, "edge_total", "edge_dispersion", "edge_max")
 
 #: Kind of data (:attr:`ppl_models.Model.data_kind`) -> name -> statistic: what a check looks at by default.
 STATISTICS: dict[str, dict[str, Statistic]] = {
@@ -88,10 +87,10 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
         **_REALISED,
     },
     "documents": {
-        **_of(_documents, "distinct_words", "distinct_words_variance", "vocabulary", "max_count"),
-        **_of(_documents, "burstiness", "dispersion"),
-        **_of(_documents, "word_total", "document_frequency", entries="feature"),
-        "word_document_information": Statistic(_documents.word_document_information, "proportions"),
+        **_of(_sparse, "distinct_words", "distinct_words_variance", "vocabulary", "max_count"),
+        **_of(_sparse, "burstiness", "dispersion"),
+        **_of(_sparse, "word_total", "document_frequency", entries="feature"),
+        "word_document_information": Statistic(_sparse.word_document_information, "proportions"),
         **_REALISED,
     },
     "real": {

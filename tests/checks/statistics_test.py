@@ -13,9 +13,9 @@ import scipy.stats
 import torch
 
 from custom_inference import STATISTICS
-from custom_inference.checks import graph_statistics as _graphs
+from custom_inference.checks import sparse_statistics as _graphs
 from custom_inference.checks.copies import Law, _Words
-from custom_inference.checks.document_statistics import word_document_information
+from custom_inference.checks.sparse_statistics import word_document_information
 
 pytestmark = pytest.mark.quick
 

@@ -93,7 +93,7 @@ def simulation_based_calibration(
         raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
     require_whole("seed", seed, 0)
     if isinstance(at, Fit):
-        model = at.model
+        model, at = at.model, at.params
     level = _level(of, chosen, model, at)
     if level == "globals":
         require_proper(model)
@@ -110,15 +110,13 @@ def simulation_based_calibration(
         num_rows=rows_of(model, num_rows, prepared),
         num_draws=num_draws or _DRAWS[level],
         seed=seed,
-        at=_params(model, at),
+        at=None if at is None else {s: v.double() for s, v in model.check_params(at).items()},
         like=prepared,
         quantities=_checked(model, quantities),
     )
     done, interrupted = _run(problem, num_simulations, processes, progress)
-    status = f"{len(done)} simulations"
-    if interrupted:
-        status = f"interrupted after {len(done)} of {num_simulations} simulations"
-    return Calibration(_ranks(problem, done, status), significance)
+    status = f"interrupted after {len(done)} of {num_simulations}" if interrupted else f"{len(done)}"
+    return Calibration(_ranks(problem, done, f"{status} simulations"), significance)
 
 
 def _method(method: Any, settings: dict[str, Any]) -> Any:
@@ -148,12 +146,6 @@ def _name(method: Any) -> str:
     return name if isinstance(name, str) else type(method).__name__
 
 
-def _params(model: Model, at: Any) -> dict[str, Tensor] | None:
-    if at is None:
-        return None
-    return {s: v.double() for s, v in model.check_params(at.params if isinstance(at, Fit) else at).items()}
-
-
 def _checked(model: Model, quantities: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
     taken = {*model.dims, "log_likelihood", "log_joint"}
     for name in quantities or {}:
@@ -168,6 +160,7 @@ def _checked(model: Model, quantities: Mapping[str, Quantity] | None) -> dict[st
 def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple[dict[int, Simulated], bool]:
     """Number -> simulation, and whether Ctrl-C ended them."""
     done: dict[int, Simulated] = {}
+    interrupted = False
     in_turn = ((index, _numbered(problem, index)) for index in range(number))
     with Progress(number, f"calibration of {_name(problem.method)}", enabled=progress) as bar:
         try:
@@ -177,8 +170,8 @@ def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple
         except KeyboardInterrupt:
             if not done:
                 raise
-            return dict(sorted(done.items())), True
-    return dict(sorted(done.items())), False
+            interrupted = True
+    return dict(sorted(done.items())), interrupted
 
 
 def _numbered(problem: Problem, index: int) -> Simulated:
@@ -247,11 +240,9 @@ def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Data
 
 
 def _axes(problem: Problem, name: str) -> tuple[tuple[str, ...], str]:
-    model = problem.model
-    if name == model.local_site:
-        return (model.row_axis, "component"), "site"
-    if name in model.shapes:
-        return model.dims[name], "site"
+    model, row = problem.model, problem.model.row_axis
+    if name in model.sites:
+        return ((row, "component") if name == model.local_site else model.dims[name]), "site"
     if name in problem.quantities:
         return (), "quantity"
-    return ((model.row_axis,) if problem.of == "locals" and not model.is_graph else ()), "density"
+    return ((row,) if problem.of == "locals" and not model.is_graph else ()), "density"
