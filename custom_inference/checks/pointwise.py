@@ -21,6 +21,7 @@ from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.score import score
+from custom_inference.faces.arviz import observed_dyads
 from custom_inference.methods import methods_for
 from custom_inference.svi.guides.globals import DirichletGlobals
 from custom_inference.svi.guides.protocol import LocalGuide
@@ -107,12 +108,8 @@ def _observations(fit: Fit, values: list[Array]) -> tuple[Array, str, list[str]]
     if not isinstance(fit.data, GraphData):
         axis = fit.model.row_axis
         return table, axis, [str(name) for name in fit.coords.get(axis, range(len(fit.data)))]
-    model: Any = fit.model
-    i, j = model.dyads(torch.arange(model.num_dyads(len(fit.data)), device=fit.data.x.device), len(fit.data))
-    seen, names = fit.data.is_observed(i, j), fit.data.names
-    arrow = "->" if fit.data.directed else "--"
-    ends = zip(i[seen].tolist(), j[seen].tolist(), strict=True)
-    return table[:, seen.cpu().numpy()], "dyad", [f"{names[a]} {arrow} {names[b]}" for a, b in ends]
+    observed, names = observed_dyads(fit.model, fit.data)
+    return table[:, observed.cpu().numpy()], "dyad", names
 
 
 def _weighted(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params, Tensor | None, float]], str]:

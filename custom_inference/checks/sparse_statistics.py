@@ -9,7 +9,7 @@ Documents are word counts n (N, V); their lengths are given, not checked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,35 +42,45 @@ def _degrees(x: Any, axis: int = 1) -> Array:
     return np.asarray(_simple(x).sum(axis)).ravel()
 
 
-def density(x: Any) -> float:
-    """The share of pairs of nodes that have an edge."""
-    size = x.shape[0]
-    return float(_simple(x).nnz / max(size * (size - 1), 1))
-
-
-def degree_variance(x: Any) -> float:
-    """The variance of the nodes' degrees; of a directed graph of those of outgoing edges."""
-    return float(_degrees(x).var())
-
-
-def in_degree_variance(x: Any) -> float:
-    """The variance of the nodes' numbers of incoming edges."""
-    return float(_degrees(x, 0).var())
-
-
-def degree_max(x: Any) -> float:
-    """The largest degree; of a directed graph of outgoing edges."""
-    return float(_degrees(x).max())
-
-
-def in_degree_max(x: Any) -> float:
-    """The largest number of incoming edges."""
-    return float(_degrees(x, 0).max())
-
-
-def isolated_nodes(x: Any) -> float:
-    """The share of nodes without any edge."""
-    return float((_degrees(_undirected(x)) == 0).mean())
+#: Statistics of one expression: name -> function, and what it is.
+SIMPLE: dict[str, tuple[Callable[[Any], Any], str]] = {
+    # of graphs
+    "density": (
+        lambda x: _degrees(x).sum() / max(x.shape[0] * (x.shape[0] - 1), 1),
+        "The share of pairs of nodes that have an edge.",
+    ),
+    "degree_variance": (
+        lambda x: _degrees(x).var(),
+        "The variance of the nodes' degrees; of a directed graph of those of outgoing edges.",
+    ),
+    "in_degree_variance": (lambda x: _degrees(x, 0).var(), "The variance of the nodes' numbers of incoming edges."),
+    "degree_max": (lambda x: _degrees(x).max(), "The largest degree; of a directed graph of outgoing edges."),
+    "in_degree_max": (lambda x: _degrees(x, 0).max(), "The largest number of incoming edges."),
+    "isolated_nodes": (lambda x: (_degrees(_undirected(x)) == 0).mean(), "The share of nodes without any edge."),
+    "components": (
+        lambda x: csgraph.connected_components(x, connection="weak")[0],
+        "The number of (weakly) connected components.",
+    ),
+    # of graphs of counts
+    "edge_total": (lambda x: x.sum(), "The sum of the values of all dyads; an undirected edge counts twice."),
+    "edge_max": (lambda x: x.data.max(initial=0), "The largest value of a dyad."),
+    # of documents
+    "distinct_words": (
+        lambda x: np.diff(x.indptr).mean(),
+        "The mean number of distinct words of a document: fewer than copies have where words come in bursts.",
+    ),
+    "distinct_words_variance": (
+        lambda x: np.diff(x.indptr).var(),
+        "The variance over the documents of their numbers of distinct words.",
+    ),
+    "vocabulary": (lambda x: len(np.unique(x.indices)), "The number of words that occur in some document."),
+    "max_count": (lambda x: x.data.max(initial=0), "The largest count of a word in a document."),
+    "word_total": (lambda x: np.bincount(x.indices, x.data, x.shape[1]), "The number of tokens of each word, (V,)."),
+    "document_frequency": (
+        lambda x: np.bincount(x.indices, minlength=x.shape[1]),
+        "The number of documents with each word, (V,).",
+    ),
+}
 
 
 def reciprocity(x: Any) -> float:
@@ -93,11 +103,6 @@ def largest_component(x: Any) -> float:
     """The share of nodes in the largest (weakly) connected component."""
     _, label = csgraph.connected_components(x, directed=True, connection="weak")
     return float(np.bincount(label).max() / x.shape[0])
-
-
-def components(x: Any) -> float:
-    """The number of (weakly) connected components."""
-    return float(csgraph.connected_components(x, directed=True, connection="weak", return_labels=False))
 
 
 def efficiency(x: Any) -> float:
@@ -143,11 +148,6 @@ def spectral_gap(x: Any) -> float:
 # ----- of graphs of counts ------------------------------------------------------------------------------------------
 
 
-def edge_total(x: Any) -> float:
-    """The sum of the values of all dyads; an undirected edge counts twice."""
-    return float(x.sum())
-
-
 def edge_dispersion(x: Any) -> float:
     """Variance / mean of the values of all pairs of nodes: 1 of equal Poisson rates."""
     simple, size = x.tocoo(), x.shape[0]
@@ -157,37 +157,7 @@ def edge_dispersion(x: Any) -> float:
     return float(((value**2).sum() / total - mean**2) / mean) if mean else 0.0
 
 
-def edge_max(x: Any) -> float:
-    """The largest value of a dyad."""
-    return float(x.data.max(initial=0))
-
-
 # ----- of documents ----------------------------------------------------------------------------------------
-
-
-def _sizes(x: Any) -> Array:
-    """Distinct words of every document, (N,)."""
-    return np.diff(x.indptr)
-
-
-def distinct_words(x: Any) -> float:
-    """The mean number of distinct words of a document: fewer than copies have where words come in bursts."""
-    return float(_sizes(x).mean())
-
-
-def distinct_words_variance(x: Any) -> float:
-    """The variance over the documents of their numbers of distinct words."""
-    return float(_sizes(x).var())
-
-
-def vocabulary(x: Any) -> float:
-    """The number of words that occur in some document."""
-    return float(len(np.unique(x.indices)))
-
-
-def max_count(x: Any) -> float:
-    """The largest count of a word in a document."""
-    return float(x.data.max(initial=0))
 
 
 def burstiness(x: Any) -> float:
@@ -203,16 +173,6 @@ def dispersion(x: Any) -> float:
     square = np.bincount(x.indices, x.data**2, x.shape[1]) / size
     # Weighted by the means, which cancel.
     return float((square - mean**2).sum() / mean.sum()) if x.nnz else 0.0
-
-
-def word_total(x: Any) -> Array:
-    """The number of tokens of each word, (V,)."""
-    return np.bincount(x.indices, x.data, x.shape[1])
-
-
-def document_frequency(x: Any) -> Array:
-    """The number of documents with each word, (V,)."""
-    return np.bincount(x.indices, minlength=x.shape[1]).astype(float)
 
 
 def word_document_information(x: Any, local: Array, params: Mapping[str, Array]) -> float:

@@ -26,11 +26,13 @@ class Statistic:
     needs: "x"; "draw" for a realised discrepancy T(x, local, globals), the latter two a draw from the posterior as
         ndarrays, globals by site; "law" for one that adds up over entries, T(values, :class:`Law`).
     entries: of what an array has one entry: "feature", "pair" (of features), "value", "answer", or "" for a number.
+    text: what it is; by default the first paragraph of the function's docstring.
     """
 
     function: Callable[..., Any]
     needs: str = "x"
     entries: str = ""
+    text: str = ""
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -38,8 +40,8 @@ class Statistic:
 
     @property
     def meaning(self) -> str:
-        """The first sentence of the function's docstring."""
-        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+        """What it is, in a sentence."""
+        return self.text or " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
 
 def log_likelihood(x: Tensor, law: Law) -> Tensor:
@@ -58,7 +60,9 @@ def chi_square(x: Tensor, law: Law) -> Tensor:
 
 
 def _of(module: Any, *names: str, entries: str = "") -> dict[str, Statistic]:
-    return {name: Statistic(getattr(module, name), entries=entries) for name in names}
+    """Statistics of a module: those of its table ``SIMPLE``, or functions of their own."""
+    found = {name: module.SIMPLE.get(name) or (getattr(module, name), "") for name in names}
+    return {name: Statistic(function, entries=entries, text=text) for name, (function, text) in found.items()}
 
 
 _REALISED = {"log_likelihood": Statistic(log_likelihood, "law"), "chi_square": Statistic(chi_square, "law")}

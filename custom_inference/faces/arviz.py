@@ -54,7 +54,8 @@ def to_arviz(fit: Result, *, num_draws: int = 500, locals_: bool = True, max_row
     """
     if num_draws < 1 or max_rows < 1:
         raise MethodError(f"num_draws = {num_draws}, max_rows = {max_rows}; expected at least 1 of each")
-    labels = _coords(fit)
+    # Labels that ArviZ can select by and netCDF can hold: of one type, and no two alike.
+    labels = {axis: _distinct(values) for axis, values in fit.coords.items()}
     groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
     if fit.sample_stats:
         groups["sample_stats"] = _dataset(fit.sample_stats, {}, {})
@@ -186,25 +187,29 @@ def _dyads_are_cheap(fit: Result, posterior: xr.Dataset) -> bool:
 
 def _dyad_scores(fit: Result, graph: GraphData, posterior: xr.Dataset) -> xr.Dataset:
     """log p(x_ij | globals, locals) of every observed dyad at every draw."""
-    model: Any = fit.model
-    sites = [*model.global_sites, model.local_site]
-    draws = {site: torch.tensor(posterior[site].values).to(graph.x.device) for site in sites}
-    i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
-    observed = graph.is_observed(i, j)
-    chains, length = posterior.sizes["chain"], posterior.sizes["draw"]
+    model, site = fit.model, fit.model.observed_site
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    draws = {
+        name: torch.tensor(posterior[name].values).to(graph.x.device).flatten(0, 1)
+        for name in (*model.global_sites, model.local_site)
+    }
+    observed, names = observed_dyads(model, graph)
     found = [
-        observed_log_prob(model, {site: value[c, d] for site, value in draws.items()}, graph)[observed]
-        for c in range(chains)
-        for d in range(length)
+        observed_log_prob(model, {name: value[i] for name, value in draws.items()}, graph)[observed]
+        for i in range(math.prod(shape))
     ]
-    arrow = "->" if model.directed else "--"
-    names = [str(name) for name in graph.names]
-    label = [f"{names[a]} {arrow} {names[b]}" for a, b in zip(i[observed].tolist(), j[observed].tolist(), strict=True)]
-    values = torch.stack(found).reshape(chains, length, -1)
-    site = model.observed_site
-    dataset = _dataset({site: values}, {site: ("dyad",)}, {"dyad": _distinct(label)})
+    values = torch.stack(found).reshape(*shape, -1)
+    dataset = _dataset({site: values}, {site: ("dyad",)}, {"dyad": _distinct(names)})
     dataset.attrs["given"] = model.local_site
     return dataset
+
+
+def observed_dyads(model: Any, graph: GraphData) -> tuple[Tensor, list[str]]:
+    """Which of the model's dyads were observed, (E,) bool, and the names of these, such as "a -> b"."""
+    i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
+    observed, arrow = graph.is_observed(i, j), "->" if graph.directed else "--"
+    ends = zip(i[observed].tolist(), j[observed].tolist(), strict=True)
+    return observed, [f"{graph.names[a]} {arrow} {graph.names[b]}" for a, b in ends]
 
 
 # ----- datasets -------------------------------------------------------------------------------------------
@@ -227,11 +232,6 @@ def _dataset(
         for axis, size in zip(axes, array.shape, strict=True):
             coords[axis] = labels[axis][:size] if axis in labels else np.arange(size)
     return xr.Dataset(variables, coords=coords)
-
-
-def _coords(fit: Result) -> dict[str, list[Any]]:
-    """Labels that ArviZ can select by and netCDF can hold: of one type, and no two alike."""
-    return {axis: _distinct(values) for axis, values in fit.coords.items()}
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
