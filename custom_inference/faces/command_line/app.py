@@ -16,15 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from custom_inference.faces.command_line.options import (
-    Components,
-    Json,
-    ModelName,
-    NoProgress,
-    Seed,
-    SourceOptions,
-    takes_source,
-)
+from custom_inference.faces.command_line.options import CompareOptions, FitOptions, Json, NoProgress, Seed, takes
 
 # Everything that loads torch is imported inside the commands: help and option errors must not wait for it.
 
@@ -115,69 +107,26 @@ def models(json: Json = None) -> None:
 
 
 @app.command()
-@takes_source
-def fit(
-    model: ModelName,
-    components: Components,
-    *,
-    method: Annotated[str, typer.Option(help="name of a method; 'ppl models' lists them")] = "default",
-    seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="output folder  [default: FILE_MODEL_kK]")] = None,
-    source: SourceOptions,
-    image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None,
-    top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a setting of the method; repeatable")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, metavar="P", help="divide the rows among so many processes of this machine")
-    ] = None,
-    block_rows: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="read FILE, or a folder of files, N rows at a time: it need not fit into memory"
-        ),
-    ] = None,
-    json: Json = None,
-    no_progress: NoProgress = False,
-) -> None:
+@takes(FitOptions)
+def fit(options: FitOptions) -> None:
     """Fit MODEL to FILE; write the fit, tables, ArviZ netCDF and figures; print the components."""
-    shape = _image_shape(image_shape)
+    image_shape = _image_shape(options.image_shape)
     with _reported():
         from custom_inference.faces.command_line import run as _cli_run
 
-        interrupted = _cli_run.fit(
-            model, source, components, method=method, settings=settings or [], seed=seed, image_shape=shape, top=top,
-            out=out or Path(f"{source.file.stem}_{model.lower()}_k{components}"), json=json, progress=not no_progress,
-            processes=processes, block_rows=block_rows,
-        )  # fmt: skip
+        interrupted = _cli_run.fit(options, image_shape)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
-@takes_source
-def compare(
-    model: ModelName,
-    components: Components,
-    *,
-    methods: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="methods, separated by commas  [default: exact and every family of EM]"),
-    ] = None,
-    seed: Seed = 0,
-    rows: Annotated[int | None, typer.Option(min=1, help="use this many random rows")] = None,
-    source: SourceOptions,
-    json: Json = None,
-    no_progress: NoProgress = False,
-) -> None:
+@takes(CompareOptions)
+def compare(options: CompareOptions) -> None:
     """Compare the posteriors of several methods at the globals of the default fit with the exact posterior."""
     with _reported():
         from custom_inference.faces.command_line import run as _cli_run
 
-        _cli_run.compare(
-            model, source, components, methods=methods, seed=seed, rows=rows, json=json, progress=not no_progress
-        )
+        _cli_run.compare(options)
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 """The options that commands of ``ppl`` share. Nothing here loads torch: help and errors in options must not wait."""
 
-import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,9 @@ _MASK, _ABOVE = "entries equal to V are missing (NaN always is)", "binarise: 1 w
 _EMPTY = "leave out rows without any 1; of graphs, nodes without an edge"
 _SHARE, _STOP = "documents: leave out words in more than this share", "documents: leave out stop words: english"
 _DIRECTED = "graphs  [default: what the file says; edges: directed]"
+_SETTING, _PROCESSES = "a setting of the method; repeatable", "divide the rows among so many processes of this machine"
+_BLOCKS = "read FILE, or a folder of files, N rows at a time: it need not fit into memory"
+_METHODS = "methods, separated by commas  [default: exact and every family of EM]"
 _BESIDE = "what the model observes or is given beside FILE, with a row for each of its rows; repeatable"
 
 
@@ -45,18 +47,52 @@ class SourceOptions:
     beside: Annotated[list[str] | None, typer.Option("--with", metavar="NAME=FILE", help=_BESIDE)] = None
 
 
-def takes_source(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each field of the :class:`SourceOptions` that is its argument ``source``."""
-    fields = inspect.signature(SourceOptions, eval_str=True).parameters
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What ``ppl fit`` takes."""
 
-    @functools.wraps(command)
-    def reading(**given: Any) -> None:
-        command(source=SourceOptions(**{name: given.pop(name) for name in fields}), **given)
+    model: ModelName
+    components: Components
+    method: Annotated[str, typer.Option(help="name of a method; 'ppl models' lists them")] = "default"
+    seed: Seed = 0
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="output folder  [default: FILE_MODEL_kK]")] = None
+    source: SourceOptions
+    image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None
+    top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)] = None
+    processes: Annotated[int | None, typer.Option(min=1, metavar="P", help=_PROCESSES)] = None
+    block_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help=_BLOCKS)] = None
+    json: Json = None
+    no_progress: NoProgress = False
 
-    every: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
-        every += fields.values() if name == "source" else [parameter]
-    by_name = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in every]
-    reading.__signature__ = inspect.Signature(by_name)  # pyright: ignore[reportAttributeAccessIssue]
-    reading.__annotations__ = {}  # of the signature alone: those of the command name ``source``
-    return reading
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What ``ppl compare`` takes."""
+
+    model: ModelName
+    components: Components
+    methods: Annotated[str | None, typer.Option(metavar="NAMES", help=_METHODS)] = None
+    seed: Seed = 0
+    rows: Annotated[int | None, typer.Option(min=1, help="use this many random rows")] = None
+    source: SourceOptions
+    json: Json = None
+    no_progress: NoProgress = False
+
+
+def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """A command of one argument, a record of options, as one with an option for each field of it and of its source."""
+    own, source = (inspect.signature(one, eval_str=True).parameters for one in (kind, SourceOptions))
+    parts = [list(source.values()) if name == "source" else [parameter] for name, parameter in own.items()]
+    by_name = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts for one in part]
+
+    def decorated(command: Callable[[Any], None]) -> Callable[..., None]:
+        def reading(**given: Any) -> None:
+            read = SourceOptions(**{name: given.pop(name) for name in source})
+            command(kind(source=read, **given))
+
+        reading.__name__, reading.__doc__ = command.__name__, command.__doc__
+        reading.__signature__ = inspect.Signature(by_name)  # pyright: ignore[reportFunctionMemberAccess]
+        return reading
+
+    return decorated

@@ -32,9 +32,14 @@ def prepare(out: Path, json: Path | None, image_shape: tuple[int, int] | None, d
         raise ModelError(f"--image-shape {height}x{width} does not hold the {data.num_features} features of the data")
     if out.exists() and not out.is_dir():
         raise FileFormatError(f"{out}: exists and is not a folder")
+    require_file(json)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def require_file(json: Path | None) -> None:
+    """Refuse a folder where a file is to be written."""
     if json is not None and json.is_dir():
         raise FileFormatError(f"{json}: is a folder; --json takes a file")
-    out.mkdir(parents=True, exist_ok=True)
 
 
 # ----- files ----------------------------------------------------------------------------------------------

@@ -15,21 +15,10 @@ from custom_inference.checks.compare import compare as compare_methods
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output
-from custom_inference.faces.command_line.options import SourceOptions
+from custom_inference.faces.command_line.options import CompareOptions, FitOptions
 from custom_inference.faces.command_line.source import Source
 from custom_inference.methods import methods_for, named_method
-from ppl_models import (
-    MODELS,
-    Data,
-    DataError,
-    FileFormatError,
-    GraphData,
-    MethodError,
-    Model,
-    ModelError,
-    RowBlocks,
-    as_matrix,
-)
+from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
 from ppl_models.core.errors import unknown_name
 
 
@@ -101,76 +90,55 @@ def list_models(json: Path | None) -> None:
     output.write_json(json, {"models": listed})
 
 
-def fit(
-    model_name: str,
-    options: SourceOptions,
-    components: int,
-    *,
-    method: str,
-    settings: list[str],
-    seed: int,
-    image_shape: tuple[int, int] | None,
-    top: int,
-    out: Path,
-    json: Path | None,
-    progress: bool,
-    processes: int | None = None,
-    block_rows: int | None = None,
-) -> bool:
+def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     """Fit, write everything to ``out``, print the report; returns whether the fit was interrupted.
 
     In a group of processes (torchrun) all of them fit, and the first one writes and prints.
     """
-    chosen = named_method(method, **_settings(settings))
-    make, data = _read(model_name, Source(**vars(options)), block_rows)
+    name, file, components = options.model.lower(), options.source.file, options.components
+    chosen = named_method(options.method, **_settings(options.settings or []))
+    make, data = _read(options.model, Source(**vars(options.source)), options.block_rows)
     first = data if isinstance(data, Data) else _first(data)
     model = make(first, components)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
-    output.prepare(out, json, image_shape, first)
-    if processes is not None or distributed.in_group():
-        result = distributed.fit(model, data, processes=processes, method=chosen, seed=seed, progress=progress)
+    out = options.out or Path(f"{file.stem}_{name}_k{components}")
+    output.prepare(out, options.json, image_shape, first)
+    call: dict[str, Any] = {"seed": options.seed, "progress": not options.no_progress}
+    if options.processes is not None or distributed.in_group():
+        result = distributed.fit(model, data, processes=options.processes, method=chosen, **call)
     else:
-        result = chosen.fit(model, data, seed=seed, progress=progress)
+        result = chosen.fit(model, data, **call)
     if distributed.rank() > 0:
         return False
-    files = output.write_fit(result, out, image_shape=image_shape, top=top)
-    summary = output.summarise(result, top=top)
+    files = output.write_fit(result, out, image_shape=image_shape, top=options.top)
+    summary = output.summarise(result, top=options.top)
     if isinstance(data, RowBlocks):
         files["membership"] = output.write_memberships(result, data, out)
         summary |= {"num_rows": len(data), "scored_rows": len(result.data)}
     output.print_fit(result, summary, out)
-    output.write_json(json, {"model": model_name.lower(), "file": str(options.file), **summary, "files": files})
+    output.write_json(options.json, {"model": name, "file": str(file), **summary, "files": files})
     return summary["interrupted"]
 
 
-def compare(
-    model_name: str,
-    options: SourceOptions,
-    components: int,
-    *,
-    methods: str | None,
-    seed: int,
-    rows: int | None,
-    json: Path | None,
-    progress: bool,
-) -> None:
+def compare(options: CompareOptions) -> None:
     """Print and write the table of :func:`custom_inference.compare`."""
-    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    chosen = [named_method(name) for name in names or ()]  # before anything is read
-    make, data = _read(model_name, Source(**vars(options)))
+    given, rows = options.methods, options.rows
+    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    chosen = [named_method(name) for name in names or ()]
+    make, data = _read(options.model, Source(**vars(options.source)))
     assert not isinstance(data, RowBlocks)  # only fits read blocks
     if rows is not None and isinstance(data, GraphData):
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
     if rows is not None and rows < len(data):
-        picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:rows]
+        picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))[:rows]
         data = data.rows(picked.sort().values)
-    model = make(data, components)
+    model = make(data, options.components)
     if names is None:
         names = ["exact", *(name for name in methods_for(model) if name in engines_of(model))]
         chosen = [named_method(name) for name in names]
-    if json is not None and json.is_dir():
-        raise FileFormatError(f"{json}: is a folder; --json takes a file")
-    comparison = compare_methods(chosen, model, data, seed=seed, progress=progress)
+    output.require_file(options.json)
+    comparison = compare_methods(chosen, model, data, seed=options.seed, progress=not options.no_progress)
     output.print_table(comparison.table, len(data))
-    payload = {"model": model_name.lower(), "file": str(options.file), "num_rows": len(data), "seed": seed}
-    output.write_json(json, {**payload, "methods": names, "table": output.table_rows(comparison.table)})
+    about = {"model": options.model.lower(), "file": str(options.source.file), "num_rows": len(data)}
+    table = output.table_rows(comparison.table)
+    output.write_json(options.json, {**about, "seed": options.seed, "methods": names, "table": table})
