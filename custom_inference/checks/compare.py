@@ -135,9 +135,6 @@ def _of_locals(
         yield method.name, {**scores, "seconds": seconds}, local
 
 
-# ----- with topics and proportions integrated out ---------------------------------------------------------
-
-
 def _of_fits(methods: Sequence[Any], model: Model, x: Any, seed: int, mask: Any, progress: bool) -> Iterator[Line]:
     """Every method's fit of a toy corpus against the exact posterior of the tokens' topics."""
     # The whole table is laid out on the CPU, and everything is compared there.

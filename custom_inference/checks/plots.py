@@ -146,18 +146,18 @@ def plot_khat(found: Any, *, title: str | None = None) -> Figure:
 
 def plot_comparison(table: Any, *, title: str = "Approximate against exact posterior") -> Figure:
     """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``."""
-    panels = {
+    columns = {
         "gap_per_row": ("gap to the log evidence", "nats per row"),
         "worst_marginal_error": ("worst error of a marginal", "max |E_q[s] - E[s | x]|"),
     }
-    missing = [column for column in panels if column not in table]
+    missing = [column for column in columns if column not in table]
     if missing or not len(table):
-        raise MethodError(f"a comparison table needs a row and the columns {', '.join(panels)}")
+        raise MethodError(f"a comparison table needs a row and the columns {', '.join(columns)}")
     names = [str(name) for name in table.index]
     longest = max(map(len, names))
     figure = new_figure(7.0 + 0.08 * longest, 1.6 + 0.36 * len(names))
     both = figure.subplots(1, 2, sharey=True)
-    for axes, (column, (heading, unit)) in zip(both, panels.items(), strict=True):
+    for axes, (column, (heading, unit)) in zip(both, columns.items(), strict=True):
         _bars(axes, names, table[column].to_numpy(dtype=float))
         axes.set_title(heading, fontsize=10)
         axes.set_xlabel(unit)

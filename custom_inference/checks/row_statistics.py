@@ -55,9 +55,6 @@ SIMPLE: dict[str, tuple[Callable[[Array], Any], str]] = {
 }
 
 
-# ----- of all entries -------------------------------------------------------------------------------------
-
-
 def skewness(x: Array) -> float:
     """m_3 / m_2^(3/2), m_r the central moments of all entries."""
     centred = np.ma.compressed(x - x.mean())
@@ -68,9 +65,6 @@ def kurtosis(x: Array) -> float:
     """m_4 / m_2^2 - 3, m_r the central moments of all entries; 0 of a normal distribution."""
     centred = np.ma.compressed(x - x.mean())
     return float(_ratio((centred**4).mean(), (centred**2).mean() ** 2)) - 3.0
-
-
-# ----- of columns -----------------------------------------------------------------------------------------
 
 
 def column_mean(x: Array) -> Array:
@@ -101,9 +95,6 @@ def _pairs(matrix: Array) -> Array:
     return matrix[np.triu_indices(len(matrix), 1)]
 
 
-# ----- of counts ------------------------------------------------------------------------------------------
-
-
 def dispersion(x: Array) -> float:
     """The mean over the columns of variance / mean, the index of dispersion: 1 of a Poisson distribution (Cox & Lewis,
     *The statistical analysis of series of events*, 1966). Columns without any count are left out."""
@@ -114,9 +105,6 @@ def dispersion(x: Array) -> float:
 def value_frequency(x: Array) -> Array:
     """The number of entries that are 0, 1, ..., 29, and of those that are 30 or more, (31,)."""
     return np.bincount(np.minimum(np.ma.compressed(x).astype(np.int64), 30), minlength=31).astype(float)
-
-
-# ----- of categories --------------------------------------------------------------------------------------
 
 
 def _answers(x: Array) -> Array:

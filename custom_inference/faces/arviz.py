@@ -113,9 +113,6 @@ def container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any:
         return library().InferenceData(attrs=attributes, **groups)
 
 
-# ----- groups ---------------------------------------------------------------------------------------------
-
-
 def _posterior(fit: Result, num_draws: int, num_rows: int, labels: dict[str, list[Any]]) -> xr.Dataset:
     site, source = fit.model.local_site, _draws_of(fit, num_draws, num_rows)
     if fit.draws is None:
@@ -210,9 +207,6 @@ def observed_dyads(model: Any, graph: GraphData) -> tuple[Tensor, list[str]]:
     observed, arrow = graph.is_observed(i, j), "->" if graph.directed else "--"
     ends = zip(i[observed].tolist(), j[observed].tolist(), strict=True)
     return observed, [f"{graph.names[a]} {arrow} {graph.names[b]}" for a, b in ends]
-
-
-# ----- datasets -------------------------------------------------------------------------------------------
 
 
 def _dataset(

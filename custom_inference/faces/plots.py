@@ -42,9 +42,6 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
     return KINDS[kind](fit, **settings)
 
 
-# ----- components -----------------------------------------------------------------------------------------
-
-
 def plot_components(
     fit: Result, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None
 ) -> Figure:
@@ -106,9 +103,6 @@ def _strongest_features(parts: _Components, top: int, title: str) -> Figure:
     return figure
 
 
-# ----- loading --------------------------------------------------------------------------------------------
-
-
 def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = None) -> Figure:
     """The component site as a matrix, components by features, with labels.
 
@@ -131,9 +125,6 @@ def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = Non
     return figure
 
 
-# ----- objective ------------------------------------------------------------------------------------------
-
-
 def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
     """The objective per row by iteration; beside it the later half alone where the start hides it."""
     trace = fit.elbo.detach().cpu().numpy() / len(fit.data)
@@ -151,9 +142,6 @@ def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
         panels[1].set_title("later half", fontsize=10)
     figure.suptitle(title or f"{_family(fit)} by {fit.method}: objective, last {trace[-1]:.4f} nats a row")
     return figure
-
-
-# ----- sources --------------------------------------------------------------------------------------------
 
 
 def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None = None) -> Figure:
@@ -182,9 +170,6 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     drawing.scale(figure, image, axes, presentation_of(fit.model).local)
     figure.suptitle(title)
     return figure
-
-
-# ----- what the figures share -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -154,9 +154,6 @@ def _checked(model: Model, quantities: Mapping[str, Quantity] | None) -> dict[st
     return dict(quantities or {})
 
 
-# ----- running --------------------------------------------------------------------------------------------
-
-
 def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple[dict[int, Simulated], bool]:
     """Number -> simulation, and whether Ctrl-C ended them."""
     done: dict[int, Simulated] = {}
@@ -212,9 +209,6 @@ def _at_once(
 
 def _handed(content: bytes, index: int) -> Simulated:
     return _numbered(unpacked(content), index)
-
-
-# ----- ranks ----------------------------------------------------------------------------------------------
 
 
 def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Dataset:

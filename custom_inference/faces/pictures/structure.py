@@ -120,9 +120,6 @@ def _free_axes(model: Model, site: str, plates: list[str]) -> tuple[str, ...]:
     return tuple(axis for axis in model.dims.get(site, ()) if axis not in covered)
 
 
-# ----- distributions --------------------------------------------------------------------------------------
-
-
 def _distribution(model: Model, site: str, name: str) -> str:
     """A prior with its parameters; the name of the distribution of any other site."""
     if site not in model.priors:

@@ -96,8 +96,6 @@ class ModelEstimator(BaseEstimator):
         head = f"{summary[:1].upper()}{summary[1:].rstrip('.')}: :class:`ppl_models.{kind.__name__}`."
         return f"{head}\n\nParameters: those of :class:`{cls.__bases__[0].__name__}`{last}"
 
-    # ----- data and model ---------------------------------------------------------------------------------
-
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True

@@ -100,8 +100,6 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         name = self.model_type.__name__.lower()
         return np.array([f"{name}{k}" for k in range(self.fit_.model.local_shape[0])], dtype=object)
 
-    # ----- scores -----------------------------------------------------------------------------------------
-
     @property
     def bound_(self) -> str:
         """The name of what ``score`` and ``score_samples`` report; "exact" is exact."""
@@ -130,8 +128,6 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         seed = seed_of(self.random_state if random_state is None else random_state)
         drawn = self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site]
         return array(drawn)
-
-    # ----- classes ----------------------------------------------------------------------------------------
 
     @available_if(_has_classes)
     def predict_proba(self, X: Any) -> Array:
