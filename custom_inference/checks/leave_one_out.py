@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from custom_inference.checks.pointwise import FEWEST, Pointwise, pointwise
+from custom_inference.checks.pointwise import FEWEST, Array, Pointwise, pointwise
 from custom_inference.core.draws import require_fit
 from custom_inference.core.fit import Fit
 from custom_inference.core.settings import require_whole
 from custom_inference.faces.arviz import container, library
 from ppl_models import MethodError
-
-Array = NDArray[Any]
 
 #: Above this Pareto k an approximate posterior is not to be relied on (Yao, Vehtari, Simpson & Gelman 2018).
 _POOR = 0.7

@@ -9,9 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
-from custom_inference.faces.drawing import INK, MUTED, new_figure, panels
+from custom_inference.faces.drawing import INK, MUTED, Array, new_figure, panels
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -165,7 +164,7 @@ def plot_comparison(table: Any, *, title: str = "Approximate against exact poste
     return figure
 
 
-def _bars(axes: Axes, names: list[str], values: NDArray[Any]) -> None:
+def _bars(axes: Axes, names: list[str], values: Array) -> None:
     # A bound above the evidence by rounding is no gap.
     shown = np.where(np.abs(values) < 1e-9, 0.0, values)
     widest = np.nanmax(np.abs(shown)) if np.isfinite(shown).any() else 0.0

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
-from numpy.typing import NDArray
 from pyro import poutine
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
@@ -21,13 +20,12 @@ from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.score import score
-from custom_inference.faces.arviz import observed_dyads
+from custom_inference.faces.arviz import Array, observed_dyads
 from custom_inference.methods import methods_for
 from custom_inference.svi.guides.globals import DirichletGlobals
 from custom_inference.svi.guides.protocol import LocalGuide
 from ppl_models import CapacityError, GraphData, MethodError
 
-Array = NDArray[Any]
 Params = dict[str, Tensor]
 
 #: Scores of all draws together take at most about so many products of entries and components where locals are

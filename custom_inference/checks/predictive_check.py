@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from custom_inference.checks.copies import Source, source_of
-from custom_inference.checks.predictive_result import PredictiveCheck, line_of
+from custom_inference.checks.predictive_result import Array, PredictiveCheck, line_of
 from custom_inference.checks.statistics import Given, Statistic, chosen
 from custom_inference.core.draws import PosteriorDraws, require_fit
 from custom_inference.core.fit import Fit
@@ -18,8 +17,6 @@ from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
 from ppl_models import MethodError
-
-Array = NDArray[Any]
 
 #: Statistics with an entry for every feature, or pair of features, look at no more features than these.
 _MOST = {"feature": 500, "answer": 500, "pair": 100}

@@ -77,14 +77,8 @@ def to_arviz(fit: Result, *, num_draws: int = 500, locals_: bool = True, max_row
         groups["observed_data"] = _dataset({observed: x}, {observed: axes}, labels, leading=())
     if mask is not None:
         groups["constant_data"] = _dataset({"mask": mask}, {"mask": axes}, labels, leading=())
-    attributes = {
-        "model": type(fit.model).__name__,
-        "method": fit.method,
-        "status": fit.status,
-        "bound_name": fit.bound_name,
-        "seed": fit.seed,
-        "inference_library": "ppl-models",
-    }
+    named = {name: getattr(fit, name) for name in ("method", "status", "bound_name", "seed")}
+    attributes = {"model": type(fit.model).__name__, **named, "inference_library": "ppl-models"}
     groups["posterior"].attrs |= attributes
     return container(groups, attributes)
 

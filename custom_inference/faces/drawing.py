@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -43,14 +43,6 @@ def panels(count: int, columns: int, width: float, height: float) -> tuple[Figur
     return figure, places[:count]
 
 
-class Caption(NamedTuple):
-    """Two lines above a picture; muted where the picture means little."""
-
-    first: str
-    second: str
-    muted: bool = False
-
-
 def as_image(values: Array, place: Array) -> Array:
     """Values (D,) put at their rows and columns (2, D); NaN where there is no feature."""
     picture = np.full(place.max(1) + 1, np.nan)
@@ -69,9 +61,15 @@ def colours(values: Array, top: float | None = None) -> dict[str, Any]:
 
 
 def gallery(
-    pictures: Sequence[Array], captions: Sequence[Caption], title: str, bar: str, columns: int | None = None
+    pictures: Sequence[Array],
+    captions: Sequence[str],
+    title: str,
+    bar: str,
+    *,
+    columns: int | None = None,
+    muted: Collection[int] = (),
 ) -> Figure:
-    """Pictures in a grid, one scale for all."""
+    """Pictures in a grid, one scale for all; muted: the numbers of those that mean little."""
     columns = columns or num_columns(len(pictures))
     rows = -(-len(pictures) // columns)
     height, width = pictures[0].shape
@@ -79,11 +77,10 @@ def gallery(
     width = 1.2 + max(1.35 * columns, 0.085 * len(title))
     figure, places = panels(len(pictures), columns, width, 0.9 + rows * (1.25 * ratio + 0.45))
     image, range_ = None, colours(np.stack(list(pictures)))
-    for axes, picture, caption in zip(places, pictures, captions, strict=True):
+    for i, (axes, picture, caption) in enumerate(zip(places, pictures, captions, strict=True)):
         axes.set(xticks=[], yticks=[])
         image = axes.imshow(picture, **range_, interpolation="nearest")
-        text = "\n".join(part for part in caption[:2] if part)
-        axes.set_title(text, fontsize=8, color=MUTED if caption.muted else "black")
+        axes.set_title(caption, fontsize=8, color=MUTED if i in muted else "black")
     if image is not None:
         scale(figure, image, figure.axes, bar)
     figure.suptitle(title)

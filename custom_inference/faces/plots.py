@@ -10,20 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from custom_inference.checks.plots import plot_comparison as plot_comparison
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.faces.drawing import INK, MUTED, Array, new_figure
 from custom_inference.graphs.drawn_plots import plot_block_graph, plot_pie_graph
 from custom_inference.graphs.plots import plot_adjacency, plot_memberships
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
-
-Array = NDArray[Any]
 
 
 def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
@@ -58,12 +55,12 @@ def plot_components(
     if place is None:
         return _strongest_features(parts, top, title)
     captions = [
-        drawing.Caption(label, use + (", shut off" if shut else ""), muted=bool(shut))
+        f"{label}\n{use}{', shut off' if shut else ''}"
         for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
-    captions += [drawing.Caption(name, "") for name in parts.baseline]
     pictures = [drawing.as_image(row, place) for row in parts.matrix]
-    return drawing.gallery(pictures, captions, title, parts.meaning.replace("feature", "pixel"))
+    bar, muted = parts.meaning.replace("feature", "pixel"), np.flatnonzero(parts.off).tolist()
+    return drawing.gallery(pictures, [*captions, *parts.baseline], title, bar, muted=muted)
 
 
 def plot_pictures(
@@ -84,7 +81,7 @@ def plot_pictures(
     if values.shape != wanted:
         raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
     images = [row.reshape(image_shape) for row in values]
-    return drawing.gallery(images, [drawing.Caption(str(c), "") for c in captions], title, bar, columns)
+    return drawing.gallery(images, [str(caption) for caption in captions], title, bar, columns=columns)
 
 
 def _strongest_features(parts: _Components, top: int, title: str) -> Figure:

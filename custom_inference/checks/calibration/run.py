@@ -68,10 +68,8 @@ def simulation_based_calibration(
     f(values, data) -> number, values being site -> tensor of all latents as the program holds them.
 
     Ranks of discrete quantities break ties at random. Components that are exchangeable are named by one rule for the
-    truth and all draws: their matching to the fit's point estimate, which knows the data only. The truth and the draws
-    of an exact posterior stay exchangeable under a common rule, so their ranks stay uniform; draws that are matched to
-    the truth come nearer to it than they are, and ranks pile up in the middle. At given globals names are known. Where
-    priors tell some components apart, the others are renamed among themselves (of graphs none are).
+    truth and all draws, their matching to the fit's point estimate, under which the ranks of an exact posterior stay
+    uniform (``checks/calibration/labels.py`` says why). At given globals names are known.
 
     num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose number of rows, lengths
         and missing entries the simulated data have.

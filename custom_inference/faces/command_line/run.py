@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_module
+import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -55,12 +56,6 @@ def _with_given(model: Model, given: dict[str, Any], data: Data) -> tuple[Callab
     return partial(type(model).for_data, **fields), replace(data, others=others) if others else data
 
 
-def _first(blocks: RowBlocks) -> Data:
-    """The first block, by which the model's shape is chosen."""
-    data = as_matrix(next(iter(blocks)), dtype=torch.float64, keep_sparse=True)
-    return replace(data, coords={**blocks.coords, **data.coords})
-
-
 def _settings(pairs: list[str]) -> dict[str, Any]:
     """NAME=VALUE -> name: value, numbers and null read as such."""
     settings = {}
@@ -68,14 +63,14 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise MethodError(f"--set {pair!r}, expected NAME=VALUE")
-        try:
-            settings[name.strip().replace("-", "_")] = json_module.loads(text)
-        except json_module.JSONDecodeError:
-            settings[name.strip().replace("-", "_")] = text
+        value: Any = text
+        with contextlib.suppress(json.JSONDecodeError):
+            value = json.loads(text)
+        settings[name.strip().replace("-", "_")] = value
     return settings
 
 
-def list_models(json: Path | None) -> None:
+def list_models(path: Path | None) -> None:
     """Print name, summary, sites with shapes and methods of every model."""
     listed = []
     for name, kind in MODELS.items():
@@ -87,7 +82,7 @@ def list_models(json: Path | None) -> None:
         print("  sites    " + ", ".join(f"{site} ({', '.join(axes)})" for site, axes in sites.items()))
         print(f"  methods  {', '.join(methods)}")
         print(f"  bounds   {', '.join(bounds)}")
-    output.write_json(json, {"models": listed})
+    output.write_json(path, {"models": listed})
 
 
 def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
@@ -98,7 +93,10 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     name, file, components = options.model.lower(), options.source.file, options.components
     chosen = named_method(options.method, **_settings(options.settings or []))
     make, data = _read(options.model, Source(**vars(options.source)), options.block_rows)
-    first = data if isinstance(data, Data) else _first(data)
+    first = data
+    if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block
+        first = as_matrix(next(iter(data)), dtype=torch.float64, keep_sparse=True)
+        first = replace(first, coords={**data.coords, **first.coords})
     model = make(first, components)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
     out = options.out or Path(f"{file.stem}_{name}_k{components}")

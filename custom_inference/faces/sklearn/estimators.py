@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,9 +18,8 @@ from custom_inference.core.local_inference import scalable_bound
 from custom_inference.faces.sklearn.base import Array, ModelEstimator, array, plain, seed_of
 from ppl_models import DataError, as_graph, as_matrix
 
-
-def _has_classes(estimator: Any) -> bool:
-    return estimator._classes
+#: What only estimators of mixtures have.
+_of_mixtures = available_if(attrgetter("_classes"))
 
 
 # eq, repr: scikit-learn has its own.
@@ -129,18 +129,18 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         drawn = self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site]
         return array(drawn)
 
-    @available_if(_has_classes)
+    @_of_mixtures
     def predict_proba(self, X: Any) -> Array:
         """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
         check_is_fitted(self)
         return array(self.fit_.transform(self._validated(X, reset=False)))
 
-    @available_if(_has_classes)
+    @_of_mixtures
     def predict(self, X: Any) -> Array:
         """Of mixtures: the most probable class of each row, (N,)."""
         return self.predict_proba(X).argmax(-1)
 
-    @available_if(_has_classes)
+    @_of_mixtures
     def fit_predict(self, X: Any, y: Any = None, **others: Any) -> Array:
         """Of mixtures: fit, and the most probable class of each row, (N,)."""
         return self.fit(X, y, **others).predict(X)
