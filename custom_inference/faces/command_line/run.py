@@ -93,10 +93,11 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     name, file, components = options.model.lower(), options.source.file, options.components
     chosen = named_method(options.method, **_settings(options.settings or []))
     make, data = _read(options.model, Source(**vars(options.source)), options.block_rows)
-    first = data
     if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block
         first = as_matrix(next(iter(data)), dtype=torch.float64, keep_sparse=True)
         first = replace(first, coords={**data.coords, **first.coords})
+    else:
+        first = data
     model = make(first, components)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
     out = options.out or Path(f"{file.stem}_{name}_k{components}")
