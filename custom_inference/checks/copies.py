@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -101,9 +100,11 @@ class Source(abc.ABC):
 
         Leaves torch's random state changed: callers isolate all copies at once.
         """
-        totals = {name: [0.0, 0.0] for name in sums}
-        drawn = []
-        _reseed(seed)
+        totals, drawn = {name: [0.0, 0.0] for name in sums}, []
+        # As torch.manual_seed, which takes milliseconds for the devices that there are none of.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
         with torch.no_grad():
             for law, x, place in self.blocks(params, local):
                 copy = law.sample()
@@ -177,26 +178,20 @@ class Graph(Source):
     """The adjacency matrix as a sparse array (N, N); hidden dyads are without edges in the copies too."""
 
     def __init__(self, model: Any, data: GraphData):
-        self.model, self.data = model, data
+        self.model, self.data, self.number = model, data, model.num_dyads(len(data))
         self.x = scipy.sparse.csr_array(_sparse.to_scipy(data.x))
+        self.every = list(self._dyads()) if self.number <= _FEW_BLOCKS * _DYADS else []
 
     def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
-        for i, j, observed, x in self._all_dyads or map(self._dyads, self._starts):
+        for i, j, observed, x in self.every or self._dyads():
             yield Law(self.model.edge_distribution(params, local, i, j), observed), x, (i, j)
 
-    @property
-    def _starts(self) -> range:
-        return range(0, self.model.num_dyads(len(self.data)), _DYADS)
-
-    def _dyads(self, start: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        stop = min(start + _DYADS, self.model.num_dyads(len(self.data)))
-        i, j = self.model.dyads(torch.arange(start, stop, device=self.data.x.device), len(self.data))
-        observed = None if self.data.hidden is None else self.data.is_observed(i, j)
-        return i, j, observed, self.data.observed_value(i, j)
-
-    @cached_property
-    def _all_dyads(self) -> list[tuple[Tensor, Tensor, Tensor | None, Tensor]]:
-        return [self._dyads(start) for start in self._starts] if len(self._starts) <= _FEW_BLOCKS else []
+    def _dyads(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None, Tensor]]:
+        for start in range(0, self.number, _DYADS):
+            dyads = torch.arange(start, min(start + _DYADS, self.number), device=self.data.x.device)
+            i, j = self.model.dyads(dyads, len(self.data))
+            observed = None if self.data.hidden is None else self.data.is_observed(i, j)
+            yield i, j, observed, self.data.observed_value(i, j)
 
     def gather(self, drawn: list[tuple[Any, Tensor]]) -> Any:
         parts = [(i[copy != 0], j[copy != 0], copy[copy != 0]) for (i, j), copy in drawn]
@@ -212,10 +207,3 @@ def source_of(model: Model, data: Data) -> Source:
     if isinstance(data, GraphData):
         return Graph(model, data)
     return Documents(model, data) if model.data_kind == "documents" else Rows(model, data)
-
-
-def _reseed(seed: int) -> None:
-    """As ``torch.manual_seed``, which takes milliseconds for the devices that there are none of."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
