@@ -16,7 +16,6 @@ from custom_inference.core.engine import POINT
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.score import score
-from custom_inference.faces.arviz import library
 from ppl_models import Data, FileFormatError, ModelError, RowBlocks
 from ppl_models.data.atomic import write_text, written
 from ppl_models.data.containers import labels_of
@@ -119,6 +118,8 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
 def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
     """ArviZ's summary of the globals' draws; of a point estimate the values alone, under the same names."""
     if fit.draws is not None:
+        from custom_inference.faces.arviz import library  # not at the top: models are listed without it
+
         return pd.DataFrame(library().summary(converted, var_names=list(fit.globals)))
     values = {}
     for site, value in fit.globals.items():
