@@ -72,11 +72,13 @@ def structure_of(model: Model) -> Structure:
         program = _FirstDyad()(model) if model.is_graph else model
         relations = get_model_relations(program, (x,), settings)
     graph = generate_graph_specification(relations)
-    plates = {
-        name: Plate(name, _label(model, name.split("__CLONE")[0]), tuple(members), graph["plate_data"][name]["parent"])
-        for name, members in graph["plate_groups"].items()
-        if name is not None
-    }
+    plates = {}
+    for name, members in graph["plate_groups"].items():
+        if name is not None:
+            label = name.split("__CLONE")[0]
+            if label == "data":
+                label = "data: dyads" if model.is_graph else f"data: {model.row_axis}s"
+            plates[name] = Plate(name, label, tuple(members), graph["plate_data"][name]["parent"])
     edges = [(str(source), str(target)) for source, target in graph["edge_list"]]
     found = Structure(type(model).__name__, {}, edges, plates)
     for name, data in graph["node_data"].items():
@@ -104,12 +106,6 @@ def _some_data(model: Model) -> tuple[Tensor, dict[str, Any]]:
     drawn: Any = poutine.trace(model.summed_out).get_trace(num_rows=_ROWS)
     x, *others = (name for name, site in model.sites.items() if site.role == "observed")
     return drawn.nodes[x]["value"].to(dtype), {name: drawn.nodes[name]["value"] for name in others}
-
-
-def _label(model: Model, plate: str) -> str:
-    if plate != "data":
-        return plate
-    return "data: dyads" if model.is_graph else f"data: {model.row_axis}s"
 
 
 def _free_axes(model: Model, site: str, plates: list[str]) -> tuple[str, ...]:
