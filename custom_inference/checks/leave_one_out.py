@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -39,16 +39,16 @@ class LeaveOneOut:
     elpd: float
     se: float
     p_loo: float
-    pointwise: Array = field(repr=False)
-    pareto_k: Array = field(repr=False)
+    pointwise: Array
+    pareto_k: Array
     good_k: float
     approximation_k: float | None
     num_draws: int
     bound: str
     unit: str
-    labels: list[str] = field(repr=False)
+    labels: list[str]
     source: str
-    arviz: Any = field(repr=False)
+    arviz: Any
 
     def __repr__(self) -> str:
         bad = int((self.pareto_k > self.good_k).sum())

@@ -22,6 +22,8 @@ from custom_inference.core.score import score
 from ppl_models import GraphData, MethodError
 
 Array = NDArray[Any]
+#: Axis -> the labels along it.
+Labels = dict[str, list[Any]]
 
 #: Rows are scored at every draw of the globals where locals are continuous if that takes at most so many products.
 _SCORES = 4e8
@@ -107,7 +109,7 @@ def container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any:
         return library().InferenceData(attrs=attributes, **groups)
 
 
-def _posterior(fit: Result, num_draws: int, num_rows: int, labels: dict[str, list[Any]]) -> xr.Dataset:
+def _posterior(fit: Result, num_draws: int, num_rows: int, labels: Labels) -> xr.Dataset:
     site, source = fit.model.local_site, _draws_of(fit, num_draws, num_rows)
     if fit.draws is None:
         values: dict[str, Any] = {s: _global_draws(source, s) for s in fit.globals}
@@ -132,18 +134,12 @@ def _draws_of(fit: Result, num_draws: int, num_rows: int = 0) -> PosteriorDraws:
     return PosteriorDraws(fit, number, fit.seed, num_rows)
 
 
-def _global_draws(source: PosteriorDraws, site: str) -> Array:
+def _global_draws(source: PosteriorDraws, site: str) -> Tensor:
     """Draws of a posterior where the fit has one and they are few enough; else its mean, or the point, repeated."""
     value = source.fit.globals[site]
     if site not in source.fit.global_posterior or len(source) * value.numel() > _DENSE_UP_TO:
-        return _repeated(value, len(source))
-    return _numpy(torch.stack(list(source.of_site(site)))[None])
-
-
-def _repeated(value: Any, num_draws: int) -> Array:
-    """One chain of equal draws, as a view that takes no memory."""
-    array = _numpy(value)
-    return np.broadcast_to(array, (1, num_draws, *array.shape))
+        return value.expand(1, len(source), *value.shape)  # a view that takes no memory
+    return torch.stack(list(source.of_site(site)))[None]
 
 
 def _scores_are_cheap(fit: Result) -> bool:
@@ -155,11 +151,11 @@ def _scores_are_cheap(fit: Result) -> bool:
     return chains * length * entries * fit.model.local_shape[0] <= _SCORES
 
 
-def _log_likelihood(fit: Result, num_draws: int, labels: dict[str, list[Any]]) -> xr.Dataset:
+def _log_likelihood(fit: Result, num_draws: int, labels: Labels) -> xr.Dataset:
     site = fit.model.observed_site
     if fit.draws is None:
         row, bound = score(fit)
-        values = _repeated(row, num_draws)
+        values = row.expand(1, num_draws, *row.shape)
     else:
         scored = [score(fit, params) for params in _draws_of(fit, num_draws).globals_alone()]
         values, bound = torch.stack([row for row, _ in scored]).reshape(*chains_and_draws(fit), -1), scored[0][1]
@@ -204,16 +200,12 @@ def observed_dyads(model: Any, graph: GraphData) -> tuple[Tensor, list[str]]:
 
 
 def _dataset(
-    values: dict[str, Any],
-    dims: dict[str, tuple[str, ...]],
-    labels: dict[str, list[Any]],
-    *,
-    leading: tuple[str, ...] = ("chain", "draw"),
+    values: dict[str, Any], dims: dict[str, tuple[str, ...]], labels: Labels, leading: Sequence[str] = ("chain", "draw")
 ) -> xr.Dataset:
     """Variables with their axes named; labels are cut to the length of the axis."""
     variables, coords = {}, {}
     for name, value in values.items():
-        array = _numpy(value)
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
         inner = dims.get(name) or tuple(f"{name}_dim_{i}" for i in range(array.ndim - len(leading)))
         axes = (*leading, *inner)
         variables[name] = (axes, array)
@@ -232,7 +224,3 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
         numbered = (f"{value} ({i})" for i in count(2))
         taken[value if value not in taken else next(name for name in numbered if name not in taken)] = None
     return list(taken)
-
-
-def _numpy(value: Any) -> Array:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
