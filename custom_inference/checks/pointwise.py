@@ -146,7 +146,12 @@ def _methods(fit: Fit) -> str:
 def _of_posterior(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
     for params, local in _pairs(fit, draws):
         log_q = sum(float(q.log_prob(params[site]).sum()) for site, q in fit.global_posterior.items())
-        yield params, local, log_q + (0.0 if local is None else _log_prob_of_nodes(fit, local))
+        if local is not None:
+            nodes = local
+            if not local.is_floating_point():  # blocks, as the unit vectors that posteriors give
+                nodes = torch.nn.functional.one_hot(local, fit.model.local_shape[0]).to(fit.data.x.dtype)
+            log_q += float(fit.posterior.log_prob(nodes).sum())
+        yield params, local, log_q
 
 
 def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
@@ -175,13 +180,6 @@ def _guide_draws(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[
                 own = [name for site in params for name in (site, f"{site}_unconstrained") if name in nodes]
                 found.append((params, sum(float(nodes[name]["log_prob"].sum()) for name in own)))
         yield from found
-
-
-def _log_prob_of_nodes(fit: Fit, local: Tensor) -> float:
-    """log q of the locals of all nodes of a graph."""
-    one_hot = local.is_floating_point()
-    values = local if one_hot else torch.nn.functional.one_hot(local, fit.model.local_shape[0]).to(fit.data.x.dtype)
-    return float(fit.posterior.log_prob(values).sum())
 
 
 def _check_size(fit: Fit, num_draws: int) -> None:

@@ -165,7 +165,9 @@ def line_of(observed: Array, predicted: Array, labels: list[str] | None, markov:
         observed, worst = np.asarray(largest), labels[place] if labels else str(place)
     difference = np.sign(predicted - observed)
     upper = float((difference > 0).mean() + 0.5 * (difference == 0).mean())
-    number = _independent(difference) if markov else float(len(difference))
+    number = float(len(difference))
+    if markov and np.ptp(difference) > 0:  # how many independent draws those of the chain are worth
+        number = float(np.fmin(effective_size(difference[None]), number))
     # Off 0 and 1, where the plain standard error would be 0 whatever the number of copies.
     inside = (number * upper + 0.5) / (number + 1)
     error = float(np.sqrt(inside * (1 - inside) / number))
@@ -201,12 +203,6 @@ def _largest(observed: Array, predicted: Array) -> tuple[int, float, Array]:
     """The entry of the data's largest deviation, that deviation, and the largest of each copy, (S,)."""
     z, copies = (np.abs(side) for side in _standardised(observed, predicted))
     return int(z.argmax()), float(z.max()), copies.max(1)
-
-
-def _independent(series: Array) -> float:
-    """How many independent draws a chain's are worth."""
-    found = float(effective_size(series[None])) if np.ptp(series) > 0 else np.nan
-    return min(found, float(len(series))) if np.isfinite(found) else float(len(series))
 
 
 def _variable(value: Any, leading: int) -> Any:

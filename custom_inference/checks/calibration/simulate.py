@@ -182,7 +182,9 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     each = [{site: value[i] for site, value in stacked.items()} for i in range(len(stacked[model.local_site]))]
     found = log_densities(model, stacked, drawn.data) | _user_quantities(problem, each, drawn)
     each = _named_alike(model, each, fit.params, seeds["labels"])
-    values = {site: _to_rounding(model, site, torch.stack([one[site] for one in each])) for site in truth}
+    values = {site: torch.stack([one[site] for one in each]) for site in truth}
+    # Proportions that are equal but for rounding are ties, as the only one of one component, which is 1.
+    values |= {s: torch.round(v, decimals=_DECIMALS) for s, v in values.items() if _is_simplex(model, s)}
     values[model.local_site] = one_hot(model, values[model.local_site])
     return values | found
 
@@ -196,11 +198,6 @@ def _named_alike(model: Model, each: Sequence[Values], params: Values, seed: int
         return list(each)
     generator = torch.Generator().manual_seed(seed)
     return [matched(model, one, params, generator, sets) for one in each]
-
-
-def _to_rounding(model: Model, site: str, value: Tensor) -> Tensor:
-    """Proportions that are equal but for rounding are ties, as the only one of one component, which is 1."""
-    return torch.round(value, decimals=_DECIMALS) if _is_simplex(model, site) else value
 
 
 def _is_simplex(model: Model, site: str) -> bool:

@@ -77,19 +77,19 @@ def fit(
         raise MethodError(unknown_name("backend", backend, BACKENDS))
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or not 0 < timeout < math.inf:
         raise MethodError(f"timeout = {timeout!r}, expected seconds, more than 0")
-    settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "init": init}
-    settings |= {"seed": seed, "progress": progress}
+    what: dict[str, Any] = {"model": model, "data": data, "method": method, "mask": mask, "dtype": dtype}
+    what |= {"device": device, "init": init, "seed": seed, "progress": progress}
     if backend is None and not str(device or "cpu").startswith("cuda"):
         backend = "gloo"
     if processes is not None and not in_group():
-        return _launched(problem_of(model, data, method, **settings), processes, backend=backend, timeout=timeout)
+        return _launched(problem_of(**what), processes, backend=backend, timeout=timeout)
     with group(backend=backend, timeout=timeout) as pool:
         if processes not in (None, pool.size):
             raise MethodError(f"processes = {processes} in a group of {pool.size}; leave it out, the group says it")
         with warnings.catch_warnings():
             if pool.rank > 0:
                 warnings.simplefilter("ignore", DataWarning)  # the first says it
-            problem = problem_of(model, data, method, **settings)
+            problem = problem_of(**what)
         return fit_of(problem, ran(problem, pool))
 
 
@@ -111,17 +111,13 @@ def _launched(problem: Problem, processes: int, *, backend: str | None, timeout:
         return fit_of(problem, unpacked((folder / "run").read_bytes()))
 
 
-def _loopback() -> str:
-    """The network of this machine alone."""
-    names = [name for _, name in socket.if_nameindex()]
-    return "lo" if "lo" in names or "lo0" not in names else "lo0"
-
-
 def _main(
     rank: int, size: int, folder: Path, handed: bytes, backend: str | None, timeout: float,
     around: Surroundings,
 ) -> None:  # fmt: skip
-    device = around.environment.get("GLOO_SOCKET_IFNAME") or _loopback()
+    names = [name for _, name in socket.if_nameindex()]
+    loopback = "lo" if "lo" in names or "lo0" not in names else "lo0"  # the network of this machine alone
+    device = around.environment.get("GLOO_SOCKET_IFNAME") or loopback
     begun(around, GLOO_SOCKET_IFNAME=device, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
     meeting = {"init_method": f"file://{folder}/meeting", "rank": rank, "world_size": size}
     with _reports(folder / f"error-{rank}"):
@@ -156,15 +152,11 @@ def _explained(folder: Path, codes: dict[int, int], size: int, problem: Problem,
     """The suite's own error as it was; else which process ended, and how."""
     if UNGUARDED in codes.values():
         return unguarded()
-    reports: dict[int, Any] = {}
-    for rank in codes:
-        path = folder / f"error-{rank}"
-        if path.exists():
-            reports[rank] = unpacked(path.read_bytes())
+    paths = {rank: folder / f"error-{rank}" for rank in sorted(codes)}
+    reports: dict[int, Any] = {rank: unpacked(path.read_bytes()) for rank, path in paths.items() if path.exists()}
     # Processes that lost the others say so, but it is not they who failed.
-    causes = [found for _, found in sorted(reports.items()) if not isinstance(found, ProcessError)]
-    if causes:
-        first = causes[0]
+    first = next((found for found in reports.values() if not isinstance(found, ProcessError)), None)
+    if first is not None:
         return first if isinstance(first, PPLError) else ProcessError(f"a process of {size} failed: {first}")
     after = Checkpoint.of(problem.method.checkpoint)
     hint = "set checkpoint= to be able to go on" if after is None else f"the same call goes on from {after.path}"

@@ -113,7 +113,8 @@ def group(*, backend: str | None = None, timeout: float = 600.0, **settings: Any
         yield ALONE
         return
     if not begun:
-        _begin(backend or ("nccl" if _gpu_each() else "gloo"), timeout, settings)
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", int(os.environ.get("LOCAL_RANK", 0)) + 1))
+        _begin(backend or ("nccl" if torch.cuda.device_count() >= processes else "gloo"), timeout, settings)
     pool = GroupPool()
     try:
         yield pool
@@ -121,11 +122,6 @@ def group(*, backend: str | None = None, timeout: float = 600.0, **settings: Any
         pool.close()
         if not begun:
             dist.destroy_process_group()
-
-
-def _gpu_each() -> bool:
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    return torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", local + 1))
 
 
 def _begin(backend: str, timeout: float, settings: dict[str, Any]) -> None:
