@@ -1,17 +1,17 @@
 """The public names, by the module that defines them; ``__init__`` reads this list, and so do type checkers."""
 
-from .checks import STATISTICS as STATISTICS
-from .checks import LeaveOneOut as LeaveOneOut
-from .checks import PredictiveCheck as PredictiveCheck
-from .checks import Statistic as Statistic
-from .checks import compare_loo as compare_loo
-from .checks import loo as loo
-from .checks import posterior_predictive_check as posterior_predictive_check
-from .checks.calibration import Calibration as Calibration
-from .checks.calibration import simulation_based_calibration as simulation_based_calibration
+from .checks.calibration.result import Calibration as Calibration
+from .checks.calibration.run import simulation_based_calibration as simulation_based_calibration
 from .checks.compare import Comparison as Comparison
 from .checks.compare import compare as compare
 from .checks.empirical_bayes import empirical_bayes_log_likelihood as empirical_bayes_log_likelihood
+from .checks.leave_one_out import LeaveOneOut as LeaveOneOut
+from .checks.leave_one_out import compare_loo as compare_loo
+from .checks.leave_one_out import loo as loo
+from .checks.predictive_check import posterior_predictive_check as posterior_predictive_check
+from .checks.predictive_result import PredictiveCheck as PredictiveCheck
+from .checks.statistics import STATISTICS as STATISTICS
+from .checks.statistics import Statistic as Statistic
 from .core.align import Alignment as Alignment
 from .core.align import align as align
 from .core.align import match_blocks as match_blocks

@@ -5,17 +5,16 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import psutil
 import scipy.sparse
 import torch
 from torch import Tensor
 
+from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.predictive import observed_law
-from ppl_models import CapacityError, Data, GraphData, Model
+from ppl_models import Data, GraphData, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import draw_counts
 
@@ -23,8 +22,8 @@ Params = Mapping[str, Tensor]
 
 #: Entries of a block of rows, and dyads of a block, that are worked on at a time.
 _ENTRIES, _DYADS = 2**22, 2**20
-#: The numbers of the dyads are kept from one copy to the next where there are at most so many blocks of them.
-_KEPT_BLOCKS = 8
+#: The numbers of the dyads stay from one copy to the next where there are at most so many blocks of them.
+_FEW_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -80,13 +79,6 @@ class _Words:
         return draw_counts(self.probs, self.lengths.long())
 
 
-class Replicate(NamedTuple):
-    """x: the copy, in the form that statistics read. sums: name -> (of the data, of the copy)."""
-
-    x: Any
-    sums: dict[str, tuple[float, float]]
-
-
 class Source(abc.ABC):
     """Data in the form that statistics read, and copies of them in the same form."""
 
@@ -103,14 +95,16 @@ class Source(abc.ABC):
 
     def replicate(
         self, params: Params, local: Tensor, sums: Mapping[str, Callable[[Tensor, Law], Tensor]], seed: int
-    ) -> Replicate:
-        """A copy at these latents; sums: discrepancies that add up over the entries, of the data and of the copy.
+    ) -> tuple[Any, dict[str, tuple[float, float]]]:
+        """A copy at these latents, and of discrepancies that add up over entries their sums (of the data, of the copy).
 
         Leaves torch's random state changed: callers isolate all copies at once.
         """
-        totals = {name: [0.0, 0.0] for name in sums}
-        drawn = []
-        _reseed(seed)
+        totals, drawn = {name: [0.0, 0.0] for name in sums}, []
+        # As torch.manual_seed, which takes milliseconds for the devices that there are none of.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
         with torch.no_grad():
             for law, x, place in self.blocks(params, local):
                 copy = law.sample()
@@ -118,20 +112,23 @@ class Source(abc.ABC):
                 for name, function in sums.items():
                     for side, value in enumerate((x, copy)):
                         totals[name][side] += float(function(value, law))
-        return Replicate(self.gather(drawn), {name: (one, other) for name, (one, other) in totals.items()})
+        return self.gather(drawn), {name: (real, made) for name, (real, made) in totals.items()}
 
 
 class Rows(Source):
     """Dense rows (N, D): an ndarray, or a masked array where entries are missing."""
 
     def __init__(self, model: Model, data: Data):
-        needed = 4.0 * 8 * len(data) * data.num_features
-        _check_room(needed, f"a copy of {len(data)} rows of {data.num_features} features")
+        what = f"a copy of {len(data)} rows of {data.num_features} features"
+        needed, fits = 32.0 * len(data) * data.num_features, "check the fit on some of the rows, or of the features"
+        require(what, needed, allowed=allowed_bytes(), fits=fits)
         self.model, self.data = model, data.dense()
         self.x = self._as_read(self.data.x)
 
     def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
-        for part in _parts(self.data):
+        size = max(1, _ENTRIES // self.data.num_features)
+        for start in range(0, len(self.data), size):
+            part = slice(start, min(start + size, len(self.data)))
             rows = self.data.rows(part)
             values = {**params, self.model.local_site: local[part]}
             # Without the mask: missing entries are left out of sums, not of the law.
@@ -158,9 +155,8 @@ class Documents(Rows):
 
     def __init__(self, model: Model, data: Data):
         self.model = model
-        observed = data if data.mask is None else replace(data, x=torch.where(data.mask, data.x, 0.0))
-        self.data = observed
-        self.x = scipy.sparse.csr_array(_sparse.to_scipy(observed.x) if data.is_sparse else observed.x.cpu().numpy())
+        self.data = data if data.mask is None else replace(data, x=torch.where(data.mask, data.x, 0.0))
+        self.x = scipy.sparse.csr_array(_sparse.to_scipy(self.data.x) if data.is_sparse else self.data.x.cpu().numpy())
 
     def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
         for law, x, part in super().blocks(params, local):
@@ -182,26 +178,20 @@ class Graph(Source):
     """The adjacency matrix as a sparse array (N, N); hidden dyads are without edges in the copies too."""
 
     def __init__(self, model: Any, data: GraphData):
-        self.model, self.data = model, data
+        self.model, self.data, self.number = model, data, model.num_dyads(len(data))
         self.x = scipy.sparse.csr_array(_sparse.to_scipy(data.x))
+        self.every = list(self._dyads()) if self.number <= _FEW_BLOCKS * _DYADS else []
 
     def blocks(self, params: Params, local: Tensor) -> Iterator[tuple[Law, Tensor, Any]]:
-        for i, j, observed, x in self._kept or map(self._dyads, self._starts):
+        for i, j, observed, x in self.every or self._dyads():
             yield Law(self.model.edge_distribution(params, local, i, j), observed), x, (i, j)
 
-    @property
-    def _starts(self) -> range:
-        return range(0, self.model.num_dyads(len(self.data)), _DYADS)
-
-    def _dyads(self, start: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        stop = min(start + _DYADS, self.model.num_dyads(len(self.data)))
-        i, j = self.model.dyads(torch.arange(start, stop, device=self.data.x.device), len(self.data))
-        observed = None if self.data.hidden is None else self.data.is_observed(i, j)
-        return i, j, observed, self.data.observed_value(i, j)
-
-    @cached_property
-    def _kept(self) -> list[tuple[Tensor, Tensor, Tensor | None, Tensor]]:
-        return [self._dyads(start) for start in self._starts] if len(self._starts) <= _KEPT_BLOCKS else []
+    def _dyads(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None, Tensor]]:
+        for start in range(0, self.number, _DYADS):
+            dyads = torch.arange(start, min(start + _DYADS, self.number), device=self.data.x.device)
+            i, j = self.model.dyads(dyads, len(self.data))
+            observed = None if self.data.hidden is None else self.data.is_observed(i, j)
+            yield i, j, observed, self.data.observed_value(i, j)
 
     def gather(self, drawn: list[tuple[Any, Tensor]]) -> Any:
         parts = [(i[copy != 0], j[copy != 0], copy[copy != 0]) for (i, j), copy in drawn]
@@ -217,25 +207,3 @@ def source_of(model: Model, data: Data) -> Source:
     if isinstance(data, GraphData):
         return Graph(model, data)
     return Documents(model, data) if model.data_kind == "documents" else Rows(model, data)
-
-
-def _parts(data: Data) -> list[slice]:
-    size = max(1, _ENTRIES // data.num_features)
-    return [slice(start, min(start + size, len(data))) for start in range(0, len(data), size)]
-
-
-def _reseed(seed: int) -> None:
-    """As ``torch.manual_seed``, which takes milliseconds for the devices that there are none of."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
-
-
-def _check_room(needed: float, what: str) -> None:
-    allowed = 0.5 * psutil.virtual_memory().available
-    if needed > allowed:
-        message = (
-            f"{what} needs about {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; check the fit on "
-            "some of the rows, or some of the features"
-        )
-        raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from custom_inference.checks.pointwise import FEWEST, Pointwise, pointwise
+from custom_inference.checks.pointwise import FEWEST, Array, Pointwise, pointwise
 from custom_inference.core.draws import require_fit
+from custom_inference.core.fit import Fit
 from custom_inference.core.settings import require_whole
+from custom_inference.faces.arviz import container, library
 from ppl_models import MethodError
-
-if TYPE_CHECKING:
-    from custom_inference.core.fit import Fit
-
-Array = NDArray[Any]
 
 #: Above this Pareto k an approximate posterior is not to be relied on (Yao, Vehtari, Simpson & Gelman 2018).
 _POOR = 0.7
@@ -43,16 +39,16 @@ class LeaveOneOut:
     elpd: float
     se: float
     p_loo: float
-    pointwise: Array = field(repr=False)
-    pareto_k: Array = field(repr=False)
+    pointwise: Array
+    pareto_k: Array
     good_k: float
     approximation_k: float | None
     num_draws: int
     bound: str
     unit: str
-    labels: list[str] = field(repr=False)
+    labels: list[str]
     source: str
-    arviz: Any = field(repr=False)
+    arviz: Any
 
     def __repr__(self) -> str:
         bad = int((self.pareto_k > self.good_k).sum())
@@ -111,8 +107,7 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
     require_whole("num_draws", num_draws, FEWEST, why=", to fit a tail to")
     az = _arviz()
     scores = pointwise(fit, num_draws, seed, progress)
-    found = _of_chain(az, scores) if scores.log_ratio is None else _of_approximation(az, scores)
-    elpd, approximation_k = found
+    elpd, approximation_k = (_of_chain if scores.log_ratio is None else _of_approximation)(az, scores)
     return LeaveOneOut(
         elpd=float(elpd["elpd_loo"]),
         se=float(elpd["se"]),
@@ -166,24 +161,19 @@ def _arviz() -> Any:
     version = metadata.version("arviz")
     if int(version.split(".")[0]) >= 1:
         raise MethodError(f"leave-one-out is written for ArviZ 0.23, found {version}; pip install 'arviz<1'")
-    with warnings.catch_warnings():
-        # ArviZ 0.23 announces 1.0 on import; that is not the caller's concern.
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz
-    return arviz
+    return library()
 
 
 def _of_chain(az: Any, scores: Pointwise) -> tuple[Any, None]:
     values = xr.Dataset({"x": (("chain", "draw", scores.unit), scores.log_likelihood)})
     # How many independent draws the likelihoods are worth, of which the weights are reciprocals.
-    shifted = scores.log_likelihood - scores.log_likelihood.max((0, 1))
-    size = az.ess(xr.Dataset({"x": (("chain", "draw", scores.unit), np.exp(shifted))}), method="mean")["x"].values
-    total = scores.log_likelihood.shape[0] * scores.log_likelihood.shape[1]
+    size = az.ess(np.exp(values - values.max(("chain", "draw"))), method="mean")["x"].values
     finite = size[np.isfinite(size)]
-    share = float(np.clip(finite.mean() / total, 0.01, 1.0)) if finite.size else 1.0
+    total = values.sizes["chain"] * values.sizes["draw"]
+    efficiency = float(np.clip(finite.mean() / total, 0.01, 1.0)) if finite.size else 1.0
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        found = az.loo(_container(az, values), pointwise=True, reff=share, scale="log")
+        found = az.loo(container({"log_likelihood": values}, {}), pointwise=True, reff=efficiency, scale="log")
     # Observations of one and the same likelihood at every draw, such as rows all of which is missing, say nothing of
     # the parameters: nothing is reweighted. ArviZ fits a tail to equal weights, finds k = inf and warns.
     constant = np.ptp(scores.log_likelihood, axis=(0, 1)) == 0
@@ -193,12 +183,6 @@ def _of_chain(az: Any, scores: Pointwise) -> tuple[Any, None]:
         if found["warning"] or not constant.any():
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     return found, None
-
-
-def _container(az: Any, log_likelihood: xr.Dataset) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a group of likelihoods alone is all that is needed
-        return az.InferenceData(log_likelihood=log_likelihood)
 
 
 def _of_approximation(az: Any, scores: Pointwise) -> tuple[Any, float]:
@@ -213,8 +197,7 @@ def _of_approximation(az: Any, scores: Pointwise) -> tuple[Any, float]:
     lppd = float(np.asarray(logsumexp(weight + each.T, axis=1)).sum())
     good_k = min(1 - 1 / np.log10(draws), _POOR)
     bad = int((pareto_k > good_k).sum())
-    if bad or float(own_k) > _POOR:
-        _warn(bad, len(pareto_k), good_k, float(own_k))
+    _warn(bad, len(pareto_k), good_k, float(own_k))
     content = {
         "elpd_loo": float(pointwise_.sum()),
         "se": float(np.sqrt(len(pointwise_) * pointwise_.var())),
@@ -243,4 +226,5 @@ def _warn(bad: int, total: int, good_k: float, own_k: float) -> None:
             f"Pareto k of the approximate posterior itself is {own_k:.2f}, above {_POOR}: it is too far from the "
             "posterior to be corrected by importance weights; use NUTS or CollapsedGibbs"
         )
-    warnings.warn("; ".join(parts), UserWarning, stacklevel=4)
+    if parts:
+        warnings.warn("; ".join(parts), UserWarning, stacklevel=4)

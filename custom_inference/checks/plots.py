@@ -9,9 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
-from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.faces.drawing import INK, MUTED, Array, new_figure, panels
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -36,12 +35,8 @@ def plot_histograms(check: Any, *, title: str | None = None) -> Figure:
     names, extreme = list(check.table.index), check.extreme
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    figure = new_figure(2.6 * columns + 0.3, 2.0 * rows + 0.7)
-    panels = figure.subplots(rows, columns, squeeze=False).flat
-    for axes in panels:
-        axes.set_axis_off()
-    for axes, name in zip(figure.axes, names, strict=False):
-        axes.set_axis_on()
+    figure, places = panels(len(names), columns, 2.6 * columns + 0.3, 2.0 * rows + 0.7)
+    for axes, name in zip(places, names, strict=True):
         (_realised if check._is_realised(name) else _histogram)(axes, check, name)
         p_value = check.p_value(name)
         p_value = p_value if p_value.startswith("<") else f"= {p_value}"
@@ -150,18 +145,18 @@ def plot_khat(found: Any, *, title: str | None = None) -> Figure:
 
 def plot_comparison(table: Any, *, title: str = "Approximate against exact posterior") -> Figure:
     """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``."""
-    panels = {
+    columns = {
         "gap_per_row": ("gap to the log evidence", "nats per row"),
         "worst_marginal_error": ("worst error of a marginal", "max |E_q[s] - E[s | x]|"),
     }
-    missing = [column for column in panels if column not in table]
+    missing = [column for column in columns if column not in table]
     if missing or not len(table):
-        raise MethodError(f"a comparison table needs a row and the columns {', '.join(panels)}")
+        raise MethodError(f"a comparison table needs a row and the columns {', '.join(columns)}")
     names = [str(name) for name in table.index]
     longest = max(map(len, names))
     figure = new_figure(7.0 + 0.08 * longest, 1.6 + 0.36 * len(names))
     both = figure.subplots(1, 2, sharey=True)
-    for axes, (column, (heading, unit)) in zip(both, panels.items(), strict=True):
+    for axes, (column, (heading, unit)) in zip(both, columns.items(), strict=True):
         _bars(axes, names, table[column].to_numpy(dtype=float))
         axes.set_title(heading, fontsize=10)
         axes.set_xlabel(unit)
@@ -169,7 +164,7 @@ def plot_comparison(table: Any, *, title: str = "Approximate against exact poste
     return figure
 
 
-def _bars(axes: Axes, names: list[str], values: NDArray[Any]) -> None:
+def _bars(axes: Axes, names: list[str], values: Array) -> None:
     # A bound above the evidence by rounding is no gap.
     shown = np.where(np.abs(values) < 1e-9, 0.0, values)
     widest = np.nanmax(np.abs(shown)) if np.isfinite(shown).any() else 0.0

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyro
 import torch
-from numpy.typing import NDArray
 from pyro import poutine
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
 
-from custom_inference.core.draws import PosteriorDraws
+from custom_inference.core.draws import PosteriorDraws, chains_and_draws
 from custom_inference.core.evaluate import score
+from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
+from custom_inference.faces.arviz import Array, observed_dyads
+from custom_inference.methods import methods_for
 from custom_inference.svi.guides.protocol import DirichletGlobals, LocalGuide
 from ppl_models import CapacityError, GraphData, MethodError
 
-if TYPE_CHECKING:
-    from custom_inference.core.fit import Fit
-
-Array = NDArray[Any]
 Params = dict[str, Tensor]
 
 #: Scores of all draws together take at most about so many products of entries and components where locals are
@@ -59,48 +57,29 @@ def pointwise(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
     Raises MethodError where the globals are points, or their approximate posterior has no density at hand;
     CapacityError where it would take too long.
     """
-    draws = PosteriorDraws(fit, num_draws, seed)
+    draws, chains = PosteriorDraws(fit, num_draws, seed), 1
     if draws.markov:
-        return _of_chains(fit, num_draws, seed, progress)
+        chains, length = chains_and_draws(fit)
+        draws = PosteriorDraws(fit, chains * max(1, min(length, num_draws // chains)), seed)
+        if len(draws) < FEWEST:
+            raise MethodError(f"{len(draws)} draws by {fit.method}, expected at least {FEWEST}, to fit a tail to")
     pairs, source = _weighted(fit, draws)
-    _check_size(fit, num_draws)
+    _check_size(fit, len(draws))
     scored, ratios, bound = [], [], "exact"
-    with Progress(num_draws, "leave-one-out", enabled=progress) as bar:
+    with Progress(len(draws), "leave-one-out", enabled=progress) as bar:
         for params, local, log_q in pairs:
             each, bound, log_joint = _scored(fit, params, local)
             scored.append(each)
             ratios.append(log_joint - log_q)
             bar.advance()
     values, unit, labels = _observations(fit, scored)
-    return Pointwise(values[None], np.array(ratios), bound, source, unit, labels)
-
-
-def _of_chains(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
-    assert fit.draws is not None
-    chains, length = fit.draws[fit.model.global_sites[0]].shape[:2]
-    each = max(1, min(int(length), num_draws // int(chains)))
-    draws = PosteriorDraws(fit, int(chains) * each, seed)
-    if len(draws) < FEWEST:
-        raise MethodError(f"{len(draws)} draws by {fit.method}, expected at least {FEWEST}, to fit a tail to")
-    _check_size(fit, len(draws))
-    found, bound = [], "exact"
-    with Progress(len(draws), "leave-one-out", enabled=progress) as bar:
-        for params, local in _pairs(fit, draws):
-            one, bound, _ = _scored(fit, params, local)
-            found.append(one)
-            bar.advance()
-    source = draws.source if fit.model.is_graph else draws.source.split(";")[0]
-    values, unit, labels = _observations(fit, found)
-    return Pointwise(values.reshape(int(chains), each, -1), None, bound, source, unit, labels)
+    values = values.reshape(chains, -1, values.shape[-1])
+    return Pointwise(values, None if draws.markov else np.array(ratios), bound, source, unit, labels)
 
 
 def _pairs(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None]]:
     """Globals, and of graphs the nodes' latents; of rows these are summed out."""
-    if fit.model.is_graph:
-        yield from draws
-        return
-    for params in draws.globals_alone():
-        yield params, None
+    yield from draws if fit.model.is_graph else ((params, None) for params in draws.globals_alone())
 
 
 def _scored(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, str, float]:
@@ -126,19 +105,15 @@ def _observations(fit: Fit, values: list[Array]) -> tuple[Array, str, list[str]]
     if not isinstance(fit.data, GraphData):
         axis = fit.model.row_axis
         return table, axis, [str(name) for name in fit.coords.get(axis, range(len(fit.data)))]
-    model: Any = fit.model
-    i, j = model.dyads(torch.arange(model.num_dyads(len(fit.data)), device=fit.data.x.device), len(fit.data))
-    seen, names = fit.data.is_observed(i, j), fit.data.names
-    arrow = "->" if fit.data.directed else "--"
-    ends = zip(i[seen].tolist(), j[seen].tolist(), strict=True)
-    return table[:, seen.cpu().numpy()], "dyad", [f"{names[a]} {arrow} {names[b]}" for a, b in ends]
-
-
-# ----- approximations with a density ----------------------------------------------------------------------
+    observed, names = observed_dyads(fit.model, fit.data)
+    return table[:, observed.cpu().numpy()], "dyad", names
 
 
 def _weighted(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params, Tensor | None, float]], str]:
-    """(globals, locals of a graph or None, log q of both), and where they come from."""
+    """(globals, locals of a graph or None, log q of both, 0 of states of a chain), and where they come from."""
+    source = draws.source if fit.model.is_graph else draws.source.split(";")[0]
+    if draws.markov:
+        return ((params, local, 0.0) for params, local in _pairs(fit, draws)), source
     if fit.guide is not None:
         inner: Any = fit.guide.globals_guide if isinstance(fit.guide, LocalGuide) else fit.guide
         if isinstance(inner, AutoNormal | DirichletGlobals):
@@ -147,7 +122,7 @@ def _weighted(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params, T
         raise MethodError(_instead(fit))
     if fit.model.is_graph and isinstance(fit.posterior, PointPosterior):
         raise MethodError(f"{fit.method} estimated the locals as points, which have no density. {_methods(fit)}")
-    return _of_posterior(fit, draws), draws.source if fit.model.is_graph else draws.source.split(";")[0]
+    return _of_posterior(fit, draws), source
 
 
 def _instead(fit: Fit) -> str:
@@ -161,8 +136,6 @@ def _instead(fit: Fit) -> str:
 
 def _methods(fit: Fit) -> str:
     """What to use in place of a point estimate."""
-    from custom_inference.methods import methods_for
-
     able = {"vb": 'VariationalEM(guide="vb")', "gibbs": "CollapsedGibbs()", "nuts": "NUTS()"}
     able |= {"svi_normal": 'SVI(guide="normal")'}
     names = set(methods_for(fit.model))
@@ -172,7 +145,12 @@ def _methods(fit: Fit) -> str:
 def _of_posterior(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
     for params, local in _pairs(fit, draws):
         log_q = sum(float(q.log_prob(params[site]).sum()) for site, q in fit.global_posterior.items())
-        yield params, local, log_q + (0.0 if local is None else _log_prob_of_nodes(fit, local))
+        if local is not None:
+            nodes = local
+            if not local.is_floating_point():  # blocks, as the unit vectors that posteriors give
+                nodes = torch.nn.functional.one_hot(local, fit.model.local_shape[0]).to(fit.data.x.dtype)
+            log_q += float(fit.posterior.log_prob(nodes).sum())
+        yield params, local, log_q
 
 
 def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
@@ -195,22 +173,12 @@ def _guide_draws(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[
             for _ in range(min(_TOGETHER, draws.num_samples - start)):
                 trace = poutine.trace(inner).get_trace(fit.data.x, mask=fit.data.mask)
                 trace.compute_log_prob()
-                found.append(_read(fit, trace.nodes))
+                nodes: Any = trace.nodes
+                params = {site: nodes[site]["value"].detach() for site in fit.model.global_sites}
+                # Automatic guides sample unconstrained values, and add the transformation's volume to the site.
+                own = [name for site in params for name in (site, f"{site}_unconstrained") if name in nodes]
+                found.append((params, sum(float(nodes[name]["log_prob"].sum()) for name in own)))
         yield from found
-
-
-def _read(fit: Fit, nodes: Any) -> tuple[Params, float]:
-    params = {site: nodes[site]["value"].detach() for site in fit.model.global_sites}
-    # An automatic guide samples a site's unconstrained value, and adds the volume of the transformation to the site.
-    own = [f"{site}{part}" for site in params for part in ("", "_unconstrained") if f"{site}{part}" in nodes]
-    return params, sum(float(nodes[name]["log_prob"].sum()) for name in own)
-
-
-def _log_prob_of_nodes(fit: Fit, local: Tensor) -> float:
-    """log q of the locals of all nodes of a graph."""
-    one_hot = local.is_floating_point()
-    values = local if one_hot else torch.nn.functional.one_hot(local, fit.model.local_shape[0]).to(fit.data.x.dtype)
-    return float(fit.posterior.log_prob(values).sum())
 
 
 def _check_size(fit: Fit, num_draws: int) -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from custom_inference.checks.copies import Source, source_of
-from custom_inference.checks.predictive_result import PredictiveCheck
+from custom_inference.checks.predictive_result import Array, PredictiveCheck, line_of
 from custom_inference.checks.statistics import Given, Statistic, chosen
 from custom_inference.core.draws import PosteriorDraws, require_fit
+from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
 from ppl_models import MethodError
-
-if TYPE_CHECKING:
-    from custom_inference.core.fit import Fit
-
-Array = NDArray[Any]
 
 #: Statistics with an entry for every feature, or pair of features, look at no more features than these.
 _MOST = {"feature": 500, "answer": 500, "pair": 100}
@@ -76,11 +72,15 @@ def posterior_predictive_check(
             copy = record.add(params, local, seed=draws.seed_of(fit.model.observed_site, number))
             record.copies += [copy] if number < keep else []
             bar.advance()
-    return PredictiveCheck.of(
-        observed={name: np.asarray(values) for name, values in record.observed.items()},
-        predicted={name: np.asarray(values) for name, values in record.predicted.items()},
-        entries={name: record.labels(statistic) for name, statistic in found.items()},
-        markov=draws.markov,
+    observed = {name: np.asarray(values) for name, values in record.observed.items()}
+    predicted = {name: np.asarray(values) for name, values in record.predicted.items()}
+    entries = {name: record.labels(statistic) for name, statistic in found.items()}
+    lines = {name: line_of(observed[name], predicted[name], entries[name], draws.markov) for name in observed}
+    return PredictiveCheck(
+        table=pd.DataFrame.from_dict(lines, orient="index").rename_axis("statistic"),
+        observed=observed,
+        predicted=predicted,
+        entries=entries,
         model=type(fit.model).__name__,
         source=draws.source,
         data=record.source.x,
@@ -98,29 +98,27 @@ class _Record:
         self.predicted: dict[str, list[Array]] = {name: [] for name in statistics}
         self.observed: dict[str, Any] = {}
         self.columns = {entries: _columns(source.x, most) for entries, most in _MOST.items()}
+        self.sums = {name: one.function for name, one in statistics.items() if one.needs == "law"}
         for name, one in statistics.items():
             self.observed[name] = self._of_data(name, one, source.x) if one.needs == "x" else []
 
     def add(self, params: Mapping[str, Any], local: Any, *, seed: int) -> Any:
         """One copy at a draw; returns it."""
-        sums: dict[str, Callable[..., Any]] = {
-            name: one.function for name, one in self.statistics.items() if one.needs == "law"
-        }
-        copy = self.source.replicate(params, local, sums, seed)
+        copy, sums = self.source.replicate(params, local, self.sums, seed)
         globals_ = {site: value.cpu().numpy() for site, value in params.items()}
         for name, one in self.statistics.items():
             if one.needs == "x":
-                self.predicted[name].append(self._of_data(name, one, copy.x))
+                self.predicted[name].append(self._of_data(name, one, copy))
                 continue
-            pair = copy.sums.get(name)
+            pair: Any = sums.get(name)
             if pair is None:
                 model: Any = self.fit.model
                 drawn = (model.proportions(local) if one.needs == "proportions" else local).cpu().numpy()
-                pair = [one.function(x, drawn, globals_) for x in (self.source.x, copy.x)]
+                pair = (one.function(x, drawn, globals_) for x in (self.source.x, copy))
             real, made = (_finite(name, value, number=True) for value in pair)
             self.observed[name].append(real)
             self.predicted[name].append(made)
-        return copy.x
+        return copy
 
     def _of_data(self, name: str, statistic: Statistic, x: Any) -> Array:
         columns = self.columns.get(statistic.entries)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,20 +45,6 @@ class PredictiveCheck:
     entries: dict[str, list[str] | None]
     data: Any
     copies: list[Any]
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        observed: dict[str, Array],
-        predicted: dict[str, Array],
-        entries: Mapping[str, list[str] | None],
-        markov: bool,
-        **settings: Any,
-    ) -> PredictiveCheck:
-        lines = {name: _line(observed[name], predicted[name], entries[name], markov) for name in observed}
-        table = pd.DataFrame.from_dict(lines, orient="index").rename_axis("statistic")
-        return cls(table=table, observed=observed, predicted=predicted, entries=dict(entries), **settings)
 
     def __repr__(self) -> str:
         lines = self.table.to_string(float_format=lambda value: f"{value:.4g}", na_rep="")
@@ -108,15 +92,11 @@ class PredictiveCheck:
 
     def _unlike(self, name: str) -> str:
         line = self.table.loc[name]
-        if line["tail"] == "upper":
-            value, mean, sd = self._worst(name)
-            return f"{name} of {line['worst']} ({value:.4g}, copies {mean:.4g} ± {sd:.2g})"
-        return f"{name} ({line['observed']:.4g}, copies {line['mean']:.4g} ± {line['sd']:.2g})"
-
-    def _worst(self, name: str) -> tuple[float, float, float]:
-        place = _largest(self.observed[name], self.predicted[name])[0]
-        made = self.predicted[name].reshape(self.num_samples, -1)[:, place]
-        return float(self.observed[name].flat[place]), float(made.mean()), float(made.std(ddof=1))
+        value, mean, sd, of = line["observed"], line["mean"], line["sd"], ""
+        if line["tail"] == "upper":  # an array: its entry that deviates most
+            value, mean, sd = self.deviations(name).iloc[0][["observed", "mean", "sd"]]
+            of = f" of {line['worst']}"
+        return f"{name}{of} ({value:.4g}, copies {mean:.4g} ± {sd:.2g})"
 
     def _summary(self, name: str) -> tuple[float, Array]:
         """The number that stands for a statistic that is none: its largest deviation, in the data and the copies."""
@@ -156,7 +136,7 @@ class PredictiveCheck:
         observed_data: those of the data, and ``x``; of realised discrepancies the mean over the draws.
         posterior: realised discrepancies of the data at every draw.
         """
-        from custom_inference.faces.arviz import _container
+        from custom_inference.faces.arviz import container
 
         made = {name: _variable(value[None], 2) for name, value in self.predicted.items()}
         real, drawn = {}, {}
@@ -171,23 +151,23 @@ class PredictiveCheck:
             kept = np.stack([_dense(copy) for copy in self.copies])[None]
             groups["posterior_predictive"]["x"] = (("chain", "copy", "row", "feature"), kept)
             groups["observed_data"]["x"] = (("row", "feature"), _dense(self.data))
-        attributes = {"model": self.model, "source": self.source, "inference_library": "ppl-models"}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a posterior of discrepancies alone is meant
-            return _container(groups, attributes)
+        return container(groups, {"model": self.model, "source": self.source, "inference_library": "ppl-models"})
 
     def _is_realised(self, name: str) -> bool:
         return self.observed[name].shape == (self.num_samples,) and self.predicted[name].ndim == 1
 
 
-def _line(observed: Array, predicted: Array, labels: list[str] | None, markov: bool) -> dict[str, Any]:
+def line_of(observed: Array, predicted: Array, labels: list[str] | None, markov: bool) -> dict[str, Any]:
+    """The line of a statistic in ``PredictiveCheck.table``."""
     worst, vector = "", predicted.ndim > 1
     if vector:
         place, largest, predicted = _largest(observed, predicted)
         observed, worst = np.asarray(largest), labels[place] if labels else str(place)
     difference = np.sign(predicted - observed)
     upper = float((difference > 0).mean() + 0.5 * (difference == 0).mean())
-    number = _independent(difference) if markov else float(len(difference))
+    number = float(len(difference))
+    if markov and np.ptp(difference) > 0:  # how many independent draws those of the chain are worth
+        number = float(np.fmin(effective_size(difference[None]), number))
     # Off 0 and 1, where the plain standard error would be 0 whatever the number of copies.
     inside = (number * upper + 0.5) / (number + 1)
     error = float(np.sqrt(inside * (1 - inside) / number))
@@ -223,12 +203,6 @@ def _largest(observed: Array, predicted: Array) -> tuple[int, float, Array]:
     """The entry of the data's largest deviation, that deviation, and the largest of each copy, (S,)."""
     z, copies = (np.abs(side) for side in _standardised(observed, predicted))
     return int(z.argmax()), float(z.max()), copies.max(1)
-
-
-def _independent(series: Array) -> float:
-    """How many independent draws a chain's are worth."""
-    found = float(effective_size(series[None])) if np.ptp(series) > 0 else np.nan
-    return min(found, float(len(series))) if np.isfinite(found) else float(len(series))
 
 
 def _variable(value: Any, leading: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,29 @@ def _ratio(above: Any, below: Any) -> Any:
     return found if found.ndim else float(found)
 
 
-# ----- of all entries -------------------------------------------------------------------------------------
+def _totals(x: Array) -> Array:
+    """sum_j x_nj, (N,)."""
+    return np.ma.filled(x, 0).sum(1)
 
 
-def mean(x: Array) -> float:
-    """The mean of all entries; of 0/1 data the share of ones."""
-    return float(x.mean())
-
-
-def variance(x: Array) -> float:
-    """The variance of all entries about their common mean."""
-    return float(x.var())
+#: Statistics of one expression: name -> function, and what it is.
+SIMPLE: dict[str, tuple[Callable[[Array], Any], str]] = {
+    "mean": (lambda x: x.mean(), "The mean of all entries; of 0/1 data the share of ones."),
+    "variance": (lambda x: x.var(), "The variance of all entries about their common mean."),
+    "min": (lambda x: x.min(), "The smallest entry."),
+    "max": (lambda x: x.max(), "The largest entry."),
+    "zero_share": (lambda x: (x == 0).mean(), "The share of entries that are 0."),
+    "row_total_variance": (
+        lambda x: _totals(x).var(),
+        "Var_n(sum_j x_nj): above what independent columns give where these are positively correlated.",
+    ),
+    "row_total_max": (lambda x: _totals(x).max(), "max_n sum_j x_nj."),
+    "empty_rows": (lambda x: (np.ma.filled(x, 0) == 0).all(1).mean(), "The share of rows without any entry but 0."),
+    "distinct_rows": (
+        lambda x: len(np.unique(np.ma.filled(x, -1), axis=0)),
+        "The number of different rows; missing entries count as alike.",
+    ),
+}
 
 
 def skewness(x: Array) -> float:
@@ -52,47 +65,6 @@ def kurtosis(x: Array) -> float:
     """m_4 / m_2^2 - 3, m_r the central moments of all entries; 0 of a normal distribution."""
     centred = np.ma.compressed(x - x.mean())
     return float(_ratio((centred**4).mean(), (centred**2).mean() ** 2)) - 3.0
-
-
-def minimum(x: Array) -> float:
-    """The smallest entry."""
-    return float(x.min())
-
-
-def maximum(x: Array) -> float:
-    """The largest entry."""
-    return float(x.max())
-
-
-def zero_share(x: Array) -> float:
-    """The share of entries that are 0."""
-    return float((x == 0).mean())
-
-
-# ----- of rows --------------------------------------------------------------------------------------------
-
-
-def row_total_variance(x: Array) -> float:
-    """Var_n(sum_j x_nj): above what independent columns give where these are positively correlated."""
-    return float(np.ma.filled(x, 0).sum(1).var())
-
-
-def row_total_max(x: Array) -> float:
-    """max_n sum_j x_nj."""
-    return float(np.ma.filled(x, 0).sum(1).max())
-
-
-def empty_rows(x: Array) -> float:
-    """The share of rows without any entry but 0."""
-    return float((np.ma.filled(x, 0) == 0).all(1).mean())
-
-
-def distinct_rows(x: Array) -> float:
-    """The number of different rows; missing entries count as alike."""
-    return float(len(np.unique(np.ma.filled(x, -1), axis=0)))
-
-
-# ----- of columns -----------------------------------------------------------------------------------------
 
 
 def column_mean(x: Array) -> Array:
@@ -123,9 +95,6 @@ def _pairs(matrix: Array) -> Array:
     return matrix[np.triu_indices(len(matrix), 1)]
 
 
-# ----- of counts ------------------------------------------------------------------------------------------
-
-
 def dispersion(x: Array) -> float:
     """The mean over the columns of variance / mean, the index of dispersion: 1 of a Poisson distribution (Cox & Lewis,
     *The statistical analysis of series of events*, 1966). Columns without any count are left out."""
@@ -136,9 +105,6 @@ def dispersion(x: Array) -> float:
 def value_frequency(x: Array) -> Array:
     """The number of entries that are 0, 1, ..., 29, and of those that are 30 or more, (31,)."""
     return np.bincount(np.minimum(np.ma.compressed(x).astype(np.int64), 30), minlength=31).astype(float)
-
-
-# ----- of categories --------------------------------------------------------------------------------------
 
 
 def _answers(x: Array) -> Array:

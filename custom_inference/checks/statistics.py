@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.checks import document_statistics as _documents
-from custom_inference.checks import graph_statistics as _graphs
 from custom_inference.checks import row_statistics as _rows
+from custom_inference.checks import sparse_statistics as _sparse
 from custom_inference.checks.copies import Law
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
@@ -27,11 +26,13 @@ class Statistic:
     needs: "x"; "draw" for a realised discrepancy T(x, local, globals), the latter two a draw from the posterior as
         ndarrays, globals by site; "law" for one that adds up over entries, T(values, :class:`Law`).
     entries: of what an array has one entry: "feature", "pair" (of features), "value", "answer", or "" for a number.
+    text: what it is; by default the first paragraph of the function's docstring.
     """
 
     function: Callable[..., Any]
     needs: str = "x"
     entries: str = ""
+    text: str = ""
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -39,8 +40,8 @@ class Statistic:
 
     @property
     def meaning(self) -> str:
-        """The first sentence of the function's docstring."""
-        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+        """What it is, in a sentence."""
+        return self.text or " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
 
 def log_likelihood(x: Tensor, law: Law) -> Tensor:
@@ -58,81 +59,55 @@ def chi_square(x: Tensor, law: Law) -> Tensor:
     return law.total(squares)
 
 
+def _of(module: Any, *names: str, entries: str = "") -> dict[str, Statistic]:
+    """Statistics of a module: those of its table ``SIMPLE``, or functions of their own."""
+    found = {name: module.SIMPLE.get(name) or (getattr(module, name), "") for name in names}
+    return {name: Statistic(function, entries=entries, text=text) for name, (function, text) in found.items()}
+
+
 _REALISED = {"log_likelihood": Statistic(log_likelihood, "law"), "chi_square": Statistic(chi_square, "law")}
-_CORRELATION = {"correlation": Statistic(_rows.correlation, entries="pair")}
+_COLUMN_MEAN = _of(_rows, "column_mean", entries="feature")
+_CORRELATION = _of(_rows, "correlation", entries="pair")
 _GRAPH = {
-    name: Statistic(getattr(_graphs, name))
-    for name in (
-        "density",
-        "degree_variance",
-        "degree_max",
-        "isolated_nodes",
-        "transitivity",
-        "assortativity",
-        "components",
-        "largest_component",
-        "efficiency",
-        "spectral_gap",
-    )
+    **_of(_sparse, "density", "degree_variance", "degree_max", "isolated_nodes", "transitivity", "assortativity"),
+    **_of(_sparse, "components", "largest_component", "efficiency", "spectral_gap"),
 }
-_DIGRAPH = {name: Statistic(getattr(_graphs, name)) for name in ("in_degree_variance", "in_degree_max", "reciprocity")}
-_MULTIGRAPH = {name: Statistic(getattr(_graphs, name)) for name in ("edge_total", "edge_dispersion", "edge_max")}
+_DIGRAPH = _of(_sparse, "in_degree_variance", "in_degree_max", "reciprocity")
+_MULTIGRAPH = _of(_sparse, "edge_total", "edge_dispersion", "edge_max")
 
 #: Kind of data (:attr:`ppl_models.Model.data_kind`) -> name -> statistic: what a check looks at by default.
 STATISTICS: dict[str, dict[str, Statistic]] = {
     "binary": {
-        "mean": Statistic(_rows.mean),
-        "row_total_variance": Statistic(_rows.row_total_variance),
-        "row_total_max": Statistic(_rows.row_total_max),
-        "empty_rows": Statistic(_rows.empty_rows),
-        "distinct_rows": Statistic(_rows.distinct_rows),
-        "column_mean": Statistic(_rows.column_mean, entries="feature"),
+        **_of(_rows, "mean", "row_total_variance", "row_total_max", "empty_rows", "distinct_rows"),
+        **_COLUMN_MEAN,
         **_CORRELATION,
         **_REALISED,
     },
     "counts": {
-        "mean": Statistic(_rows.mean),
-        "zero_share": Statistic(_rows.zero_share),
-        "max": Statistic(_rows.maximum),
-        "dispersion": Statistic(_rows.dispersion),
-        "row_total_variance": Statistic(_rows.row_total_variance),
-        "column_mean": Statistic(_rows.column_mean, entries="feature"),
-        "value_frequency": Statistic(_rows.value_frequency, entries="value"),
+        **_of(_rows, "mean", "zero_share", "max", "dispersion", "row_total_variance"),
+        **_COLUMN_MEAN,
+        **_of(_rows, "value_frequency", entries="value"),
         **_CORRELATION,
         **_REALISED,
     },
     "documents": {
-        "distinct_words": Statistic(_documents.distinct_words),
-        "distinct_words_variance": Statistic(_documents.distinct_words_variance),
-        "vocabulary": Statistic(_documents.vocabulary),
-        "max_count": Statistic(_documents.max_count),
-        "burstiness": Statistic(_documents.burstiness),
-        "dispersion": Statistic(_documents.dispersion),
-        "word_total": Statistic(_documents.word_total, entries="feature"),
-        "document_frequency": Statistic(_documents.document_frequency, entries="feature"),
-        "word_document_information": Statistic(_documents.word_document_information, "proportions"),
+        **_of(_sparse, "distinct_words", "distinct_words_variance", "vocabulary", "max_count"),
+        **_of(_sparse, "burstiness", "dispersion"),
+        **_of(_sparse, "word_total", "document_frequency", entries="feature"),
+        "word_document_information": Statistic(_sparse.word_document_information, "proportions"),
         **_REALISED,
     },
     "real": {
-        "mean": Statistic(_rows.mean),
-        "variance": Statistic(_rows.variance),
-        "skewness": Statistic(_rows.skewness),
-        "kurtosis": Statistic(_rows.kurtosis),
-        "min": Statistic(_rows.minimum),
-        "max": Statistic(_rows.maximum),
-        "column_mean": Statistic(_rows.column_mean, entries="feature"),
-        "column_variance": Statistic(_rows.column_variance, entries="feature"),
-        "covariance": Statistic(_rows.covariance, entries="pair"),
+        **_of(_rows, "mean", "variance", "skewness", "kurtosis", "min", "max"),
+        **_COLUMN_MEAN,
+        **_of(_rows, "column_variance", entries="feature"),
+        **_of(_rows, "covariance", entries="pair"),
         **_REALISED,
     },
     "categories": {
-        "agreement": Statistic(_rows.agreement),
-        "uniform_rows": Statistic(_rows.uniform_rows),
-        "modal_share_variance": Statistic(_rows.modal_share_variance),
-        "row_mean_variance": Statistic(_rows.row_mean_variance),
-        "distinct_rows": Statistic(_rows.distinct_rows),
-        "answer_share": Statistic(_rows.answer_share, entries="answer"),
-        "association": Statistic(_rows.association, entries="pair"),
+        **_of(_rows, "agreement", "uniform_rows", "modal_share_variance", "row_mean_variance", "distinct_rows"),
+        **_of(_rows, "answer_share", entries="answer"),
+        **_of(_rows, "association", entries="pair"),
         "log_likelihood": _REALISED["log_likelihood"],
     },
     "graph": {**_GRAPH, **_REALISED},

@@ -22,6 +22,8 @@ from custom_inference.core.result import Result
 from ppl_models import GraphData, MethodError
 
 Array = NDArray[Any]
+#: Axis -> the labels along it.
+Labels = dict[str, list[Any]]
 
 #: Rows are scored at every draw of the globals where locals are continuous if that takes at most so many products.
 _SCORES = 4e8
@@ -54,7 +56,8 @@ def to_arviz(fit: Result, *, num_draws: int = 500, locals_: bool = True, max_row
     """
     if num_draws < 1 or max_rows < 1:
         raise MethodError(f"num_draws = {num_draws}, max_rows = {max_rows}; expected at least 1 of each")
-    labels = _coords(fit)
+    # Labels that ArviZ can select by and netCDF can hold: of one type, and no two alike.
+    labels = {axis: _distinct(values) for axis, values in fit.coords.items()}
     groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
     if fit.sample_stats:
         groups["sample_stats"] = _dataset(fit.sample_stats, {}, {})
@@ -76,16 +79,10 @@ def to_arviz(fit: Result, *, num_draws: int = 500, locals_: bool = True, max_row
         groups["observed_data"] = _dataset({observed: x}, {observed: axes}, labels, leading=())
     if mask is not None:
         groups["constant_data"] = _dataset({"mask": mask}, {"mask": axes}, labels, leading=())
-    attributes = {
-        "model": type(fit.model).__name__,
-        "method": fit.method,
-        "status": fit.status,
-        "bound_name": fit.bound_name,
-        "seed": fit.seed,
-        "inference_library": "ppl-models",
-    }
+    named = {name: getattr(fit, name) for name in ("method", "status", "bound_name", "seed")}
+    attributes = {"model": type(fit.model).__name__, **named, "inference_library": "ppl-models"}
     groups["posterior"].attrs |= attributes
-    return _container(groups, attributes)
+    return container(groups, attributes)
 
 
 def _takes_inference_data() -> bool:
@@ -93,24 +90,26 @@ def _takes_inference_data() -> bool:
     return int(metadata.version("arviz").split(".")[0]) < 1
 
 
-def _container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any:
+def library() -> Any:
+    """ArviZ itself; 0.23 announces 1.0 on import, which is not the caller's concern."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+def container(groups: dict[str, xr.Dataset], attributes: dict[str, Any]) -> Any:
     """InferenceData for ArviZ 0.x; a DataTree, which needs nothing of ArviZ, for 1.x."""
     if not _takes_inference_data():
         tree = xr.DataTree.from_dict(groups)
         tree.attrs.update(attributes)
         return tree
     with warnings.catch_warnings():
-        # ArviZ 0.23 announces 1.0 on import; that is not the caller's concern.
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz
-    container: Any = getattr(arviz, "InferenceData")  # noqa: B009
-    return container(attrs=attributes, **groups)
+        warnings.simplefilter("ignore", UserWarning)  # groups that go with others may stand alone
+        return library().InferenceData(attrs=attributes, **groups)
 
 
-# ----- groups ---------------------------------------------------------------------------------------------
-
-
-def _posterior(fit: Result, num_draws: int, num_rows: int, labels: dict[str, list[Any]]) -> xr.Dataset:
+def _posterior(fit: Result, num_draws: int, num_rows: int, labels: Labels) -> xr.Dataset:
     site, source = fit.model.local_site, _draws_of(fit, num_draws, num_rows)
     if fit.draws is None:
         values: dict[str, Any] = {s: _global_draws(source, s) for s in fit.globals}
@@ -135,18 +134,12 @@ def _draws_of(fit: Result, num_draws: int, num_rows: int = 0) -> PosteriorDraws:
     return PosteriorDraws(fit, number, fit.seed, num_rows)
 
 
-def _global_draws(source: PosteriorDraws, site: str) -> Array:
+def _global_draws(source: PosteriorDraws, site: str) -> Tensor:
     """Draws of a posterior where the fit has one and they are few enough; else its mean, or the point, repeated."""
     value = source.fit.globals[site]
     if site not in source.fit.global_posterior or len(source) * value.numel() > _DENSE_UP_TO:
-        return _repeated(value, len(source))
-    return _numpy(torch.stack(list(source.of_site(site)))[None])
-
-
-def _repeated(value: Any, num_draws: int) -> Array:
-    """One chain of equal draws, as a view that takes no memory."""
-    array = _numpy(value)
-    return np.broadcast_to(array, (1, num_draws, *array.shape))
+        return value.expand(1, len(source), *value.shape)  # a view that takes no memory
+    return torch.stack(list(source.of_site(site)))[None]
 
 
 def _scores_are_cheap(fit: Result) -> bool:
@@ -158,11 +151,11 @@ def _scores_are_cheap(fit: Result) -> bool:
     return chains * length * entries * fit.model.local_shape[0] <= _SCORES
 
 
-def _log_likelihood(fit: Result, num_draws: int, labels: dict[str, list[Any]]) -> xr.Dataset:
+def _log_likelihood(fit: Result, num_draws: int, labels: Labels) -> xr.Dataset:
     site = fit.model.observed_site
     if fit.draws is None:
         row, bound = score(fit)
-        values = _repeated(row, num_draws)
+        values = row.expand(1, num_draws, *row.shape)
     else:
         scored = [score(fit, params) for params in _draws_of(fit, num_draws).globals_alone()]
         values, bound = torch.stack([row for row, _ in scored]).reshape(*chains_and_draws(fit), -1), scored[0][1]
@@ -181,52 +174,44 @@ def _dyads_are_cheap(fit: Result, posterior: xr.Dataset) -> bool:
 
 def _dyad_scores(fit: Result, graph: GraphData, posterior: xr.Dataset) -> xr.Dataset:
     """log p(x_ij | globals, locals) of every observed dyad at every draw."""
-    model: Any = fit.model
-    sites = [*model.global_sites, model.local_site]
-    draws = {site: torch.tensor(posterior[site].values).to(graph.x.device) for site in sites}
-    i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
-    observed = graph.is_observed(i, j)
-    chains, length = posterior.sizes["chain"], posterior.sizes["draw"]
+    model, site = fit.model, fit.model.observed_site
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    draws = {
+        name: torch.tensor(posterior[name].values).to(graph.x.device).flatten(0, 1)
+        for name in (*model.global_sites, model.local_site)
+    }
+    observed, names = observed_dyads(model, graph)
     found = [
-        observed_log_prob(model, {site: value[c, d] for site, value in draws.items()}, graph)[observed]
-        for c in range(chains)
-        for d in range(length)
+        observed_log_prob(model, {name: value[i] for name, value in draws.items()}, graph)[observed]
+        for i in range(math.prod(shape))
     ]
-    arrow = "->" if model.directed else "--"
-    names = [str(name) for name in graph.names]
-    label = [f"{names[a]} {arrow} {names[b]}" for a, b in zip(i[observed].tolist(), j[observed].tolist(), strict=True)]
-    values = torch.stack(found).reshape(chains, length, -1)
-    site = model.observed_site
-    dataset = _dataset({site: values}, {site: ("dyad",)}, {"dyad": _distinct(label)})
+    values = torch.stack(found).reshape(*shape, -1)
+    dataset = _dataset({site: values}, {site: ("dyad",)}, {"dyad": _distinct(names)})
     dataset.attrs["given"] = model.local_site
     return dataset
 
 
-# ----- datasets -------------------------------------------------------------------------------------------
+def observed_dyads(model: Any, graph: GraphData) -> tuple[Tensor, list[str]]:
+    """Which of the model's dyads were observed, (E,) bool, and the names of these, such as "a -> b"."""
+    i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
+    observed, arrow = graph.is_observed(i, j), "->" if graph.directed else "--"
+    ends = zip(i[observed].tolist(), j[observed].tolist(), strict=True)
+    return observed, [f"{graph.names[a]} {arrow} {graph.names[b]}" for a, b in ends]
 
 
 def _dataset(
-    values: dict[str, Any],
-    dims: dict[str, tuple[str, ...]],
-    labels: dict[str, list[Any]],
-    *,
-    leading: tuple[str, ...] = ("chain", "draw"),
+    values: dict[str, Any], dims: dict[str, tuple[str, ...]], labels: Labels, leading: Sequence[str] = ("chain", "draw")
 ) -> xr.Dataset:
     """Variables with their axes named; labels are cut to the length of the axis."""
     variables, coords = {}, {}
     for name, value in values.items():
-        array = _numpy(value)
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
         inner = dims.get(name) or tuple(f"{name}_dim_{i}" for i in range(array.ndim - len(leading)))
         axes = (*leading, *inner)
         variables[name] = (axes, array)
         for axis, size in zip(axes, array.shape, strict=True):
             coords[axis] = labels[axis][:size] if axis in labels else np.arange(size)
     return xr.Dataset(variables, coords=coords)
-
-
-def _coords(fit: Result) -> dict[str, list[Any]]:
-    """Labels that ArviZ can select by and netCDF can hold: of one type, and no two alike."""
-    return {axis: _distinct(values) for axis, values in fit.coords.items()}
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
@@ -239,7 +224,3 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
         numbered = (f"{value} ({i})" for i in count(2))
         taken[value if value not in taken else next(name for name in numbered if name not in taken)] = None
     return list(taken)
-
-
-def _numpy(value: Any) -> Array:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)

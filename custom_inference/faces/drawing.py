@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -34,12 +34,13 @@ def new_figure(width: float, height: float) -> Figure:
     return Picture(figsize=(min(width, 26.0), min(height, 26.0)), dpi=110, layout="constrained")
 
 
-class Caption(NamedTuple):
-    """Two lines above a picture; muted where the picture means little."""
-
-    first: str
-    second: str
-    muted: bool = False
+def panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels in a grid; the places of the last row that are left over are empty."""
+    figure = new_figure(width, height)
+    places = figure.subplots(-(-count // columns), columns, squeeze=False).flatten().tolist()
+    for axes in places[count:]:
+        axes.set_axis_off()
+    return figure, places[:count]
 
 
 def as_image(values: Array, place: Array) -> Array:
@@ -60,26 +61,28 @@ def colours(values: Array, top: float | None = None) -> dict[str, Any]:
 
 
 def gallery(
-    pictures: Sequence[Array], captions: Sequence[Caption], title: str, bar: str, columns: int | None = None
+    pictures: Sequence[Array],
+    captions: Sequence[str],
+    title: str,
+    bar: str,
+    *,
+    columns: int | None = None,
+    muted: Collection[int] = (),
 ) -> Figure:
-    """Pictures in a grid, one scale for all."""
+    """Pictures in a grid, one scale for all; muted: the numbers of those that mean little."""
     columns = columns or num_columns(len(pictures))
     rows = -(-len(pictures) // columns)
     height, width = pictures[0].shape
     ratio = float(np.clip(height / width, 0.4, 2.5))
-    figure = new_figure(1.2 + max(1.35 * columns, 0.085 * len(title)), 0.9 + rows * (1.25 * ratio + 0.45))
-    panels = figure.subplots(rows, columns, squeeze=False)
-    image, range_ = None, colours(np.stack([picture for picture in pictures]))
-    for axes in panels.flat:
-        axes.set_axis_off()
-    for axes, picture, caption in zip(panels.flat, pictures, captions, strict=False):
-        axes.set_axis_on()
+    width = 1.2 + max(1.35 * columns, 0.085 * len(title))
+    figure, places = panels(len(pictures), columns, width, 0.9 + rows * (1.25 * ratio + 0.45))
+    image, range_ = None, colours(np.stack(list(pictures)))
+    for i, (axes, picture, caption) in enumerate(zip(places, pictures, captions, strict=True)):
         axes.set(xticks=[], yticks=[])
         image = axes.imshow(picture, **range_, interpolation="nearest")
-        text = "\n".join(part for part in caption[:2] if part)
-        axes.set_title(text, fontsize=8, color=MUTED if caption.muted else "black")
+        axes.set_title(caption, fontsize=8, color=MUTED if i in muted else "black")
     if image is not None:
-        scale(figure, image, panels, bar)
+        scale(figure, image, figure.axes, bar)
     figure.suptitle(title)
     return figure
 

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from custom_inference.checks.plots import plot_comparison as plot_comparison
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.faces.drawing import INK, MUTED, Array, new_figure
 from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
-
-Array = NDArray[Any]
 
 
 def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
@@ -35,13 +33,9 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
 
     Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
     """
-    kinds = KINDS | DOCUMENT_KINDS | GRAPH_KINDS
-    if kind not in kinds:
-        raise MethodError(unknown_name("kind of plot", kind, kinds))
-    return kinds[kind](fit, **settings)
-
-
-# ----- components -----------------------------------------------------------------------------------------
+    if kind not in KINDS:
+        raise MethodError(unknown_name("kind of plot", kind, KINDS))
+    return KINDS[kind](fit, **settings)
 
 
 def plot_components(
@@ -53,22 +47,19 @@ def plot_components(
     r0c0, r0c1, ...; otherwise a heat map of the ``top`` strongest features of every component.
     """
     parts = _Components.of(fit)
-    count = len(parts.values)
-    beside = f" and the {parts.baseline_name}" if parts.baseline is not None else ""
+    count = len(parts.labels)
+    beside = "".join(f" and the {name}" for name in parts.baseline)
     title = title or f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
-    features = presentation_of(fit.model).labels(fit.model, fit.coords[fit.model.feature_axis])
-    place = _pixels(features, image_shape)
+    place = _pixels(parts.features, image_shape)
     if place is None:
-        return _strongest_features(parts, features, top, title)
+        return _strongest_features(parts, top, title)
     captions = [
-        drawing.Caption(label, use + (", shut off" if shut else ""), muted=bool(shut))
+        f"{label}\n{use}{', shut off' if shut else ''}"
         for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
-    if parts.baseline is not None:
-        captions.append(drawing.Caption(parts.baseline_name, ""))
     pictures = [drawing.as_image(row, place) for row in parts.matrix]
-    meaning = parts.meaning.replace("feature", "pixel")
-    return drawing.gallery(pictures, captions, title, meaning)
+    bar, muted = parts.meaning.replace("feature", "pixel"), np.flatnonzero(parts.off).tolist()
+    return drawing.gallery(pictures, [*captions, *parts.baseline], title, bar, muted=muted)
 
 
 def plot_pictures(
@@ -89,26 +80,23 @@ def plot_pictures(
     if values.shape != wanted:
         raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
     images = [row.reshape(image_shape) for row in values]
-    return drawing.gallery(images, [drawing.Caption(str(c), "") for c in captions], title, bar, columns)
+    return drawing.gallery(images, [str(caption) for caption in captions], title, bar, columns=columns)
 
 
-def _strongest_features(parts: _Components, features: list[Any], top: int, title: str) -> Figure:
-    chosen = drawing.strongest(parts.values, max(1, min(top, 90 // len(parts.values))))
+def _strongest_features(parts: _Components, top: int, title: str) -> Figure:
+    chosen = drawing.strongest(parts.values, max(1, min(top, 90 // len(parts.labels))))
     values = parts.matrix[:, chosen].T
     figure = new_figure(max(2.8 + 0.42 * values.shape[1], 0.095 * len(title)), 2.6 + 0.2 * len(chosen))
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.5, 0.24 * len(chosen))])
     above.bar(range(len(parts.use)), parts.use, color=[MUTED if shut else INK for shut in parts.off], width=0.7)
     above.set_ylabel(parts.use_name)
     above.spines[["top", "right"]].set_visible(False)
-    names = [f"{label} (off)" if shut else label for label, shut in zip(parts.labels, parts.off, strict=True)]
-    image = drawing.heat_map(axes, values, [features[j] for j in chosen], [*names, *parts.baseline_label])
-    axes.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(features)})")
+    names = [*parts.marked(parts.labels), *parts.baseline]
+    image = drawing.heat_map(axes, values, [parts.features[j] for j in chosen], names)
+    axes.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(parts.features)})")
     drawing.scale(figure, image, axes, parts.meaning)
     figure.suptitle(title)
     return figure
-
-
-# ----- loading --------------------------------------------------------------------------------------------
 
 
 def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = None) -> Figure:
@@ -117,27 +105,20 @@ def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = Non
     Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
     """
     parts = _Components.of(fit)
-    features = presentation_of(fit.model).labels(fit.model, fit.coords[fit.model.feature_axis])
-    chosen = np.arange(parts.values.shape[1])
-    shown = "feature"
+    chosen, shown = np.arange(parts.matrix.shape[1]), "feature"
     if len(chosen) > max_features:
+        shown = f"feature (strongest {max_features} of {len(chosen)})"
         chosen = drawing.strongest(parts.values, 1, total=max_features)
-        shown = f"feature (strongest {max_features} of {parts.values.shape[1]})"
     values = parts.matrix[:, chosen]
     figure = new_figure(3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
     axes = figure.subplots()
-    names = [
-        f"{label}  {use}" + (" (off)" if shut else "")
-        for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
-    ]
-    image = drawing.heat_map(axes, values, [*names, *parts.baseline_label], [features[j] for j in chosen])
+    names = [f"{label}  {use}" for label, use in zip(parts.labels, parts.uses, strict=True)]
+    rows = [*parts.marked(names), *parts.baseline]
+    image = drawing.heat_map(axes, values, rows, [parts.features[j] for j in chosen])
     axes.set(xlabel=shown, ylabel="component")
     drawing.scale(figure, image, axes, parts.meaning)
     figure.suptitle(title or f"{_family(fit)}: {fit.model.component_site.replace('_', ' ')}")
     return figure
-
-
-# ----- objective ------------------------------------------------------------------------------------------
 
 
 def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
@@ -157,9 +138,6 @@ def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
         panels[1].set_title("later half", fontsize=10)
     figure.suptitle(title or f"{_family(fit)} by {fit.method}: objective, last {trace[-1]:.4f} nats a row")
     return figure
-
-
-# ----- sources --------------------------------------------------------------------------------------------
 
 
 def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None = None) -> Figure:
@@ -190,54 +168,53 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     return figure
 
 
-# ----- what the figures share -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Components:
-    """What the figures of components draw: values (K, D), the baseline beside them, and how much each is used (K,)."""
+    """What the figures of components draw: a matrix (K, D), whose last row is the baseline's where there is one.
 
-    values: Array
-    baseline: Array | None
-    baseline_name: str
+    baseline: its name, or none. use: how much each component is used, (K,). off: whether it is shut off, (K,).
+    """
+
+    matrix: Array
+    baseline: list[str]
     use: Array
     use_name: str
     off: Array
     labels: list[str]
+    features: list[Any]
     meaning: str
 
     @classmethod
     def of(cls, fit: Result) -> _Components:
         model, params = fit.model, {s: v.detach().cpu() for s, v in fit.params.items()}
         shown = presentation_of(model)
-        site = shown.baseline
-        missing = [s for s in (model.component_site, site) if s is not None and s not in params]
+        baseline = [] if shown.baseline is None else [shown.baseline]
+        missing = [site for site in (model.component_site, *baseline) if site not in params]
         if missing:
             raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
         name, use = next(iter(shown.report_columns(model, params).items()))
         return cls(
-            values=shown.matrix(model, params).numpy(),
-            baseline=None if site is None else params[site].numpy(),
-            baseline_name=site or "",
+            matrix=torch.cat([shown.matrix(model, params), *(params[site][None] for site in baseline)]).numpy(),
+            baseline=baseline,
             use=use.numpy(),
             use_name="π" if name == "prior" else name,
             off=shown.is_shut_off(model, params).numpy(),
             labels=component_names(fit),
+            features=shown.labels(model, fit.coords[model.feature_axis]),
             meaning=shown.value,
         )
 
     @property
-    def matrix(self) -> Array:
-        """The components, and the baseline as a last row."""
-        return self.values if self.baseline is None else np.concatenate([self.values, self.baseline[None]])
-
-    @property
-    def baseline_label(self) -> list[str]:
-        return [] if self.baseline is None else [self.baseline_name]
+    def values(self) -> Array:
+        """The components alone."""
+        return self.matrix[: len(self.labels)]
 
     @property
     def uses(self) -> list[str]:
         return [f"{self.use_name} = {value:.3f}" for value in self.use]
+
+    def marked(self, names: list[str]) -> list[str]:
+        return [f"{name} (off)" if shut else name for name, shut in zip(names, self.off, strict=True)]
 
 
 def component_names(fit: Result) -> list[str]:
@@ -262,9 +239,13 @@ def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Arr
     return np.array([[int(m[1]), int(m[2])] for m in found if m]).T
 
 
-KINDS = {"components": plot_components, "loading": plot_loading, "elbo": plot_elbo, "source": plot_source}
-DOCUMENT_KINDS = {"topics": plot_topics, "documents": plot_documents}
-GRAPH_KINDS = {
+KINDS = {
+    "components": plot_components,
+    "loading": plot_loading,
+    "elbo": plot_elbo,
+    "source": plot_source,
+    "topics": plot_topics,
+    "documents": plot_documents,
     "adjacency": plot_adjacency,
     "memberships": plot_memberships,
     "pies": plot_pie_graph,

@@ -44,7 +44,7 @@ def test_a_report_says_what_should_be_and_keeps_the_parts_that_are_not_measured(
 
 
 def test_problems_have_proper_priors():
-    from custom_inference.checks.calibration.problem import require_proper
+    from custom_inference.checks.calibration.simulate import require_proper
 
     for case in (case for case in fit_cases() if case.of == "globals"):
         require_proper(case.model)

@@ -22,9 +22,8 @@ from custom_inference.checks.calibration.bands import (
     simultaneous_band,
     uniformity_p_value,
 )
-from custom_inference.checks.calibration.densities import log_densities
 from custom_inference.checks.calibration.labels import exchangeable, has_standard_form, matched
-from custom_inference.checks.calibration.problem import randomised_rank
+from custom_inference.checks.calibration.simulate import log_densities, randomised_rank
 from ppl_models import MODELS, LogisticPCA, MixtureOfPoissons
 from tests.support.calibration import proper_priors, tiny
 

@@ -8,7 +8,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference import posterior_predictive_check
-from custom_inference.checks.predictive_result import _line, _standardised
+from custom_inference.checks.predictive_result import _standardised, line_of
 from ppl_models import Data, MixtureOfPoissons
 
 pytestmark = pytest.mark.quick
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.quick
 
 def test_p_values_count_ties_by_half():
     copies = np.array([1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    line = _line(np.array(2.0), copies, None, False)
+    line = line_of(np.array(2.0), copies, None, False)
     upper = (4 + 1.5) / 8
     assert line["p_value"] == pytest.approx(2 * min(upper, 1 - upper))
     inside = (8 * upper + 0.5) / 9
     assert line["error"] == pytest.approx(2 * np.sqrt(inside * (1 - inside) / 8))
-    assert _line(np.array(3.0), np.full(8, 3.0), None, False)["p_value"] == 1.0
-    assert _line(np.array(9.0), copies, None, False)["p_value"] == 0.0
+    assert line_of(np.array(3.0), np.full(8, 3.0), None, False)["p_value"] == 1.0
+    assert line_of(np.array(9.0), copies, None, False)["p_value"] == 0.0
 
 
 def test_largest_deviations_are_exchangeable():
@@ -32,7 +32,7 @@ def test_largest_deviations_are_exchangeable():
     ranks = []
     for _ in range(300):
         values = rng.normal(size=(20, 12)) * scale
-        line = _line(values[0], values[1:], None, False)
+        line = line_of(values[0], values[1:], None, False)
         ranks.append(round(line["p_value"] * 19))
     counts = np.bincount(np.array(ranks) // 2, minlength=10)
     assert ((counts - 30) ** 2 / 30).sum() < 27.9

@@ -184,7 +184,7 @@ def _faults(path: Path) -> list[str]:
 
 #: What processes of one call send each other, through pipes and a temporary folder of the call's own, which others
 #: cannot write to: no file that a user names is read there.
-_BETWEEN_PROCESSES = {"processes.py": ["imports pickle"], "launch.py": ["imports pickle"]}
+_BETWEEN_PROCESSES = {"processes.py": ["imports pickle"]}
 
 
 def test_the_packages_have_no_way_to_run_a_file():

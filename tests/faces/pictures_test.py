@@ -17,8 +17,17 @@ from pyro.infer.inspect import get_model_relations
 
 from custom_inference import render
 from custom_inference.faces.pictures import Structure, structure_of
-from custom_inference.faces.pictures.drawing import HEIGHT, Box, draw, plate_boxes
-from custom_inference.faces.pictures.layout import SITE, _ordered, columns, crossings, layout
+from custom_inference.faces.pictures.drawing import (
+    HEIGHT,
+    SITE,
+    Box,
+    _ordered,
+    columns,
+    crossings,
+    draw,
+    layout,
+    plate_boxes,
+)
 from custom_inference.faces.pictures.structure import Node, Plate, prior_text
 from ppl_models import (
     LDA,

@@ -20,17 +20,19 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import beta, binom, poisson
 
 Array = NDArray[np.float64]
 
 #: Points of the grid.
 GRID = 100
+_Z = np.arange(1, GRID) / GRID
 #: 1 - p is known to about this much: below, the union bound over the grid stands in for p.
 _ROUNDING = 1e-11
 
 
 class Band(NamedTuple):
-    """z (G - 1,) and the bounds that the share of values below each keeps to, all at once."""
+    """z (G - 1,) and the bounds that the proportion of values below each keeps to, all at once."""
 
     z: Array
     low: Array
@@ -39,16 +41,13 @@ class Band(NamedTuple):
 
 def grid_counts(values: Array) -> NDArray[np.int64]:
     """R_i: how many values are below i / G, i = 1 .. G - 1."""
-    return np.searchsorted(np.sort(np.asarray(values).ravel()), np.arange(1, GRID) / GRID, side="left")
+    return np.searchsorted(np.sort(np.asarray(values).ravel()), _Z, side="left")
 
 
 def uniformity_p_value(values: Array) -> float:
     """The exact p-value of the hypothesis that the values are independent and uniform on [0, 1]."""
-    from scipy.stats import binom  # not at the top: it takes half a second to import
-
-    counts, total, z = grid_counts(values), np.asarray(values).size, np.arange(1, GRID) / GRID
-    tails = 2 * np.minimum(binom.cdf(counts, total, z), binom.sf(counts - 1, total, z))
-    least = float(tails.min())
+    counts, total = grid_counts(values), np.asarray(values).size
+    least = float(2 * np.minimum(binom.cdf(counts, total, _Z), binom.sf(counts - 1, total, _Z)).min())
     union = least * (GRID - 1)
     if least >= 1 or union <= _ROUNDING:
         return min(1.0, union)
@@ -58,8 +57,6 @@ def uniformity_p_value(values: Array) -> float:
 
 def inside_probability(low: NDArray[np.int64], high: NDArray[np.int64], total: int) -> float:
     """P(low_i <= R_i <= high_i for every i) of ``total`` uniform values."""
-    from scipy.stats import poisson
-
     if bool((low > high).any()):
         return 0.0
     step = poisson.pmf(np.arange(total + 1), total / GRID)
@@ -77,9 +74,7 @@ def inside_probability(low: NDArray[np.int64], high: NDArray[np.int64], total: i
 
 def _bounds(tail: float, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The counts whose two-sided tail probability exceeds ``tail``, (G - 1,) each."""
-    from scipy.stats import binom
-
-    z = np.arange(1, GRID) / GRID
+    z = _Z
     low = binom.ppf(tail / 2, total, z).astype(np.int64)  # the least count with a cdf of at least tail / 2
     low = np.where(2 * binom.cdf(low, total, z) > tail, low, low + 1)
     low = np.where((low > 0) & (2 * binom.cdf(low - 1, total, z) > tail), low - 1, low)
@@ -98,13 +93,11 @@ def simultaneous_band(total: int, level: float = 0.95) -> Band:
         inside = inside_probability(*_bounds(float(np.exp(middle)), total), total)
         below, above = (middle, above) if inside >= level else (below, middle)
     low, high = _bounds(float(np.exp(below)), total)
-    return Band(np.arange(1, GRID) / GRID, low / total, high / total)
+    return Band(_Z, low / total, high / total)
 
 
 def binomial_interval(successes: int, total: int, confidence: float) -> tuple[float, float]:
     """Clopper & Pearson's interval of a probability, which covers it at least that often."""
-    from scipy.stats import beta
-
     tail = (1 - confidence) / 2
     low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, total - successes + 1))
     high = 1.0 if successes == total else float(beta.isf(tail, successes + 1, total - successes))

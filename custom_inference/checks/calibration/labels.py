@@ -38,7 +38,7 @@ def exchangeable(model: Model) -> list[list[int]]:
     Tried on a draw from the priors, with two components exchanged: who can be exchanged with the first of a set can be
     with all of it.
     """
-    before, sets = _prior_draw(model), []
+    before, sets = prior_draw(model, 0, num_rows=2), []
     for component in range(_num_components(model)):
         for one in sets:
             order = torch.arange(_num_components(model))
@@ -53,7 +53,7 @@ def exchangeable(model: Model) -> list[list[int]]:
 
 def has_standard_form(model: Model) -> bool:
     """Whether the model has further symmetries, which its ``standard_form`` removes, and its priors allow that."""
-    before = _prior_draw(model)
+    before = prior_draw(model, 0, num_rows=2)
     after = model.standard_form(before)
     changed = any(not torch.equal(before[site], after[site]) for site in before)
     return changed and _same_density(model, before, after)
@@ -80,29 +80,24 @@ def matched(
 
 
 def _num_components(model: Model) -> int:
-    sizes = [
-        size
-        for site, shape in model.shapes.items()
-        for axis, size in zip(model.dims[site], shape, strict=True)
-        if axis == "component"
-    ]
-    return sizes[0] if sizes else 0
+    return model.sizes["component"] if any("component" in model.dims[site] for site in model.global_sites) else 0
 
 
-def _prior_draw(model: Model) -> Values:
+def prior_draw(model: Model, seed: int, *, num_rows: int = 0) -> Values:
+    """Globals from their priors, and the locals of so many rows where the model has a prior of these."""
     like = torch.zeros((), dtype=torch.float64)
-    with isolated(0), default_dtype(torch.float64), torch.no_grad():
+    with isolated(seed), default_dtype(torch.float64), torch.no_grad():
         draw = {site: model.prior(site, like=like).sample() for site in model.global_sites}
-        if model.local_site in model.priors:
+        if num_rows and model.local_site in model.priors:
             prior: Any = model.prior(model.local_site, like=like)
-            draw[model.local_site] = prior.sample(torch.Size([2]))  # of two rows
+            draw[model.local_site] = prior.sample(torch.Size([num_rows]))
     return draw
 
 
 def _same_density(model: Model, before: Values, after: Values) -> bool:
     like = torch.zeros((), dtype=torch.float64)
-    for site in before:
-        prior: Any = model.prior(site, like=like)
-        if not torch.allclose(prior.log_prob(before[site]), prior.log_prob(after[site]), rtol=1e-9, atol=1e-9):
-            return False
-    return True
+    priors: dict[str, Any] = {site: model.prior(site, like=like) for site in before}
+    return all(
+        torch.allclose(prior.log_prob(before[site]), prior.log_prob(after[site]), rtol=1e-9, atol=1e-9)
+        for site, prior in priors.items()
+    )

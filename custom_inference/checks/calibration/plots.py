@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import binom
 
 from custom_inference.checks.calibration.bands import Array, grid_counts, simultaneous_band
-from custom_inference.faces.drawing import COLORMAP, INK, MUTED, new_figure, num_columns
+from custom_inference.faces.drawing import COLORMAP, INK, MUTED, num_columns, panels
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -32,14 +33,12 @@ def plot_calibration(calibration: Any, kind: str) -> Figure:
         groups.setdefault(key, {})[name] = values
     columns = num_columns(len(groups))
     rows = -(-len(groups) // columns)
-    figure = new_figure(max(3.1 * columns, 5.0), 0.9 + 2.4 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for axes in panels.flat[len(groups) :]:
-        axes.set_axis_off()
-    for axes, (name, group) in zip(panels.flat, groups.items(), strict=False):
+    figure, places = panels(len(groups), columns, max(3.1 * columns, 5.0), 0.9 + 2.4 * rows)
+    for axes, (name, group) in zip(places, groups.items(), strict=True):
         wrong = {one for one in group if table.loc[one, "finding"] != "calibrated"}
         draw(axes, group, wrong)
-        axes.set_title(name + (f": {_findings(table, wrong)}" if wrong else ""), fontsize=9)
+        findings = ", ".join(sorted({str(table.loc[one, "finding"]) for one in wrong}))
+        axes.set_title(f"{name}: {findings}" if wrong else name, fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
     figure.supxlabel(labels[0], fontsize=9)
@@ -48,10 +47,6 @@ def plot_calibration(calibration: Any, kind: str) -> Figure:
     number = f"{len(calibration)} simulations"
     figure.suptitle(f"{about['model']} by {about['method']}, {about['of']}: {number}, 95 % bands", fontsize=10)
     return figure
-
-
-def _findings(table: Any, wrong: set[str]) -> str:
-    return ", ".join(sorted({str(table.loc[name, "finding"]) for name in wrong}))
 
 
 def _colours(group: Mapping[str, Array], wrong: set[str]) -> dict[str, Any]:
@@ -64,15 +59,6 @@ def _colours(group: Mapping[str, Array], wrong: set[str]) -> dict[str, Any]:
 
 def draw_ecdf(axes: Axes, group: Mapping[str, Array], wrong: set[str]) -> None:
     """F(z) - z and its band."""
-    _differences(axes, group, wrong, lambda values: values)
-
-
-def draw_coverage(axes: Axes, group: Mapping[str, Array], wrong: set[str]) -> None:
-    """A central interval of probability p holds the truth where |2 rank - 1| < p: again a distribution function."""
-    _differences(axes, group, wrong, lambda values: np.abs(2 * values - 1))
-
-
-def _differences(axes: Axes, group: Mapping[str, Array], wrong: set[str], transform: Callable[[Array], Array]) -> None:
     size = len(next(iter(group.values())))
     band = simultaneous_band(size, LEVEL)
     z = np.concatenate([[0.0], band.z, [1.0]])
@@ -80,17 +66,20 @@ def _differences(axes: Axes, group: Mapping[str, Array], wrong: set[str], transf
     axes.fill_between(z, low, high, color=MUTED, alpha=0.3, linewidth=0)
     axes.axhline(0, color=MUTED, linewidth=0.8)
     for name, colour in _colours(group, wrong).items():
-        below = grid_counts(transform(group[name])) / size - band.z
+        below = grid_counts(group[name]) / size - band.z
         axes.plot(z, np.concatenate([[0.0], below, [0.0]]), color=colour, linewidth=1.3, label=name)
     axes.set_xlim(0, 1)
     if 1 < len(group) <= 6:
         axes.legend(fontsize=6, frameon=False, loc="best")
 
 
+def draw_coverage(axes: Axes, group: Mapping[str, Array], wrong: set[str]) -> None:
+    """A central interval of probability p holds the truth where |2 rank - 1| < p: again a distribution function."""
+    draw_ecdf(axes, {name: np.abs(2 * values - 1) for name, values in group.items()}, wrong)
+
+
 def draw_ranks(axes: Axes, group: Mapping[str, Array], wrong: set[str]) -> None:
     """A histogram, and the range that all of its bars keep to (Bonferroni)."""
-    from scipy.stats import binom
-
     ((name, values),) = group.items()
     size = len(values)
     bins = 20 if size >= 400 else 10 if size >= 50 else 5

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from custom_inference.checks.calibration.problem import Problem, Quantity, Simulated, require_proper, rows_of
 from custom_inference.checks.calibration.result import Calibration
-from custom_inference.checks.calibration.simulate import simulate
+from custom_inference.checks.calibration.simulate import Problem, Quantity, Simulated, require_proper, rows_of, simulate
 from custom_inference.core.draws import has_global_posterior
 from custom_inference.core.fit import Fit
 from custom_inference.core.processes import Surroundings, begun, check_startable, context, packed, unpacked
@@ -70,10 +68,8 @@ def simulation_based_calibration(
     f(values, data) -> number, values being site -> tensor of all latents as the program holds them.
 
     Ranks of discrete quantities break ties at random. Components that are exchangeable are named by one rule for the
-    truth and all draws: their matching to the fit's point estimate, which knows the data only. The truth and the draws
-    of an exact posterior stay exchangeable under a common rule, so their ranks stay uniform; draws that are matched to
-    the truth come nearer to it than they are, and ranks pile up in the middle. At given globals names are known. Where
-    priors tell some components apart, the others are renamed among themselves (of graphs none are).
+    truth and all draws, their matching to the fit's point estimate, under which the ranks of an exact posterior stay
+    uniform (``checks/calibration/labels.py`` says why). At given globals names are known.
 
     num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose number of rows, lengths
         and missing entries the simulated data have.
@@ -95,7 +91,7 @@ def simulation_based_calibration(
         raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
     require_whole("seed", seed, 0)
     if isinstance(at, Fit):
-        model = at.model
+        model, at = at.model, at.params
     level = _level(of, chosen, model, at)
     if level == "globals":
         require_proper(model)
@@ -112,15 +108,13 @@ def simulation_based_calibration(
         num_rows=rows_of(model, num_rows, prepared),
         num_draws=num_draws or _DRAWS[level],
         seed=seed,
-        at=_params(model, at),
+        at=None if at is None else {s: v.double() for s, v in model.check_params(at).items()},
         like=prepared,
         quantities=_checked(model, quantities),
     )
     done, interrupted = _run(problem, num_simulations, processes, progress)
-    status = f"{len(done)} simulations"
-    if interrupted:
-        status = f"interrupted after {len(done)} of {num_simulations} simulations"
-    return Calibration(_ranks(problem, done, status), significance)
+    status = f"interrupted after {len(done)} of {num_simulations}" if interrupted else f"{len(done)}"
+    return Calibration(_ranks(problem, done, f"{status} simulations"), significance)
 
 
 def _method(method: Any, settings: dict[str, Any]) -> Any:
@@ -150,12 +144,6 @@ def _name(method: Any) -> str:
     return name if isinstance(name, str) else type(method).__name__
 
 
-def _params(model: Model, at: Any) -> dict[str, Tensor] | None:
-    if at is None:
-        return None
-    return {s: v.double() for s, v in model.check_params(at.params if isinstance(at, Fit) else at).items()}
-
-
 def _checked(model: Model, quantities: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
     taken = {*model.dims, "log_likelihood", "log_joint"}
     for name in quantities or {}:
@@ -164,24 +152,21 @@ def _checked(model: Model, quantities: Mapping[str, Quantity] | None) -> dict[st
     return dict(quantities or {})
 
 
-# ----- running --------------------------------------------------------------------------------------------
-
-
 def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple[dict[int, Simulated], bool]:
     """Number -> simulation, and whether Ctrl-C ended them."""
     done: dict[int, Simulated] = {}
-    label = f"calibration of {_name(problem.method)}"
-    with Progress(number, label, enabled=progress) as bar:
-        source = _in_turn if processes == 1 else partial(_at_once, processes=processes)
+    interrupted = False
+    in_turn = ((index, _numbered(problem, index)) for index in range(number))
+    with Progress(number, f"calibration of {_name(problem.method)}", enabled=progress) as bar:
         try:
-            for index, found in source(problem, number, done):
+            for index, found in in_turn if processes == 1 else _at_once(problem, number, done, processes):
                 done[index] = found
                 bar.advance()
         except KeyboardInterrupt:
             if not done:
                 raise
-            return dict(sorted(done.items())), True
-    return dict(sorted(done.items())), False
+            interrupted = True
+    return dict(sorted(done.items())), interrupted
 
 
 def _numbered(problem: Problem, index: int) -> Simulated:
@@ -192,15 +177,10 @@ def _numbered(problem: Problem, index: int) -> Simulated:
         raise
 
 
-def _in_turn(problem: Problem, number: int, done: dict[int, Simulated]) -> Iterator[tuple[int, Simulated]]:
-    del done
-    for index in range(number):
-        yield index, _numbered(problem, index)
-
-
 def _at_once(
-    problem: Problem, number: int, done: dict[int, Simulated], *, processes: int
+    problem: Problem, number: int, done: dict[int, Simulated], processes: int
 ) -> Iterator[tuple[int, Simulated]]:
+    """In processes of their own; those that have begun when something ends them are put into ``done``."""
     check_startable()
     content = packed(problem)
     around = Surroundings.of(processes)._replace(threads=1)
@@ -229,9 +209,6 @@ def _handed(content: bytes, index: int) -> Simulated:
     return _numbered(unpacked(content), index)
 
 
-# ----- ranks ----------------------------------------------------------------------------------------------
-
-
 def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Dataset:
     model, first = problem.model, next(iter(done.values()))
     by_row = problem.of == "locals" and not model.is_graph
@@ -255,11 +232,9 @@ def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Data
 
 
 def _axes(problem: Problem, name: str) -> tuple[tuple[str, ...], str]:
-    model = problem.model
-    if name == model.local_site:
-        return (model.row_axis, "component"), "site"
-    if name in model.shapes:
-        return model.dims[name], "site"
+    model, row = problem.model, problem.model.row_axis
+    if name in model.sites:
+        return ((row, "component") if name == model.local_site else model.dims[name]), "site"
     if name in problem.quantities:
         return (), "quantity"
-    return ((model.row_axis,) if problem.of == "locals" and not model.is_graph else ()), "density"
+    return ((row,) if problem.of == "locals" and not model.is_graph else ()), "density"

@@ -1,26 +1,137 @@
-"""One simulation: draw a truth and data, infer, rank the truth among the draws."""
+"""One simulation: draw a truth and data from the program, infer, rank the truth among the draws."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import numpy as np
+import pyro
+import pyro.distributions as dist
 import torch
+from pyro import poutine
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.checks.calibration.densities import log_densities
-from custom_inference.checks.calibration.labels import exchangeable, has_standard_form, matched
-from custom_inference.checks.calibration.problem import Drawn, Problem, Simulated, randomised_rank
+from custom_inference.checks.calibration.labels import Values, exchangeable, has_standard_form, matched, prior_draw
 from custom_inference.core.draws import posterior_draws
-from ppl_models import DataError, DataWarning, MethodError, Model
+from custom_inference.core.isolation import default_dtype
+from custom_inference.core.predictive import sample_rows
+from custom_inference.core.settings import require_whole
+from ppl_models import Data, DataError, DataWarning, MethodError, Model, ModelError
 from ppl_models.core.priors import support_of
+from ppl_models.distributions import Flat
 
+#: A test quantity of the user's: f(values of every site, data) -> one number.
+Quantity = Callable[[Values, Data], Any]
+#: Random numbers of one simulation, each with a state of its own.
+_PURPOSES = ("globals", "data", "method", "draws", "ties", "labels")
 #: Data sets that a method may refuse in a row.
 _ATTEMPTS = 50
 #: Proportions are compared after rounding.
 _DECIMALS = 12
-Values = dict[str, Tensor]
+#: Logarithms too: equal values that were added up in another order are ties, not differences.
+_LOG_DECIMALS = 7
+#: Draws are evaluated so many at a time that they hold about this many (draw, entry of x) pairs.
+_PAIRS = 2**22
+
+
+class Simulated(NamedTuple):
+    """One simulation: where the truth ranks among the draws, by quantity, in [0, 1]; how many draws; data sets that the
+    method refused before this one."""
+
+    ranks: dict[str, np.ndarray]
+    num_draws: int
+    refused: int
+
+
+class Drawn(NamedTuple):
+    """Globals and locals (as the program holds them), and the data drawn at them."""
+
+    params: Values
+    local: Tensor
+    data: Data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """All that a simulation needs, so that it can run in a process of its own.
+
+    at: the globals, or None to draw them. like: data whose rows, lengths and missing entries are those of the
+    simulated data.
+    """
+
+    model: Model
+    method: Any
+    of: str
+    num_rows: int
+    num_draws: int
+    seed: int
+    at: dict[str, Tensor] | None = None
+    like: Data | None = None
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
+
+    def seeds(self, index: int, attempt: int = 0) -> dict[str, int]:
+        """Seeds by purpose of the simulation of this number, whatever the others are."""
+        state = np.random.SeedSequence([self.seed % 2**64, index, attempt]).generate_state(len(_PURPOSES))
+        return dict(zip(_PURPOSES, map(int, state), strict=True))
+
+    def draw(self, seeds: Mapping[str, int]) -> Drawn:
+        model, params = self.model, self.at
+        if params is None:
+            params = prior_draw(model, seeds["globals"])
+        with torch.no_grad():
+            drawn = sample_rows(model, params, self.num_rows, seed=seeds["data"], like=self.like)
+        mask = None if self.like is None else model.as_read(self.like).mask
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # of simulated data nobody can do anything about
+            x, *others = model.sites_of("observed")
+            data = model.prepare(drawn[x], mask=mask, dtype=torch.float64, **{site: drawn[site] for site in others})
+        return Drawn(params, drawn[model.local_site], data)
+
+
+def rows_of(model: Model, num_rows: int | None, like: Data | None) -> int:
+    """How many rows (nodes) a simulated data set has."""
+    if like is not None:
+        if num_rows not in (None, len(like)):
+            raise MethodError(f"num_rows = {num_rows}, but the data given as like= have {len(like)} rows")
+        if like.mask is not None and "num_tokens" in model.given(like):
+            problem = "documents with missing entries: how many tokens those have is not known, so none can be drawn"
+            raise DataError(problem, site=model.observed_site, expected="like= without missing entries")
+        return len(like)
+    nodes = model.settings().get("num_nodes")
+    if nodes is not None:
+        if num_rows not in (None, nodes):
+            raise MethodError(f"num_rows = {num_rows}, but the model is of graphs of {nodes} nodes")
+        return nodes
+    rows = 20 if num_rows is None else num_rows
+    require_whole("num_rows", rows)
+    return rows
+
+
+def require_proper(model: Model) -> None:
+    """Refuse improper priors: what posterior follows from them, no simulation from a prior can show."""
+    improper = [site for site, prior in model.priors.items() if isinstance(prior, Flat | dist.ImproperUniform)]
+    if improper:
+        example = ", ".join(f"{site}=..." for site in improper)
+        raise ModelError(
+            f"improper priors cannot be simulated from: {', '.join(improper)}; give these sites proper ones by "
+            f'model.with_priors({example}), or check the posteriors of the locals alone by of="locals"'
+        )
+
+
+def randomised_rank(truth: Tensor, draws: Tensor, generator: torch.Generator) -> np.ndarray:
+    """Where the truth (...) ranks among draws (n, ...), in [0, 1]: (#less + U (#equal + 1)) / (n + 1), U uniform.
+
+    If the truth and the draws are exchangeable, its place among the n + 1 in order is uniform, ties being broken at
+    random, and U spreads the place over its share of [0, 1]: the rank is uniform whether values are continuous or
+    discrete, for any n. ``floor((n + 1) rank)`` is the usual integer rank, 0 .. n.
+    """
+    less, equal = (draws < truth).sum(0), (draws == truth).sum(0)
+    uniform = torch.rand(truth.shape, generator=generator, dtype=torch.float64)
+    return ((less + uniform * (equal + 1)) / (len(draws) + 1)).numpy()
 
 
 def simulate(problem: Problem, index: int) -> Simulated:
@@ -55,8 +166,8 @@ def _of_locals(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Valu
     every = torch.cat([one_hot(model, drawn.local)[None], draws.detach().to(torch.float64)])
     held = {model.local_site: model.local_value(every)}
     found = log_densities(model, held, data, given=drawn.params, by_row=not model.is_graph)
-    each = ({**drawn.params, model.local_site: one} for one in held[model.local_site])
-    return {model.local_site: every, **found, **_user_quantities(problem, list(each), drawn)}
+    each = [{**drawn.params, model.local_site: one} for one in held[model.local_site]]
+    return {model.local_site: every, **found, **_user_quantities(problem, each, drawn)}
 
 
 def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
@@ -71,7 +182,9 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     each = [{site: value[i] for site, value in stacked.items()} for i in range(len(stacked[model.local_site]))]
     found = log_densities(model, stacked, drawn.data) | _user_quantities(problem, each, drawn)
     each = _named_alike(model, each, fit.params, seeds["labels"])
-    values = {site: _to_rounding(model, site, torch.stack([one[site] for one in each])) for site in truth}
+    values = {site: torch.stack([one[site] for one in each]) for site in truth}
+    # Proportions that are equal but for rounding are ties, as the only one of one component, which is 1.
+    values |= {s: torch.round(v, decimals=_DECIMALS) for s, v in values.items() if _is_simplex(model, s)}
     values[model.local_site] = one_hot(model, values[model.local_site])
     return values | found
 
@@ -87,10 +200,8 @@ def _named_alike(model: Model, each: Sequence[Values], params: Values, seed: int
     return [matched(model, one, params, generator, sets) for one in each]
 
 
-def _to_rounding(model: Model, site: str, value: Tensor) -> Tensor:
-    """Proportions that are equal but for rounding are ties, as the only one of one component, which is 1."""
-    simplex = site in model.priors and support_of(model.priors[site]) is constraints.simplex
-    return torch.round(value, decimals=_DECIMALS) if simplex else value
+def _is_simplex(model: Model, site: str) -> bool:
+    return site in model.priors and support_of(model.priors[site]) is constraints.simplex
 
 
 def one_hot(model: Model, local: Tensor) -> Tensor:
@@ -108,3 +219,51 @@ def _user_quantities(problem: Problem, each: Sequence[Values], drawn: Drawn) -> 
             raise MethodError(f"quantity '{name}' has shape {tuple(values[0].shape)}, expected one number")
         found[name] = torch.stack(values)
     return found
+
+
+# ----- densities --------------------------------------------------------------------------------------------
+
+
+def log_densities(
+    model: Model, draws: Values, data: Data, *, given: Values | None = None, by_row: bool = False
+) -> Values:
+    """log p(all observed | all latents) as "log_likelihood" and log p(x, those drawn | those given) as "log_joint".
+
+    draws: site -> (S, ...), each as the program holds it. given: sites with one value for all draws.
+    by_row: (S, N), of each row with its locals; otherwise (S,). Both rounded, so that equal values are ties.
+    """
+    data = model.as_read(data)
+    observed = [site for site in model.sites_of("observed") if site == model.observed_site or site in data.others]
+    found = _site_log_probs(model, draws, data, given or {}, (*model.global_sites, model.local_site, *observed))
+    if not by_row:
+        found = {site: value.reshape(len(value), -1).sum(1) for site, value in found.items()}
+    likelihood: Any = sum(found[site] for site in observed)
+    joint = torch.stack([found[site] for site in (*draws, *observed)]).sum(0)
+    both = {"log_likelihood": likelihood, "log_joint": joint}
+    return {name: torch.round(value.double(), decimals=_LOG_DECIMALS) for name, value in both.items()}
+
+
+def _site_log_probs(model: Model, draws: Values, data: Data, given: Values, sites: Sequence[str]) -> Values:
+    """Site -> (S, ...) log-probabilities of the statements of the program at S draws of its latents."""
+    draws, given = ({s: _inside(model, s, v) for s, v in side.items()} for side in (draws, given))
+
+    def at(one: Values) -> Values:
+        program = pyro.condition(model.summed_out, data={**given, **one})
+        trace = poutine.trace(program).get_trace(data.x, **data.arguments)
+        trace.compute_log_prob()
+        nodes: Any = trace.nodes
+        return {site: nodes[site]["log_prob"] for site in sites}
+
+    number = len(next(iter(draws.values())))
+    chunk = max(1, _PAIRS // max(1, data.x.numel()))
+    with torch.no_grad(), pyro.get_param_store().scope(), default_dtype(torch.float64), pyro.validation_enabled(False):
+        try:
+            return torch.vmap(at, chunk_size=chunk)(draws)
+        except RuntimeError:  # a program whose course depends on values: one draw after the other
+            each = [at({site: value[i] for site, value in draws.items()}) for i in range(number)]
+            return {site: torch.stack([one[site] for one in each]) for site in sites}
+
+
+def _inside(model: Model, site: str, value: Tensor) -> Tensor:
+    """Draws of a Dirichlet may be 0 to rounding, where its density is no number."""
+    return value.clamp_min(torch.finfo(value.dtype).tiny) if _is_simplex(model, site) else value

@@ -16,6 +16,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from custom_inference.faces.command_line.options import CompareOptions, FitOptions, Json, NoProgress, Seed, takes
+
 # Everything that loads torch is imported inside the commands: help and option errors must not wait for it.
 
 app = typer.Typer(
@@ -27,46 +29,6 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130
-
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="name of a model; 'ppl models' lists them")]
-DataFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE",
-        help="rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an "
-        "adjacency matrix or edges in these, edges as text, GML, GraphML",
-    ),
-]
-Components = Annotated[int, typer.Option("--components", "-k", min=1, help="number of components")]
-Seed = Annotated[int, typer.Option(help="seed of all random numbers; the same seed gives the same result")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results as JSON to this file")]
-NoProgress = Annotated[bool, typer.Option("--no-progress", help="no progress bar on standard error")]
-Columns = Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the features")]
-MatrixName = Annotated[str | None, typer.Option("--matrix", metavar="NAME", help="NPZ: which of its matrices")]
-Labels = Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the rows")]
-Words = Annotated[Path | None, typer.Option("--vocabulary", metavar="FILE", help="documents: the words, one a line")]
-MinCount = Annotated[int, typer.Option(min=1, help="documents: leave out words with fewer tokens in all")]
-MaxShare = Annotated[float, typer.Option(min=0, max=1, help="documents: leave out words in more than this share")]
-StopWords = Annotated[str | None, typer.Option(metavar="LIST", help="documents: leave out stop words: english")]
-Transpose = Annotated[bool, typer.Option("--transpose", help="the file has features by rows")]
-MaskValue = Annotated[float | None, typer.Option(metavar="V", help="entries equal to V are missing (NaN always is)")]
-Threshold = Annotated[float | None, typer.Option(metavar="T", help="binarise: 1 where an entry is greater than T")]
-DropEmpty = Annotated[
-    bool, typer.Option("--drop-empty-rows", help="leave out rows without any 1; of graphs, nodes without an edge")
-]
-Directed = Annotated[
-    bool | None, typer.Option("--directed/--undirected", help="graphs  [default: what the file says; edges: directed]")
-]
-Beside = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with", metavar="NAME=FILE",
-        help="what the model observes or is given beside FILE, with a row for each of its rows; repeatable",
-    ),
-]  # fmt: skip
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a setting of the method; repeatable")
-]
 
 
 def _image_shape(text: str | None) -> tuple[int, int] | None:
@@ -145,97 +107,26 @@ def models(json: Json = None) -> None:
 
 
 @app.command()
-def fit(
-    model: ModelName,
-    file: DataFile,
-    components: Components,
-    method: Annotated[str, typer.Option(help="name of a method; 'ppl models' lists them")] = "default",
-    seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="output folder  [default: FILE_MODEL_kK]")] = None,
-    columns: Columns = None,
-    transpose: Transpose = False,
-    mask_value: MaskValue = None,
-    threshold: Threshold = None,
-    drop_empty_rows: DropEmpty = False,
-    matrix: MatrixName = None,
-    labels: Labels = None,
-    vocabulary: Words = None,
-    min_count: MinCount = 1,
-    max_share: MaxShare = 1.0,
-    stop_words: StopWords = None,
-    directed: Directed = None,
-    beside: Beside = None,
-    image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None,
-    top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8,
-    settings: Settings = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, metavar="P", help="divide the rows among so many processes of this machine")
-    ] = None,
-    block_rows: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="read FILE, or a folder of files, N rows at a time: it need not fit into memory"
-        ),
-    ] = None,
-    json: Json = None,
-    no_progress: NoProgress = False,
-) -> None:
+@takes(FitOptions)
+def fit(options: FitOptions) -> None:
     """Fit MODEL to FILE; write the fit, tables, ArviZ netCDF and figures; print the components."""
-    shape = _image_shape(image_shape)
+    image_shape = _image_shape(options.image_shape)
     with _reported():
         from custom_inference.faces.command_line import run as _cli_run
 
-        source = _cli_run.Source(
-            file, columns, transpose, mask_value, threshold, drop_empty_rows,
-            matrix, labels, vocabulary, min_count, max_share, stop_words, directed, tuple(beside or ()),
-        )  # fmt: skip
-        interrupted = _cli_run.fit(
-            model, source, components, method=method, settings=settings or [], seed=seed, image_shape=shape, top=top,
-            out=out or Path(f"{file.stem}_{model.lower()}_k{components}"), json=json, progress=not no_progress,
-            processes=processes, block_rows=block_rows,
-        )  # fmt: skip
+        interrupted = _cli_run.fit(options, image_shape)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
-def compare(
-    model: ModelName,
-    file: DataFile,
-    components: Components,
-    methods: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="methods, separated by commas  [default: exact and every family of EM]"),
-    ] = None,
-    seed: Seed = 0,
-    rows: Annotated[int | None, typer.Option(min=1, help="use this many random rows")] = None,
-    columns: Columns = None,
-    transpose: Transpose = False,
-    mask_value: MaskValue = None,
-    threshold: Threshold = None,
-    drop_empty_rows: DropEmpty = False,
-    matrix: MatrixName = None,
-    labels: Labels = None,
-    vocabulary: Words = None,
-    min_count: MinCount = 1,
-    max_share: MaxShare = 1.0,
-    stop_words: StopWords = None,
-    directed: Directed = None,
-    beside: Beside = None,
-    json: Json = None,
-    no_progress: NoProgress = False,
-) -> None:
+@takes(CompareOptions)
+def compare(options: CompareOptions) -> None:
     """Compare the posteriors of several methods at the globals of the default fit with the exact posterior."""
     with _reported():
         from custom_inference.faces.command_line import run as _cli_run
 
-        source = _cli_run.Source(
-            file, columns, transpose, mask_value, threshold, drop_empty_rows,
-            matrix, labels, vocabulary, min_count, max_share, stop_words, directed, tuple(beside or ()),
-        )  # fmt: skip
-        _cli_run.compare(
-            model, source, components, methods=methods, seed=seed, rows=rows, json=json, progress=not no_progress
-        )
+        _cli_run.compare(options)
 
 
 def main() -> None:

@@ -93,22 +93,16 @@ def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Compariso
 
 
 def _learned(fit: Fit, match: Alignment, names: list[str], shape: tuple[int, int]) -> Any:
-    """The learned components, in the order of the patterns that they match."""
+    """The learned components, in the order of the patterns that they match; surplus ones follow."""
     loading, prior = fit.params["loading"].tolist(), fit.params["source_prior"].tolist()
-    matched = {i: (name, float(cosine)) for name, cosine, i in
-               zip(names, match.similarity, _partners(match), strict=True) if i is not None}  # fmt: skip
-    captions = []
-    for i in match.order:
-        name, cosine = matched.get(i, ("surplus", float("nan")))
-        captions.append(f"{name}\nπ = {prior[i]:.2f}" + ("" if cosine != cosine else f", cos {cosine:.3f}"))
+    pairs = zip(names, match.similarity.tolist(), strict=True)
+    found = [
+        (name, f", cos {cosine:.3f}") for name, cosine in pairs if cosine > 0
+    ]  # 0: there were too few learned ones
+    found += [("surplus", "")] * (len(match.order) - len(found))
+    captions = [f"{name}\nπ = {prior[i]:.2f}{cosine}" for i, (name, cosine) in zip(match.order, found, strict=True)]
     pictures = [*(loading[i] for i in match.order), fit.params["leak"].tolist()]
     return plots.plot_pictures(pictures, shape, [*captions, "leak"], title="What was learned")
-
-
-def _partners(match: Alignment) -> list[int | None]:
-    """For every true component its partner, None where there were too few learned ones."""
-    order = iter(match.order)
-    return [next(order) if float(cosine) > 0 else None for cosine in match.similarity]
 
 
 def _guide_to(out: Path) -> str:

@@ -6,7 +6,7 @@ import itertools
 import json as json_module
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -14,13 +14,11 @@ import torch
 from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
+from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from ppl_models import Data, FileFormatError, ModelError, RowBlocks
 from ppl_models.data.atomic import write_text, written
 from ppl_models.data.containers import labels_of
-
-if TYPE_CHECKING:
-    from custom_inference.core.fit import Fit
 
 #: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
 _DRAWS, _VALUES = 200, 20_000_000
@@ -33,9 +31,14 @@ def prepare(out: Path, json: Path | None, image_shape: tuple[int, int] | None, d
         raise ModelError(f"--image-shape {height}x{width} does not hold the {data.num_features} features of the data")
     if out.exists() and not out.is_dir():
         raise FileFormatError(f"{out}: exists and is not a folder")
+    require_file(json)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def require_file(json: Path | None) -> None:
+    """Refuse a folder where a file is to be written."""
     if json is not None and json.is_dir():
         raise FileFormatError(f"{json}: is a folder; --json takes a file")
-    out.mkdir(parents=True, exist_ok=True)
 
 
 # ----- files ----------------------------------------------------------------------------------------------
@@ -98,11 +101,9 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     """summary: every global; components: the report; loading: with labels; membership: posterior means of the rows."""
     from custom_inference.faces.plots import component_names
 
-    names, coords = component_names(fit), fit.coords
-    rows = pd.Index(coords[fit.model.row_axis], name="row")
-    model = fit.model
-    shown = presentation_of(model)
-    labels = shown.labels(model, coords[model.feature_axis])
+    names, model, shown = component_names(fit), fit.model, presentation_of(fit.model)
+    rows = pd.Index(fit.coords[model.row_axis], name="row")
+    labels = shown.labels(model, fit.coords[model.feature_axis])
     loading = pd.DataFrame(_array(shown.matrix(model, fit.params)), names, labels)
     if shown.baseline is not None:
         loading.loc[shown.baseline] = _array(fit.params[shown.baseline])
@@ -117,9 +118,9 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
 def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
     """ArviZ's summary of the globals' draws; of a point estimate the values alone, under the same names."""
     if fit.draws is not None:
-        import arviz
+        from custom_inference.faces.arviz import library  # not at the top: models are listed without it
 
-        return pd.DataFrame(arviz.summary(converted, var_names=list(fit.globals)))
+        return pd.DataFrame(library().summary(converted, var_names=list(fit.globals)))
     values = {}
     for site, value in fit.globals.items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
@@ -148,7 +149,8 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     """What ``--json`` reports of a fit."""
     rows, bound = score(fit)
     total = float(rows.sum())
-    components = len(fit.params[fit.model.component_site])
+    # BIC from the score at hand; fits with point estimates of the locals have a likelihood of their own for it.
+    bic = evaluate.criterion(total, evaluate.num_parameters(fit), len(fit.data), "bic")
     return {
         "method": fit.method,
         "status": fit.status,
@@ -156,30 +158,22 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
         "seed": fit.seed,
         "num_rows": len(fit.data),
         "num_features": fit.data.num_features,
-        "num_components": components,
+        "num_components": len(fit.params[fit.model.component_site]),
         "params": {site: list(value.shape) for site, value in fit.params.items()},
         "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,
         "bound_name": fit.bound_name,
         "log_likelihood_per_row": total / len(fit.data),
         "log_likelihood_bound": bound,
-        "bic": _bic(fit, total),
+        "bic": fit.bic() if fit.bound_name == POINT else bic,
         "seconds": fit.details.get("seconds"),
         "components": [{"component": i, **line} for i, line in report(fit, top=top).to_dict("index").items()],
     }
 
 
-def _bic(fit: Fit, total: float) -> float:
-    """BIC from the score at hand; fits with point estimates of the locals have a likelihood of their own for it."""
-    if fit.bound_name == POINT:
-        return fit.bic()
-    return evaluate.criterion(total, evaluate.num_parameters(fit), len(fit.data), "bic")
-
-
 def write_json(path: Path | None, payload: dict[str, Any]) -> None:
     """Standard JSON: what is not finite becomes null."""
-    if path is None:
-        return
-    write_text(path, json_module.dumps(_plain(payload), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    if path is not None:
+        write_text(path, json_module.dumps(_plain(payload), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -187,9 +181,7 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -221,20 +213,12 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
 def print_table(table: pd.DataFrame, num_rows: int) -> None:
     """The comparison, with what its columns mean."""
     print(f"posteriors over the local latents of {num_rows} rows, all at the same globals:\n")
-    print(table.to_string(formatters=_FORMATS, na_rep="-"))
+    fixed = dict.fromkeys(("bound", "evidence", "seconds"), "{:.2f}".format)
+    small = dict.fromkeys(("gap_per_row", "kl_per_row", "worst_marginal_error"), _small)
+    print(table.to_string(formatters={**fixed, **small}, na_rep="-"))
     print("\ngap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior);")
     print("worst_marginal_error: max |E_q[s] - E[s | x]|; points have no bound and no finite divergence")
 
 
 def _small(value: float) -> str:
     return "0" if abs(value) < 1e-9 else f"{value:.4g}"
-
-
-_FORMATS: Any = {
-    "bound": "{:.2f}".format,
-    "evidence": "{:.2f}".format,
-    "gap_per_row": _small,
-    "kl_per_row": _small,
-    "worst_marginal_error": _small,
-    "seconds": "{:.2f}".format,
-}

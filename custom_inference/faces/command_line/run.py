@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_module
+import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,20 +16,10 @@ from custom_inference.checks.compare import compare as compare_methods
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output
+from custom_inference.faces.command_line.options import CompareOptions, FitOptions
 from custom_inference.faces.command_line.source import Source
 from custom_inference.methods import methods_for, named_method
-from ppl_models import (
-    MODELS,
-    Data,
-    DataError,
-    FileFormatError,
-    GraphData,
-    MethodError,
-    Model,
-    ModelError,
-    RowBlocks,
-    as_matrix,
-)
+from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
 from ppl_models.core.errors import unknown_name
 
 
@@ -65,12 +56,6 @@ def _with_given(model: Model, given: dict[str, Any], data: Data) -> tuple[Callab
     return partial(type(model).for_data, **fields), replace(data, others=others) if others else data
 
 
-def _first(blocks: RowBlocks) -> Data:
-    """The first block, by which the model's shape is chosen."""
-    data = as_matrix(next(iter(blocks)), dtype=torch.float64, keep_sparse=True)
-    return replace(data, coords={**blocks.coords, **data.coords})
-
-
 def _settings(pairs: list[str]) -> dict[str, Any]:
     """NAME=VALUE -> name: value, numbers and null read as such."""
     settings = {}
@@ -78,14 +63,14 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise MethodError(f"--set {pair!r}, expected NAME=VALUE")
-        try:
-            settings[name.strip().replace("-", "_")] = json_module.loads(text)
-        except json_module.JSONDecodeError:
-            settings[name.strip().replace("-", "_")] = text
+        value: Any = text
+        with contextlib.suppress(json.JSONDecodeError):
+            value = json.loads(text)
+        settings[name.strip().replace("-", "_")] = value
     return settings
 
 
-def list_models(json: Path | None) -> None:
+def list_models(path: Path | None) -> None:
     """Print name, summary, sites with shapes and methods of every model."""
     listed = []
     for name, kind in MODELS.items():
@@ -97,79 +82,62 @@ def list_models(json: Path | None) -> None:
         print("  sites    " + ", ".join(f"{site} ({', '.join(axes)})" for site, axes in sites.items()))
         print(f"  methods  {', '.join(methods)}")
         print(f"  bounds   {', '.join(bounds)}")
-    output.write_json(json, {"models": listed})
+    output.write_json(path, {"models": listed})
 
 
-def fit(
-    model_name: str,
-    source: Source,
-    components: int,
-    *,
-    method: str,
-    settings: list[str],
-    seed: int,
-    image_shape: tuple[int, int] | None,
-    top: int,
-    out: Path,
-    json: Path | None,
-    progress: bool,
-    processes: int | None = None,
-    block_rows: int | None = None,
-) -> bool:
+def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     """Fit, write everything to ``out``, print the report; returns whether the fit was interrupted.
 
     In a group of processes (torchrun) all of them fit, and the first one writes and prints.
     """
-    chosen = named_method(method, **_settings(settings))
-    make, data = _read(model_name, source, block_rows)
-    first = data if isinstance(data, Data) else _first(data)
+    name, file, components = options.model.lower(), options.source.file, options.components
+    chosen = named_method(options.method, **_settings(options.settings or []))
+    make, data = _read(options.model, Source(**vars(options.source)), options.block_rows)
+    if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block
+        first = as_matrix(next(iter(data)), dtype=torch.float64, keep_sparse=True)
+        first = replace(first, coords={**data.coords, **first.coords})
+    else:
+        first = data
     model = make(first, components)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
-    output.prepare(out, json, image_shape, first)
-    if processes is not None or distributed.in_group():
-        result = distributed.fit(model, data, processes=processes, method=chosen, seed=seed, progress=progress)
+    out = options.out or Path(f"{file.stem}_{name}_k{components}")
+    output.prepare(out, options.json, image_shape, first)
+    call: dict[str, Any] = {"seed": options.seed, "progress": not options.no_progress}
+    if options.processes is not None or distributed.in_group():
+        result = distributed.fit(model, data, processes=options.processes, method=chosen, **call)
     else:
-        result = chosen.fit(model, data, seed=seed, progress=progress)
+        result = chosen.fit(model, data, **call)
     if distributed.rank() > 0:
         return False
-    files = output.write_fit(result, out, image_shape=image_shape, top=top)
-    summary = output.summarise(result, top=top)
+    files = output.write_fit(result, out, image_shape=image_shape, top=options.top)
+    summary = output.summarise(result, top=options.top)
     if isinstance(data, RowBlocks):
         files["membership"] = output.write_memberships(result, data, out)
         summary |= {"num_rows": len(data), "scored_rows": len(result.data)}
     output.print_fit(result, summary, out)
-    output.write_json(json, {"model": model_name.lower(), "file": str(source.file), **summary, "files": files})
+    output.write_json(options.json, {"model": name, "file": str(file), **summary, "files": files})
     return summary["interrupted"]
 
 
-def compare(
-    model_name: str,
-    source: Source,
-    components: int,
-    *,
-    methods: str | None,
-    seed: int,
-    rows: int | None,
-    json: Path | None,
-    progress: bool,
-) -> None:
+def compare(options: CompareOptions) -> None:
     """Print and write the table of :func:`custom_inference.compare`."""
-    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    given, rows = options.methods, options.rows
+    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
     chosen = [named_method(name) for name in names or ()]
-    make, data = _read(model_name, source)
+    make, data = _read(options.model, Source(**vars(options.source)))
     assert not isinstance(data, RowBlocks)  # only fits read blocks
     if rows is not None and isinstance(data, GraphData):
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
     if rows is not None and rows < len(data):
-        picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:rows]
+        picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))[:rows]
         data = data.rows(picked.sort().values)
-    model = make(data, components)
+    model = make(data, options.components)
     if names is None:
         names = ["exact", *(name for name in methods_for(model) if name in engines_of(model))]
         chosen = [named_method(name) for name in names]
-    if json is not None and json.is_dir():
-        raise FileFormatError(f"{json}: is a folder; --json takes a file")
-    comparison = compare_methods(chosen, model, data, seed=seed, progress=progress)
+    output.require_file(options.json)
+    comparison = compare_methods(chosen, model, data, seed=options.seed, progress=not options.no_progress)
     output.print_table(comparison.table, len(data))
-    payload = {"model": model_name.lower(), "file": str(source.file), "num_rows": len(data), "seed": seed}
-    output.write_json(json, {**payload, "methods": names, "table": output.table_rows(comparison.table)})
+    about = {"model": options.model.lower(), "file": str(options.source.file), "num_rows": len(data)}
+    table = output.table_rows(comparison.table)
+    output.write_json(options.json, {**about, "seed": options.seed, "methods": names, "table": table})

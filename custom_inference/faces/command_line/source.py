@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from custom_inference.faces.command_line.options import SourceOptions
 from ppl_models import Data, DataError, GraphData, RowBlocks, as_matrix, documents, graph, row_blocks
 from ppl_models.data import sparse
 from ppl_models.datasets import read_matrix
 
 _MATRICES = (".csv", ".parquet", ".npz")
+#: Options of documents alone; those that need to see all rows; those of matrices alone.
+_WORDS = ("vocabulary", "min_count", "max_share", "stop_words")
+_WHOLE = ("transpose", "drop_empty_rows", "labels", "min_count", "max_share", "stop_words", "directed", "beside")
+_MATRIX = ("columns", "matrix", "labels", "mask_value", "transpose")
+#: Options that are not called as their fields are.
+_SPELLED = {"directed": "--directed or --undirected", "beside": "--with"}
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where the data come from, and what is done to them before they reach the model.
-
-    matrix, columns, labels: arrays of an NPZ file by name. vocabulary: a file with a word a line. min_count, max_share,
-    stop_words: which words of documents are left out, as in :func:`ppl_models.documents`. directed: of a graph, where
-    the file should not be asked. beside: "NAME=FILE" of what a model observes or is given beside the rows.
-    """
-
-    file: Path
-    columns: str | None = None
-    transpose: bool = False
-    mask_value: float | None = None
-    threshold: float | None = None
-    drop_empty_rows: bool = False
-    matrix: str | None = None
-    labels: str | None = None
-    vocabulary: Path | None = None
-    min_count: int = 1
-    max_share: float = 1.0
-    stop_words: str | None = None
-    directed: bool | None = None
-    beside: tuple[str, ...] = ()
+class Source(SourceOptions):
+    """The data that the options name."""
 
     def read(self, *, as_documents: bool = False) -> Data:
         """Rows by features, labels kept; sparse rows stay sparse where they can.
@@ -45,17 +32,10 @@ class Source:
         Missing entries are marked before anything is compared with a threshold. as_documents: texts, lda-c and UCI
         files are read too, and words are left out as asked.
         """
-        if not as_documents:
-            self._refuse_words()
-        if self.directed is not None:
-            raise DataError("--directed or --undirected for a model that reads no graph", expected="sbm or the like")
+        self._refuse(() if as_documents else _WORDS, "for a model that reads no documents", "lda or the like")
+        self._refuse(("directed",), "for a model that reads no graph", "sbm or the like")
         data = self._raw(as_documents)
-        if self.transpose:
-            data = _transposed(data)
-        if self.mask_value is not None:
-            data = _masked(data, self.mask_value)
-        if self.threshold is not None:
-            data = _above(data, self.threshold)
+        data = self._changed(_transposed(data) if self.transpose else data)
         if as_documents:
             names: Any = self.stop_words
             limits: dict[str, Any] = {"min_count": self.min_count, "max_share": self.max_share, "stop_words": names}
@@ -67,21 +47,11 @@ class Source:
 
         Raises DataError for options that need to see all rows.
         """
-        if not as_documents:
-            self._refuse_words()
-        whole = {
-            "--transpose": self.transpose, "--drop-empty-rows": self.drop_empty_rows, "--labels": self.labels,
-            "--min-count": self.min_count != 1, "--max-share": self.max_share != 1, "--stop-words": self.stop_words,
-            "--directed or --undirected": self.directed is not None, "--with": self.beside,
-        }  # fmt: skip
-        wrong = next((name for name, used in whole.items() if used), None)
-        if wrong is not None:
-            raise DataError(f"{wrong} with --block-rows", expected="a file that needs no such change")
+        self._refuse(() if as_documents else _WORDS, "for a model that reads no documents", "lda or the like")
+        self._refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
         settings: dict[str, Any] = {"columns": self.columns, "matrix": self.matrix, "vocabulary": self.vocabulary}
         source = row_blocks(self.file, block_rows=block_rows, **settings)
-        if self.mask_value is None and self.threshold is None:
-            return source
-        return source.map(_Changed(self.mask_value, self.threshold))
+        return source if self.mask_value is None and self.threshold is None else source.map(self._changed)
 
     def read_graph(self, kind: str) -> GraphData:
         """A graph, from any file that :func:`ppl_models.graph` reads.
@@ -89,14 +59,8 @@ class Source:
         threshold: edges of a greater weight, as 0/1. drop_empty_rows: without the nodes that have no edge. kind:
         "binary" or "counts".
         """
-        self._refuse_words()
-        used = {
-            "--columns": self.columns, "--matrix": self.matrix, "--labels": self.labels,
-            "--mask-value": self.mask_value, "--transpose": self.transpose or None,
-        }  # fmt: skip
-        wrong = next((name for name, value in used.items() if value is not None), None)
-        if wrong is not None:
-            raise DataError(f"{wrong} for a graph", expected="an edge list or an adjacency matrix as it is")
+        self._refuse(_WORDS, "for a model that reads no documents", "lda or the like")
+        self._refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
         settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64}
         if self.threshold is None:
             data = graph(self.file, kind=kind, **settings)
@@ -116,7 +80,7 @@ class Source:
     def given(self) -> dict[str, torch.Tensor]:
         """Name -> what the files of ``beside`` hold, (N, P)."""
         found = {}
-        for pair in self.beside:
+        for pair in self.beside or ():
             name, equals, path = pair.partition("=")
             if not equals or not name:
                 raise DataError(f"--with {pair!r}", expected="NAME=FILE")
@@ -124,16 +88,18 @@ class Source:
             found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
         return found
 
-    def _refuse_words(self) -> None:
-        given = {
-            "--vocabulary": self.vocabulary is not None,
-            "--min-count": self.min_count != 1,
-            "--max-share": self.max_share != 1,
-            "--stop-words": self.stop_words is not None,
-        }
-        wrong = next((name for name, used in given.items() if used), None)
-        if wrong is not None:
-            raise DataError(f"{wrong} for a model that reads no documents", axis="feature", expected="lda or the like")
+    def _refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
+        """Raises DataError where one of these options was given."""
+        for option in fields(self):
+            if option.name in names and getattr(self, option.name) != option.default:
+                told = _SPELLED.get(option.name) or f"--{option.name.replace('_', '-')}"
+                raise DataError(f"{told} {problem}", expected=expected)
+
+    def _changed(self, block: Any) -> Data:
+        """Rows, all or a block of them, without what is to be missing, and compared with the threshold."""
+        data = block if isinstance(block, Data) else as_matrix(block, dtype=torch.float64, keep_sparse=True)
+        data = data if self.mask_value is None else _masked(data, self.mask_value)
+        return data if self.threshold is None else _above(data, self.threshold)
 
     def _raw(self, as_documents: bool) -> Data:
         if as_documents and self.file.suffix.lower() not in _MATRICES:
@@ -142,19 +108,6 @@ class Source:
             return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
         names = {"columns": self.columns, "matrix": self.matrix, "rows": self.labels}
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
-
-
-@dataclass(frozen=True)
-class _Changed:
-    """What ``Source.read`` does to entries, of one block."""
-
-    mask_value: float | None
-    threshold: float | None
-
-    def __call__(self, block: Any) -> Data:
-        data = as_matrix(block, dtype=torch.float64, keep_sparse=True)
-        data = data if self.mask_value is None else _masked(data, self.mask_value)
-        return data if self.threshold is None else _above(data, self.threshold)
 
 
 def _masked(data: Data, value: float) -> Data:

@@ -5,18 +5,13 @@ Takes the arguments of ``ppl fit``. Every process reads the file and keeps its p
 
 from __future__ import annotations
 
-import os
 import sys
-
-import torch
 
 from custom_inference.faces.command_line.app import app
 
 
 def main() -> None:
     """The entry point."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
     app(["fit", *sys.argv[1:]], prog_name="torchrun -m custom_inference.distributed")
 
 

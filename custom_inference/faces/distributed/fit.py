@@ -1,21 +1,34 @@
-"""``distributed.fit``: in the group that this process belongs to, or by processes that it starts."""
+"""``distributed.fit``: in the group that this process belongs to, or by processes that it starts for one fit.
+
+Those report how they ended, and the first one what was found.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import signal
+import socket
+import tempfile
+import traceback
 import warnings
+from collections.abc import Iterator
+from dataclasses import replace
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from custom_inference.core.fit import Fit
+from custom_inference.core.processes import UNGUARDED, Surroundings, begun, packed, run_all, unguarded, unpacked
 from custom_inference.core.settings import require_whole
+from custom_inference.em.checkpoint import Checkpoint
 from custom_inference.faces.distributed.group import group, in_group
-from custom_inference.faces.distributed.launch import launched
-from custom_inference.faces.distributed.member import fit_of, problem_of, ran
-from ppl_models import DataWarning, MethodError, Model
+from custom_inference.faces.distributed.member import Filed, Problem, fit_of, problem_of, ran
+from ppl_models import Data, DataWarning, MethodError, Model, PPLError, ProcessError
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.atomic import written
 
 BACKENDS = ("gloo", "nccl")
 
@@ -64,17 +77,95 @@ def fit(
         raise MethodError(unknown_name("backend", backend, BACKENDS))
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or not 0 < timeout < math.inf:
         raise MethodError(f"timeout = {timeout!r}, expected seconds, more than 0")
-    settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "init": init}
-    settings |= {"seed": seed, "progress": progress}
+    what: dict[str, Any] = {"model": model, "data": data, "method": method, "mask": mask, "dtype": dtype}
+    what |= {"device": device, "init": init, "seed": seed, "progress": progress}
     if backend is None and not str(device or "cpu").startswith("cuda"):
         backend = "gloo"
     if processes is not None and not in_group():
-        return launched(problem_of(model, data, method, **settings), processes, backend=backend, timeout=timeout)
+        return _launched(problem_of(**what), processes, backend=backend, timeout=timeout)
     with group(backend=backend, timeout=timeout) as pool:
         if processes not in (None, pool.size):
             raise MethodError(f"processes = {processes} in a group of {pool.size}; leave it out, the group says it")
         with warnings.catch_warnings():
             if pool.rank > 0:
                 warnings.simplefilter("ignore", DataWarning)  # the first says it
-            problem = problem_of(model, data, method, **settings)
+            problem = problem_of(**what)
         return fit_of(problem, ran(problem, pool))
+
+
+# ----- processes of this machine ------------------------------------------------------------------------------
+
+
+def _launched(problem: Problem, processes: int, *, backend: str | None, timeout: float) -> Fit:
+    """Start the processes, wait for them, and take the fit that the first one wrote."""
+    with tempfile.TemporaryDirectory(prefix="ppl-processes-") as name:
+        folder = Path(name)
+        source = problem.source
+        if isinstance(source, Data):  # in a file, of which each process reads its rows
+            source = Filed.of(source, folder / "data")
+        handed = packed(replace(problem, source=source))
+        settings = (processes, folder, handed, backend, timeout, Surroundings.of(processes))
+        codes = run_all(_main, [(rank, *settings) for rank in range(processes)])
+        if any(codes.get(rank) != 0 for rank in range(processes)):
+            raise _explained(folder, codes, processes, problem, timeout)
+        return fit_of(problem, unpacked((folder / "run").read_bytes()))
+
+
+def _main(
+    rank: int, size: int, folder: Path, handed: bytes, backend: str | None, timeout: float,
+    around: Surroundings,
+) -> None:  # fmt: skip
+    names = [name for _, name in socket.if_nameindex()]
+    loopback = "lo" if "lo" in names or "lo0" not in names else "lo0"  # the network of this machine alone
+    device = around.environment.get("GLOO_SOCKET_IFNAME") or loopback
+    begun(around, GLOO_SOCKET_IFNAME=device, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
+    meeting = {"init_method": f"file://{folder}/meeting", "rank": rank, "world_size": size}
+    with _reports(folder / f"error-{rank}"):
+        problem: Problem = unpacked(handed)
+        # Within the group too: before the others hear that this process has left.
+        with group(backend=backend, timeout=timeout, **meeting) as pool, _reports(folder / f"error-{rank}"):
+            run = ran(problem, pool)
+            if rank == 0:
+                (folder / "run").write_bytes(packed(run))
+            pool.wait()
+
+
+# ----- what went wrong --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _reports(path: Path) -> Iterator[None]:
+    """Writes down an error that ends the process: the suite's own as it is, others as text."""
+    try:
+        yield
+    except SystemExit:
+        raise
+    except BaseException as error:
+        known = isinstance(error, PPLError)
+        found = error if known else f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+        with written(path) as temporary:
+            temporary.write_bytes(packed(found))
+        raise SystemExit(1) from None
+
+
+def _explained(folder: Path, codes: dict[int, int], size: int, problem: Problem, timeout: float) -> PPLError:
+    """The suite's own error as it was; else which process ended, and how."""
+    if UNGUARDED in codes.values():
+        return unguarded()
+    paths = {rank: folder / f"error-{rank}" for rank in sorted(codes)}
+    reports: dict[int, Any] = {rank: unpacked(path.read_bytes()) for rank, path in paths.items() if path.exists()}
+    # Processes that lost the others say so, but it is not they who failed.
+    first = next((found for found in reports.values() if not isinstance(found, ProcessError)), None)
+    if first is not None:
+        return first if isinstance(first, PPLError) else ProcessError(f"a process of {size} failed: {first}")
+    after = Checkpoint.of(problem.method.checkpoint)
+    hint = "set checkpoint= to be able to go on" if after is None else f"the same call goes on from {after.path}"
+    for rank, code in sorted(codes.items()):
+        if rank not in reports and code != 0:
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return ProcessError(f"process {rank} of {size} died ({how}); {hint}")
+    silent = [str(rank) for rank in range(size) if rank not in codes]
+    if silent:
+        return ProcessError(f"process {', '.join(silent)} of {size} did not answer for {timeout:g} s; {hint}")
+    lost = next(iter(reports.values()))
+    return ProcessError(f"{lost}; {hint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ from ppl_models import PPLError, ProcessError
 
 Result = TypeVar("Result")
 _PATIENCE = timedelta(days=30)
+#: Where the processes that torchrun started find each other, once they have, and numbers for the groups begun there.
+_STORE: list[tuple[dist.Store, int, int]] = []
+_GROUPS = itertools.count(1)
 
 
 class GroupPool(Pool):
@@ -43,14 +47,14 @@ class GroupPool(Pool):
             flat = torch.cat([values[i].detach().reshape(-1).to(self.device) for i in chosen])
             self.traffic, self.calls = self.traffic + flat.numel() * flat.element_size(), self.calls + 1
             begin = time.perf_counter()
-            self._heard(lambda flat=flat: dist.all_reduce(flat))
+            self._or_lost(lambda flat=flat: dist.all_reduce(flat))
             self.seconds += time.perf_counter() - begin
             parts = flat.split([values[i].numel() for i in chosen])
             found |= {i: part.view(values[i].shape).to(values[i].device) for i, part in zip(chosen, parts, strict=True)}
         return tuple(found[i] for i in range(len(values)))
 
     def wait(self) -> None:
-        self._heard(dist.barrier)
+        self._or_lost(dist.barrier)
 
     def from_first(self, make: Callable[[], Result]) -> Result:
         told: list[Any] = [None]
@@ -59,21 +63,21 @@ class GroupPool(Pool):
                 told = [make()]
             except PPLError as error:
                 told = [error]
-        self._heard(lambda: dist.broadcast_object_list(told, src=0, group=self._patient))
+        self._or_lost(lambda: dist.broadcast_object_list(told, src=0, group=self._patient))
         if isinstance(told[0], PPLError):
             raise told[0]
         return told[0]
 
     def all_of(self, value: Any) -> list[Any]:
         told: list[Any] = [None] * self.size
-        self._heard(lambda: dist.all_gather_object(told, value))
+        self._or_lost(lambda: dist.all_gather_object(told, value))
         return told
 
     def close(self) -> None:
         """Leave; the group itself stays."""
         dist.destroy_process_group(self._patient)
 
-    def _heard(self, call: Callable[[], Any]) -> Any:
+    def _or_lost(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except RuntimeError as error:
@@ -109,7 +113,8 @@ def group(*, backend: str | None = None, timeout: float = 600.0, **settings: Any
         yield ALONE
         return
     if not begun:
-        _begin(backend or ("nccl" if _gpu_each() else "gloo"), timeout, settings)
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", int(os.environ.get("LOCAL_RANK", 0)) + 1))
+        _begin(backend or ("nccl" if torch.cuda.device_count() >= processes else "gloo"), timeout, settings)
     pool = GroupPool()
     try:
         yield pool
@@ -119,36 +124,23 @@ def group(*, backend: str | None = None, timeout: float = 600.0, **settings: Any
             dist.destroy_process_group()
 
 
-def _gpu_each() -> bool:
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    return torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", local + 1))
-
-
 def _begin(backend: str, timeout: float, settings: dict[str, Any]) -> None:
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     wait = timedelta(seconds=timeout)
     try:
-        dist.init_process_group(backend, timeout=wait, **(settings or _met(wait)))
+        dist.init_process_group(backend, timeout=wait, **(settings or _rendezvous(wait)))
     except RuntimeError as error:  # errors of stores and networks are of this kind
         place = settings.get("init_method") or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise ProcessError(f"the processes did not meet at {place}: {str(error).splitlines()[0][:200]}") from error
 
 
-class _Meeting:
-    """The store by which the processes that torchrun started find each other, and the groups begun there so far."""
-
-    found: tuple[dist.Store, int, int] | None = None
-    groups: int = 0
-
-
-def _met(wait: timedelta) -> dict[str, Any]:
+def _rendezvous(wait: timedelta) -> dict[str, Any]:
     """Under a name of its own for every group and every restart: the store may still hold where processes listened
     that have ended since, and waiting for those would be in vain."""
-    if _Meeting.found is None:
-        _Meeting.found = next(rendezvous("env://", timeout=wait))
-    store, rank, size = _Meeting.found
-    _Meeting.groups += 1
+    if not _STORE:
+        _STORE.append(next(rendezvous("env://", timeout=wait)))
+    [(store, rank, size)] = _STORE
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    named = dist.PrefixStore(f"ppl-models/{restart}/{_Meeting.groups}", store)
+    named = dist.PrefixStore(f"ppl-models/{restart}/{next(_GROUPS)}", store)
     return {"store": named, "rank": rank, "world_size": size}

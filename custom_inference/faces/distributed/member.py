@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from custom_inference.core.capabilities import FromData, OneProcess, SharedWork, check
@@ -17,14 +20,63 @@ from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
 from custom_inference.core.states import moved
+from custom_inference.core.tensor_files import write_tensors
 from custom_inference.em.loop import Run, divides_rows
 from custom_inference.em.method import Fitting, VariationalEM
 from custom_inference.em.search import Found, search
 from custom_inference.em.stepwise import require_blocks
 from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
 from custom_inference.faces.distributed.group import GroupPool
-from custom_inference.faces.distributed.sources import Filed, Held
-from ppl_models import MethodError, Model, RowBlocks
+from ppl_models import Data, GraphData, MethodError, Model, RowBlocks
+from ppl_models.data import sparse
+
+
+@dataclass(frozen=True)
+class Filed:
+    """Rows that another process wrote (:meth:`of`), taken as those of ``Data``: each process reads its own."""
+
+    path: Path
+    num_rows: int
+
+    @classmethod
+    def of(cls, data: Data, path: Path) -> Filed:
+        x = data.x
+        if sparse.is_sparse(x):
+            tensors = {"crow": x.crow_indices(), "column": x.col_indices(), "values": x.values()}
+        else:
+            tensors = {"x": x} | ({} if data.mask is None else {"mask": data.mask})
+        header = {"coords": json.dumps(data.coords, default=str), "width": str(x.shape[1])}
+        if isinstance(data, GraphData):
+            tensors |= {} if data.hidden is None else {"hidden": data.hidden}
+            header["graph"] = json.dumps({"directed": data.directed, "self_loops": data.self_loops})
+        write_tensors(path, tensors, header)
+        return cls(path, len(data))
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def rows(self, at: slice) -> Data:
+        with safe_open(self.path, framework="pt") as archive:
+            header: dict[str, Any] = archive.metadata()
+            coords = json.loads(header["coords"])
+            if "row" in coords:
+                coords["row"] = coords["row"][at]
+            names = set(archive.keys())
+            if "crow" not in names:
+                mask = archive.get_slice("mask")[at] if "mask" in names else None
+                return Data(x=archive.get_slice("x")[at], mask=mask, coords=coords)
+            crow: Tensor = archive.get_slice("crow")[at.start : at.stop + 1]
+            first, last = int(crow[0]), int(crow[-1])
+            column, values = (archive.get_slice(name)[first:last] for name in ("column", "values"))
+            x = sparse.tensor(crow - first, column, values, size=(len(crow) - 1, int(header["width"])))
+            if "graph" not in header:
+                return Data(x=x, coords=coords)
+            hidden = archive.get_tensor("hidden") if "hidden" in names else None
+            return GraphData(x=x, hidden=hidden, coords=coords, **json.loads(header["graph"]))
+
+
+def _whole(source: Data | Filed) -> Data:
+    return source if isinstance(source, Data) else source.rows(slice(0, len(source)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +88,7 @@ class Problem:
 
     model: Model
     method: VariationalEM
-    source: Held | Filed | RowBlocks
+    source: Data | Filed | RowBlocks
     seed: int = 0
     init: dict[str, Tensor] | None = None
     dtype: torch.dtype = torch.float64
@@ -72,7 +124,7 @@ def fit_of(problem: Problem, run: Run) -> Fit:
     if isinstance(problem.source, RowBlocks):
         data = next(iter(BlockReader(engine, problem.model, problem.source, **problem.settings).data()))
     else:
-        data = problem.source.whole().to(**problem.settings)
+        data = _whole(problem.source).to(**problem.settings)
     with torch.no_grad():
         return problem.method._result(problem.model, data, engine, engine.rows(problem.model, data), run, problem.seed)
 
@@ -89,11 +141,11 @@ def _check(problem: Problem, engine: Engine, pool: Pool) -> None:
         raise MethodError("minibatches are for one process; several take all rows at once, so leave batch_size out")
 
 
-def _in_memory(problem: Problem, source: Held | Filed, engine: Engine, pool: Pool, bar: Progress) -> Run:
+def _in_memory(problem: Problem, source: Data | Filed, engine: Engine, pool: Pool, bar: Progress) -> Run:
     """Each process has its own rows, the first one all of them too, to look for a start; of graphs each has all."""
     model, divided = problem.model, divides_rows(engine) and pool.size > 1
-    whole = source.whole().to(**problem.settings) if pool.rank == 0 or not divided else None
-    own = source.part(pool.split(len(source))).to(**problem.settings) if divided else whole
+    whole = _whole(source).to(**problem.settings) if pool.rank == 0 or not divided else None
+    own = source.rows(pool.split(len(source))).to(**problem.settings) if divided else whole
     assert own is not None
     rows = engine.rows(model, own)
     every = rows if whole is own else None if whole is None else engine.rows(model, whole)
@@ -192,20 +244,21 @@ def problem_of(
 
     Raises MethodError for methods that are not EM with closed-form steps.
     """
+    # Here, so that the processes, which import this module, need not load every method.
     from custom_inference.methods import Default, default_method, named_method, with_settings
 
     if isinstance(data, RowBlocks):
         require_readable(model, mask)
-    source = data if isinstance(data, RowBlocks) else Held(model.prepare(data, mask=mask, dtype=dtype))
-    if isinstance(source, Held):
-        model.check_for_fitting(source.data)
+        source = data
+    else:
+        source = model.prepare(data, mask=mask, dtype=dtype)
+        model.check_for_fitting(source)
     chosen = named_method(method) if method is not None else Default()
     if isinstance(chosen, Default):
-        default = default_method(model, source.data if isinstance(source, Held) else None)
+        default = default_method(model, None if isinstance(source, RowBlocks) else source)
         chosen = with_settings(default, chosen.settings)
     if not isinstance(chosen, VariationalEM):
         name = type(chosen).__name__
         raise MethodError(f"{name} runs in one process; several fit by EM(), VariationalEM() and the default")
-    device = None if device is None else str(device)
-    start = check_init(model, init)
-    return Problem(model=model, method=chosen, source=source, dtype=dtype, device=device, init=start, **settings)
+    settings |= {"device": None if device is None else str(device), "init": check_init(model, init)}
+    return Problem(model=model, method=chosen, source=source, dtype=dtype, **settings)

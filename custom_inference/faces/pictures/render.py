@@ -12,7 +12,6 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 from ppl_models.data.atomic import write_text, written
 
-_ENGINES = ("graphviz", "matplotlib")
 #: Files that hold Graphviz' own language: written without its program.
 _SOURCES = (".gv", ".dot")
 
@@ -35,14 +34,11 @@ def render(
     MethodError: an unknown engine. ImportError: no Python package ``graphviz``. PPLError: no program ``dot`` to draw a
     file with.
     """
-    if engine not in _ENGINES:
-        raise MethodError(unknown_name("engine", engine, _ENGINES))
+    engines = {"graphviz": _by_graphviz, "matplotlib": _by_matplotlib}
+    if engine not in engines:
+        raise MethodError(unknown_name("engine", engine, engines))
     require_model(model)
-    structure = structure_of(model)
-    path = None if filename is None else Path(filename)
-    if engine == "graphviz":
-        return _by_graphviz(structure, path, distributions)
-    return _by_matplotlib(structure, path, distributions)
+    return engines[engine](structure_of(model), None if filename is None else Path(filename), distributions)
 
 
 def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool) -> Any:
@@ -52,16 +48,16 @@ def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool)
     from custom_inference.faces.pictures.drawing import draw
 
     figure = draw(structure, distributions=distributions)
-    if path is not None:
-        # No date and no random names, so that the same picture is the same file.
-        with matplotlib.rc_context({"svg.hashsalt": structure.title}):
-            target = path if path.suffix else path.with_suffix(".png")
-            kinds = figure.canvas.get_supported_filetypes()
-            if target.suffix[1:].lower() not in kinds:
-                raise MethodError(unknown_name("ending of a picture", target.suffix, [f".{kind}" for kind in kinds]))
-            with written(target) as temporary:
-                metadata = {"Date": None} if target.suffix == ".svg" else None
-                figure.savefig(temporary, format=target.suffix[1:], metadata=metadata)
+    if path is None:
+        return figure
+    target = path if path.suffix else path.with_suffix(".png")
+    kinds = figure.canvas.get_supported_filetypes()
+    if target.suffix[1:].lower() not in kinds:
+        raise MethodError(unknown_name("ending of a picture", target.suffix, [f".{kind}" for kind in kinds]))
+    # No date and no random names, so that the same picture is the same file.
+    metadata = {"Date": None} if target.suffix == ".svg" else None
+    with matplotlib.rc_context({"svg.hashsalt": structure.title}), written(target) as temporary:
+        figure.savefig(temporary, format=target.suffix[1:], metadata=metadata)
     return figure
 
 
@@ -72,25 +68,23 @@ def _by_graphviz(structure: Structure, path: Path | None, distributions: bool) -
         message = "engine='graphviz' needs the Python package graphviz: pip install graphviz, or engine='matplotlib'"
         raise ImportError(message) from error
     graph = _digraph(graphviz, structure, distributions)
-    if path is None:
-        return graph
-    if path.suffix in _SOURCES:
+    if path is not None and path.suffix in _SOURCES:
         write_text(path, graph.source)
-        return graph
-    if shutil.which("dot") is None:
-        raise PPLError(
-            f"{path}: Graphviz' program dot, which draws it, is not on the PATH; install Graphviz, write its source "
-            f"({path.with_suffix('.gv').name}), or take engine='matplotlib'"
-        )
-    graph.render(outfile=path, cleanup=True)
+    elif path is not None:
+        if shutil.which("dot") is None:
+            raise PPLError(
+                f"{path}: Graphviz' program dot, which draws it, is not on the PATH; install Graphviz, write its "
+                f"source ({path.with_suffix('.gv').name}), or take engine='matplotlib'"
+            )
+        graph.render(outfile=path, cleanup=True)
     return graph
 
 
 def _digraph(graphviz: Any, structure: Structure, distributions: bool) -> Any:
     graph = graphviz.Digraph(structure.title, graph_attr={"rankdir": "LR", "label": structure.title, "labelloc": "t"})
     groups: dict[str | None, Any] = {None: graph}
-    for name in structure.plates:
-        attributes = {"label": structure.plates[name].label, "labeljust": "r", "labelloc": "b", "style": "rounded"}
+    for name, plate in structure.plates.items():
+        attributes = {"label": plate.label, "labeljust": "r", "labelloc": "b", "style": "rounded"}
         groups[name] = graphviz.Digraph(f"cluster_{name}", graph_attr=attributes)
     for name, site in structure.sites.items():
         lines = [name, *([site.distribution] if distributions else []), " × ".join(site.axes)]
@@ -101,6 +95,5 @@ def _digraph(graphviz: Any, structure: Structure, distributions: bool) -> Any:
     # From the innermost plate outwards: a subgraph is copied when it is added.
     for name in sorted(structure.plates, key=structure.depth, reverse=True):
         groups[structure.plates[name].parent].subgraph(groups[name])
-    for source, target in structure.edges:
-        graph.edge(source, target)
+    graph.edges(structure.edges)
     return graph

@@ -72,28 +72,21 @@ def structure_of(model: Model) -> Structure:
         program = _FirstDyad()(model) if model.is_graph else model
         relations = get_model_relations(program, (x,), settings)
     graph = generate_graph_specification(relations)
-    plates = {
-        name: Plate(
-            name,
-            _label(model, name.split("__CLONE")[0]),
-            tuple(graph["plate_groups"][name]),
-            graph["plate_data"][name]["parent"],
-        )
-        for name in graph["plate_groups"]
-        if name is not None
-    }
+    plates = {}
+    for name, members in graph["plate_groups"].items():
+        if name is not None:
+            label = name.split("__CLONE")[0]
+            if label == "data":
+                label = "data: dyads" if model.is_graph else f"data: {model.row_axis}s"
+            plates[name] = Plate(name, label, tuple(members), graph["plate_data"][name]["parent"])
     edges = [(str(source), str(target)) for source, target in graph["edge_list"]]
-    bare = Structure(type(model).__name__, {}, edges, plates)
-    sites = {
-        name: Node(
-            name,
-            _distribution(model, name, data["distribution"]),
-            _free_axes(model, name, bare.plates_of(name)),
-            bool(data["is_observed"]),
+    found = Structure(type(model).__name__, {}, edges, plates)
+    for name, data in graph["node_data"].items():
+        axes = _free_axes(model, name, found.plates_of(name))
+        found.sites[name] = Node(
+            name, _distribution(model, name, data["distribution"]), axes, bool(data["is_observed"])
         )
-        for name, data in graph["node_data"].items()
-    }
-    return Structure(bare.title, sites, edges, plates)
+    return found
 
 
 class _FirstDyad(Messenger):
@@ -115,21 +108,12 @@ def _some_data(model: Model) -> tuple[Tensor, dict[str, Any]]:
     return drawn.nodes[x]["value"].to(dtype), {name: drawn.nodes[name]["value"] for name in others}
 
 
-def _label(model: Model, plate: str) -> str:
-    if plate != "data":
-        return plate
-    return "data: dyads" if model.is_graph else f"data: {model.row_axis}s"
-
-
 def _free_axes(model: Model, site: str, plates: list[str]) -> tuple[str, ...]:
     """The named axes of a site that none of its plates stands for."""
     covered = {name for plate in plates for name in (plate, plate.removesuffix("s"))}
     if "data" in plates:
         covered |= {"node", "to_node", "dyad"} if model.is_graph else {model.row_axis}
     return tuple(axis for axis in model.dims.get(site, ()) if axis not in covered)
-
-
-# ----- distributions --------------------------------------------------------------------------------------
 
 
 def _distribution(model: Model, site: str, name: str) -> str:

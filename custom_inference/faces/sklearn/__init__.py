@@ -8,8 +8,7 @@ adjacency matrix, as ``SpectralClustering(affinity="precomputed")`` does, and fi
 from dataclasses import field
 from typing import Any
 
-from custom_inference.faces.sklearn.graphs import GraphEstimator
-from custom_inference.faces.sklearn.rows import RowEstimator
+from custom_inference.faces.sklearn.estimators import GraphEstimator, RowEstimator
 from ppl_models import MODELS, Model
 
 #: What does not follow from a model: name -> attributes of its estimator. Scores are mostly drawn in the plane.

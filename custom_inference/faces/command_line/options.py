@@ -1,0 +1,98 @@
+"""The options that commands of ``ppl`` share. Nothing here loads torch: help and errors in options must not wait."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="name of a model; 'ppl models' lists them")]
+Components = Annotated[int, typer.Option("--components", "-k", min=1, help="number of components")]
+Seed = Annotated[int, typer.Option(help="seed of all random numbers; the same seed gives the same result")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results as JSON to this file")]
+NoProgress = Annotated[bool, typer.Option("--no-progress", help="no progress bar on standard error")]
+_FILE = (
+    "rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an adjacency "
+    "matrix or edges in these, edges as text, GML, GraphML"
+)
+_MASK, _ABOVE = "entries equal to V are missing (NaN always is)", "binarise: 1 where an entry is greater than T"
+_EMPTY = "leave out rows without any 1; of graphs, nodes without an edge"
+_SHARE, _STOP = "documents: leave out words in more than this share", "documents: leave out stop words: english"
+_DIRECTED = "graphs  [default: what the file says; edges: directed]"
+_SETTING, _PROCESSES = "a setting of the method; repeatable", "divide the rows among so many processes of this machine"
+_BLOCKS = "read FILE, or a folder of files, N rows at a time: it need not fit into memory"
+_METHODS = "methods, separated by commas  [default: exact and every family of EM]"
+_BESIDE = "what the model observes or is given beside FILE, with a row for each of its rows; repeatable"
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Where the data of a command come from, and what is done to them before they reach the model."""
+
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=_FILE)]
+    columns: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the features")] = None
+    transpose: Annotated[bool, typer.Option("--transpose", help="the file has features by rows")] = False
+    mask_value: Annotated[float | None, typer.Option(metavar="V", help=_MASK)] = None
+    threshold: Annotated[float | None, typer.Option(metavar="T", help=_ABOVE)] = None
+    drop_empty_rows: Annotated[bool, typer.Option("--drop-empty-rows", help=_EMPTY)] = False
+    matrix: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: which of its matrices")] = None
+    labels: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the rows")] = None
+    vocabulary: Annotated[Path | None, typer.Option(metavar="FILE", help="documents: the words, one a line")] = None
+    min_count: Annotated[int, typer.Option(min=1, help="documents: leave out words with fewer tokens in all")] = 1
+    max_share: Annotated[float, typer.Option(min=0, max=1, help=_SHARE)] = 1.0
+    stop_words: Annotated[str | None, typer.Option(metavar="LIST", help=_STOP)] = None
+    directed: Annotated[bool | None, typer.Option("--directed/--undirected", help=_DIRECTED)] = None
+    beside: Annotated[list[str] | None, typer.Option("--with", metavar="NAME=FILE", help=_BESIDE)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What ``ppl fit`` takes."""
+
+    model: ModelName
+    components: Components
+    method: Annotated[str, typer.Option(help="name of a method; 'ppl models' lists them")] = "default"
+    seed: Seed = 0
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="output folder  [default: FILE_MODEL_kK]")] = None
+    source: SourceOptions
+    image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None
+    top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)] = None
+    processes: Annotated[int | None, typer.Option(min=1, metavar="P", help=_PROCESSES)] = None
+    block_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help=_BLOCKS)] = None
+    json: Json = None
+    no_progress: NoProgress = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What ``ppl compare`` takes."""
+
+    model: ModelName
+    components: Components
+    methods: Annotated[str | None, typer.Option(metavar="NAMES", help=_METHODS)] = None
+    seed: Seed = 0
+    rows: Annotated[int | None, typer.Option(min=1, help="use this many random rows")] = None
+    source: SourceOptions
+    json: Json = None
+    no_progress: NoProgress = False
+
+
+def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """A command of one argument, a record of options, as one with an option for each field of it and of its source."""
+    own, source = (inspect.signature(one, eval_str=True).parameters for one in (kind, SourceOptions))
+    parts = [list(source.values()) if name == "source" else [parameter] for name, parameter in own.items()]
+    by_name = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts for one in part]
+
+    def decorated(command: Callable[[Any], None]) -> Callable[..., None]:
+        def reading(**given: Any) -> None:
+            read = SourceOptions(**{name: given.pop(name) for name in source})
+            command(kind(source=read, **given))
+
+        reading.__name__, reading.__doc__ = command.__name__, command.__doc__
+        reading.__signature__ = inspect.Signature(by_name)  # pyright: ignore[reportFunctionMemberAccess]
+        return reading
+
+    return decorated
