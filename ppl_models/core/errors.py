@@ -64,6 +64,13 @@ class CapacityError(PPLError):
         self.needed_bytes, self.allowed_bytes = needed_bytes, allowed_bytes
 
 
+def require_room(what: str, needed: float, allowed: float, hint: str) -> None:
+    """Raises CapacityError where ``what`` needs more bytes than are allowed."""
+    if needed > allowed:
+        message = f"{what} needs about {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {hint}"
+        raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+
+
 class FileFormatError(PPLError):
     """A file could not be read as what it claims to be."""
 

@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import CapacityError, DataError, about, warn_of_data
+from ppl_models.core.errors import DataError, about, require_room, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
@@ -62,12 +62,8 @@ class Data:
             return self
         (rows, columns), bytes_each = self.x.shape, self.x.values().element_size()
         needed, allowed = float(rows) * columns * bytes_each, psutil.virtual_memory().available
-        if needed > allowed:
-            message = (
-                f"a dense matrix of shape ({rows}, {columns}) needs {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} "
-                "GiB are free; models of counts read sparse matrices without a mask and NaN as they are"
-            )
-            raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+        hint = "models of counts read sparse matrices without a mask and NaN as they are"
+        require_room(f"a dense matrix of shape ({rows}, {columns})", needed, allowed, hint)
         return replace(self, x=self.x.to_dense())
 
     @property

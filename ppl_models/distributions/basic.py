@@ -46,6 +46,16 @@ def all_codes(num_bits: int, *, dtype: torch.dtype | None = None, device=None) -
     return bits.to(dtype or torch.get_default_dtype())
 
 
+def resized(one: Any, instance: Any, batch_shape: Any, **attributes: Any) -> Any:
+    """The distribution ``one`` with another batch shape and these attributes; no constructor runs, nor a check."""
+    new = one._get_checked_instance(type(one), instance)
+    for name, value in attributes.items():
+        setattr(new, name, value)
+    TorchDistribution.__init__(new, torch.Size(batch_shape), one.event_shape, validate_args=False)
+    new._validate_args = one._validate_args
+    return new
+
+
 class BernoulliVector(TorchDistribution):
     """A vector of K independent Bernoulli bits as ONE event, enumerable over its 2^K values.
 
@@ -69,11 +79,7 @@ class BernoulliVector(TorchDistribution):
         super().__init__(probs.shape[:-1], probs.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape, _instance=None):
-        new: Any = self._get_checked_instance(type(self), _instance)
-        new.probs = self.probs.expand(torch.Size(batch_shape) + self.event_shape)
-        TorchDistribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return resized(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.event_shape))
 
     @property
     def mean(self) -> Tensor:
@@ -142,12 +148,8 @@ class NoisyOr(TorchDistribution):
         return self._activation.expand(self.batch_shape)
 
     def expand(self, batch_shape, _instance=None):
-        new: Any = self._get_checked_instance(type(self), _instance)
-        new.source, new.loading, new.leak = self.source, self.loading, self.leak
-        new._activation = self._activation
-        TorchDistribution.__init__(new, torch.Size(batch_shape), validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        given = {"source": self.source, "loading": self.loading, "leak": self.leak, "_activation": self._activation}
+        return resized(self, _instance, batch_shape, **given)
 
     @property
     def probs(self) -> Tensor:

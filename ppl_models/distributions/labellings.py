@@ -13,6 +13,7 @@ from torch.distributions.kl import register_kl
 from torch.distributions.transforms import Transform
 
 from ppl_models.core.errors import CapacityError
+from ppl_models.distributions.basic import resized
 
 #: Listing more labelings than this would need gigabytes before any data are seen.
 MAX_LABELINGS = 2**22
@@ -60,11 +61,7 @@ class Labelling(TorchDistribution):
         return constraints.independent(constraints.integer_interval(0, self.probs.shape[-1] - 1), 1)
 
     def expand(self, batch_shape, _instance=None):
-        new: Any = self._get_checked_instance(type(self), _instance)
-        new.probs = self.probs.expand(torch.Size(batch_shape) + self.probs.shape[-2:])
-        TorchDistribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return resized(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.probs.shape[-2:]))
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
@@ -162,10 +159,10 @@ class _Mirror(Transform):
         return torch.Size((*shape[: -len(self.constraint.shape)], len(self.row) * math.prod(self.constraint.shape[2:])))
 
 
-@biject_to.register(_SymmetricConstraint)
-@transform_to.register(_SymmetricConstraint)
-def _mirror(constraint: _SymmetricConstraint) -> Transform:
-    return _Mirror(constraint, biject_to(constraint.base_constraint))
+for _registry in (biject_to, transform_to):
+    _registry.register(
+        _SymmetricConstraint, lambda constraint: _Mirror(constraint, biject_to(constraint.base_constraint))
+    )
 
 
 class Symmetric(TorchDistribution):

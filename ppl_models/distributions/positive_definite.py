@@ -61,10 +61,7 @@ def _size(coordinates: int) -> int:
     return (math.isqrt(8 * coordinates + 1) - 1) // 2
 
 
-@biject_to.register(type(constraints.positive_definite))
-def _log_cholesky(constraint: Any) -> Transform:
-    del constraint
-    return LogCholesky()
+biject_to.register(type(constraints.positive_definite), lambda constraint: LogCholesky())
 
 
 class InverseWishart(TorchDistribution):

@@ -63,12 +63,16 @@ def documents(
 
     Raises DataError or FileFormatError for what cannot be read as documents, saying where.
     """
-    _check_limits(min_count, max_share)
+    if min_count < 0 or not 0 < max_share <= 1:
+        found = f"min_count = {min_count}, max_share = {max_share}"
+        raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
     if vocabulary_size is not None:
         plausible_size(vocabulary_size, 0, "word")
     if file_format is not None and file_format not in FORMATS:
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
-    known = _vocabulary(vocabulary)
+    if isinstance(vocabulary, Path) or (isinstance(vocabulary, str) and Path(vocabulary).is_file()):
+        vocabulary = read_words(Path(vocabulary))
+    known = None if vocabulary is None else Vocabulary.of(vocabulary)
     if stop_words is not None:
         stop_words = _stop_words(stop_words)
     file = named_file(source, "a list of texts, or the path of a file")
@@ -86,22 +90,8 @@ def documents(
             source, known, vocabulary_size, are_tokens=known is not None or vocabulary_size is not None,
             vectorizer=vectorizer, stop_words=stop_words, mask=mask, dtype=dtype, device=device,
         )  # fmt: skip
-        data = _labelled(data, labels if names is None else None)
+        data = data if labels is None or names is not None else _labelled(data, labels)
         return _pruned(data, min_count, max_share, stop_words)
-
-
-def _check_limits(min_count: int, max_share: float) -> None:
-    if min_count < 0 or not 0 < max_share <= 1:
-        found = f"min_count = {min_count}, max_share = {max_share}"
-        raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
-
-
-def _vocabulary(given: Any) -> Vocabulary | None:
-    if given is None:
-        return None
-    if isinstance(given, Path) or (isinstance(given, str) and Path(given).is_file()):
-        given = read_words(Path(given))
-    return Vocabulary.of(given)
 
 
 def _stop_words(given: str | Iterable[str]) -> set[str]:
@@ -128,14 +118,11 @@ def _read(
     return as_data(WordCounts(corpus.counts, corpus.words, {}), dtype=dtype)
 
 
-def _labelled(data: Data, labels: Sequence[Any] | None) -> Data:
-    if labels is None:
-        return data
-    names = plain(labels)
-    if len(names) != len(data):
-        found = f"{len(names)} labels for {len(data)} documents"
+def _labelled(data: Data, labels: Sequence[Any]) -> Data:
+    if len(labels) != len(data):
+        found = f"{len(labels)} labels for {len(data)} documents"
         raise DataError(found, axis="document", expected="one label a document")
-    return replace(data, coords={**data.coords, "row": names})
+    return replace(data, coords={**data.coords, "row": plain(labels)})
 
 
 def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:

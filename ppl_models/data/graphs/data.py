@@ -12,7 +12,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import CapacityError, DataError, unknown_name
+from ppl_models.core.errors import DataError, require_room, unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.device import checked_device
 from ppl_models.data.graphs.edges import Array, dyad_key
@@ -135,12 +135,8 @@ class GraphData(Data):
         size = len(self)
         needed = size * size * bytes_a_dyad
         allowed = max_bytes if max_bytes is not None else 0.5 * psutil.virtual_memory().available
-        if needed > allowed:
-            message = (
-                f"a dense adjacency matrix of {size} nodes needs about {needed / 2**30:.3g} GiB, "
-                f"{allowed / 2**30:.3g} GiB are allowed; methods that read edges need no dense matrix"
-            )
-            raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+        hint = "methods that read edges need no dense matrix"
+        require_room(f"a dense adjacency matrix of {size} nodes", needed, allowed, hint)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
         device = checked_device(device)
