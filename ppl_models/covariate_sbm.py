@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro.distributions as dist
@@ -23,8 +23,6 @@ from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.graph_model import graph_example
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.graphs.data import GraphData
-from ppl_models.data.matrix import Data
 from ppl_models.sbm import BlockModel
 
 _COMBINATIONS = ("product", "difference", "concatenate")
@@ -74,12 +72,6 @@ class CovariateSBM(BlockModel):
         object.__setattr__(self, "covariates", features)
         object.__setattr__(self, "num_nodes", len(features))
         super().__post_init__()
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        if isinstance(data, GraphData):
-            settings = {"directed": data.directed, **settings}
-        return cls(num_blocks=num_components, **settings)
 
     def settings(self) -> dict[str, Any]:
         """The dataclass fields other than ``priors``; the covariates as nested lists."""

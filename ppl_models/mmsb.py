@@ -27,6 +27,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import ModelError
 from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
+from ppl_models.core.priors import dirichlet
 from ppl_models.core.sites import Site
 
 
@@ -73,8 +74,7 @@ class MMSB(GraphModel):
 
     def with_concentration(self, alpha: float | Tensor) -> Self:
         """The same model with a Dirichlet(alpha) prior of the memberships: one number, or (K,)."""
-        concentration = torch.as_tensor(alpha, dtype=torch.get_default_dtype()).expand(self.num_blocks)
-        return self.with_priors(membership=dist.Dirichlet(concentration.clone()))
+        return self.with_priors(membership=dirichlet("membership", alpha, self.num_blocks))
 
     def rho(self, site: Mapping[str, Tensor]) -> Tensor | float:
         """The sparsity: the site's value, or the setting."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
@@ -73,3 +74,15 @@ def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...])
         lower, upper = getattr(found, "lower_bound", None), getattr(found, "upper_bound", math.inf)
         if lower is None or bool((torch.as_tensor(lower) < 0).any() or (torch.as_tensor(upper) > highest).any()):
             raise ModelError(f"'{site}' is {what}; the prior {name} has support {found}, not within [0, {highest:g}]")
+
+
+def dirichlet(site: str, value: Any, size: int) -> Any:
+    """The Dirichlet of these concentrations, one number or (size,). Raises ModelError for others, and none above 0."""
+    concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
+    if concentration.ndim > 1 or (concentration.ndim == 1 and len(concentration) != size):
+        found = tuple(concentration.shape)
+        raise ModelError(f"concentration of '{site}' of shape {found}, expected one number or {size} of them")
+    if not bool(((concentration > 0) & torch.isfinite(concentration)).all()):
+        worst = float(concentration.min())
+        raise ModelError(f"concentration of '{site}' is {worst:g}, expected positive finite numbers")
+    return dist.Dirichlet(concentration.expand(size).clone())

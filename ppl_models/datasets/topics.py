@@ -98,8 +98,7 @@ def topic_corpus(
         raise ModelError(f"{sizes}; expected sizes of at least 1 and a positive concentration")
     rng = np.random.default_rng([seed, 1])  # another stream than the documents'
     topic = torch.as_tensor(rng.dirichlet(np.full(vocabulary_size, gamma), num_topics))
-    settings: dict[str, Any] = {"alpha": alpha, "length": length, "min_length": min_length, "seed": seed}
-    return sample_lda(topic, num_documents, **settings)
+    return sample_lda(topic, num_documents, alpha=alpha, length=length, min_length=min_length, seed=seed)
 
 
 def river_bank(num_documents: int = 16, seed: int = 0, *, length: int = 16, alpha: float = 1.0) -> Generated:
@@ -111,8 +110,7 @@ def river_bank(num_documents: int = 16, seed: int = 0, *, length: int = 16, alph
     words = ["river", "stream", "bank", "money", "loan"]
     topic = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.float64) / 3
     coords = {"component": ["money", "river"], "feature": words}
-    settings: dict[str, Any] = {"alpha": alpha, "length": length, "lengths": "fixed", "seed": seed, "coords": coords}
-    drawn = sample_lda(topic, num_documents, **settings)
+    drawn = sample_lda(topic, num_documents, alpha=alpha, length=length, lengths="fixed", seed=seed, coords=coords)
     return replace(drawn, data=drawn.data.dense())
 
 
