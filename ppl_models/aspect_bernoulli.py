@@ -63,12 +63,6 @@ class AspectBernoulli(ComponentModel):
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
 
-    def default_priors(self) -> dict[str, Any]:
-        return {
-            "aspect_probability": dist.Beta(1.0, 1.0),
-            "membership": dist.Dirichlet(torch.ones(self.num_components)),
-        }
-
     @property
     def likelihood(self) -> Bernoulli | Binomial:
         # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.

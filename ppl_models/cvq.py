@@ -74,7 +74,7 @@ class CVQ(ComponentModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {
-            "source_prior": dist.Beta(1.0, 1.0),
+            **super().default_priors(),
             "weight": Flat(dist.Normal(0.0, 1.0)),
             "scale": Flat(dist.LogNormal(-1.0, 0.5)),
         }

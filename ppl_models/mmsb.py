@@ -67,10 +67,7 @@ class MMSB(GraphModel):
         }
 
     def default_priors(self) -> dict[str, Any]:
-        priors: dict[str, Any] = {"edge_probability": dist.Beta(1.0, 1.0)}
-        if self.sparsity is None:
-            priors["sparsity"] = dist.Beta(1.0, 1.0)
-        return {**priors, "membership": dist.Dirichlet(torch.full((self.num_blocks,), 0.1))}
+        return {**super().default_priors(), "membership": dist.Dirichlet(torch.full((self.num_blocks,), 0.1))}
 
     def with_concentration(self, alpha: float | Tensor) -> Self:
         """The same model with a Dirichlet(alpha) prior of the memberships: one number, or (K,)."""

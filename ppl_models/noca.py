@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyro
-import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
@@ -59,9 +58,6 @@ class NOCA(ComponentModel):
         "source": Site("latent", ("component",), ("row",), constraints.boolean),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-
-    def default_priors(self) -> dict[str, Any]:
-        return {site: dist.Beta(1.0, 1.0) for site in ("source_prior", "loading", "leak")}
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("source", BernoulliVector(site["source_prior"]))

@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro
 import pyro.distributions as dist
-import torch
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -41,9 +40,6 @@ class BlockModel(GraphModel):
         "block": Site("latent", (), ("node",), choice="component"),
         **GraphModel.sites,
     }
-
-    def default_priors(self) -> dict[str, Any]:
-        return {"block_proportion": dist.Dirichlet(torch.ones(self.num_blocks))}
 
     def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Tensor:
         """The blocks of the nodes (N,) as one event; enumerated ones have axes in front."""
@@ -79,9 +75,6 @@ class SBM(BlockModel):
         **BlockModel.sites,
         "edge_probability": Site("global", ("component", "to_component"), support=constraints.unit_interval),
     }
-
-    def default_priors(self) -> dict[str, Any]:
-        return {**super().default_priors(), "edge_probability": dist.Beta(1.0, 1.0)}
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         return dist.Bernoulli(site["edge_probability"][first, second])

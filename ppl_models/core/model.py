@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import pyro
+import pyro.distributions as dist
 import torch
 from pyro.distributions import Distribution
 from torch import Tensor
@@ -87,9 +88,18 @@ class Model(abc.ABC):
 
     # ----- what a model must say --------------------------------------------------------------------------
 
-    @abc.abstractmethod
     def default_priors(self) -> dict[str, Distribution]:
-        """Site name -> default prior of one element: every global site, and local sites whose prior is free."""
+        """Site name -> default prior of one element: every global site, and local sites whose prior is free.
+
+        Here the flat ones, of the sites that are probabilities or lie on the simplex; models add those of the others.
+        """
+        priors: dict[str, Any] = {}
+        for name in (*self.global_sites, *self.sites_of("latent")):
+            if self.sites[name].support is constraints.unit_interval:
+                priors[name] = dist.Beta(1.0, 1.0)
+            elif self.sites[name].support is constraints.simplex:
+                priors[name] = dist.Dirichlet(torch.ones(self._shape_of(name)[-1]))
+        return priors
 
     @abc.abstractmethod
     def __call__(self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None):

@@ -131,9 +131,6 @@ class MixtureOf(RowModel):
         "assignment": Site("latent", ("component",), ("row",), constraints.one_hot),
     }
 
-    def default_priors(self) -> dict[str, Any]:
-        return {"mixing_proportion": dist.Dirichlet(torch.ones(self.sizes["component"]))}
-
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("assignment", dist.OneHotCategorical(site["mixing_proportion"]))
 
