@@ -61,7 +61,11 @@ class RowBlocks(NotInMemory):
         """Blocks of ``block_rows`` rows of data in memory."""
         checked = as_matrix(data, keep_sparse=True)
         coords = {axis: labels for axis, labels in checked.coords.items() if axis == "feature"}
-        return cls(read=FileBlocks.of([HeldRows(checked)], block_rows), num_rows=len(checked), coords=coords)
+        return cls(
+            read=FileBlocks.of([HeldRows(len(checked), checked.num_features, False, checked)], block_rows),
+            num_rows=len(checked),
+            coords=coords,
+        )
 
     def shuffled(self, generator: torch.Generator) -> Iterator[list[Any]]:
         """All rows in other blocks, each a list of parts from random places, as far as the source can be read there.
@@ -196,7 +200,7 @@ def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
         if found != needed:
             raise FileFormatError(f"{path}: {found} bytes, expected {needed}")
         parts[name] = Stored(path, 0, np.dtype(kind).str, (sizes[name],))
-    file = CsrRows(starts=parts["starts"], columns=parts["columns"], values=parts["values"], num_columns=width)
+    file = CsrRows(rows, width, False, parts["starts"], parts["columns"], parts["values"])
     coords = {} if labels is None else {"feature": labels}
     return RowBlocks(read=FileBlocks.of([file], step), num_rows=rows, coords=coords)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-import scipy.sparse
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -168,9 +167,7 @@ def _transposed_product(sparse: Tensor, left: Tensor) -> Tensor:
     if sparse.device.type != "cpu":
         return sparse.mT @ left
     # Scipy's kernel reads the rows as they are stored; torch's is several times slower here.
-    parts = (part.numpy() for part in (sparse.values(), sparse.col_indices(), sparse.crow_indices()))
-    matrix = scipy.sparse.csr_matrix(tuple(parts), shape=tuple(sparse.shape))
-    return torch.from_numpy(matrix.T @ left.detach().contiguous().numpy())
+    return torch.from_numpy(_sparse.to_scipy(sparse).T @ left.detach().contiguous().numpy())
 
 
 #: The rule is exact to about exp(-_DIGITS) of the integral.

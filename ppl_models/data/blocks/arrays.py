@@ -95,17 +95,10 @@ class DenseRows(RowFile):
     matrix: Stored
     bits: int | None = None
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.matrix)
-
-    @property
-    def num_columns(self) -> int:
-        return self.matrix.shape[1] if self.bits is None else self.bits
-
-    @property
-    def in_order(self) -> bool:
-        return self.matrix.member is not None
+    @classmethod
+    def of(cls, matrix: Stored, bits: int | None = None) -> DenseRows:
+        matrix.check()
+        return cls(len(matrix), matrix.shape[1] if bits is None else bits, matrix.member is not None, matrix, bits)
 
     def opened(self) -> AbstractContextManager[Rows]:
         read, bits = self.matrix.reader(), self.bits
@@ -121,15 +114,6 @@ class CsrRows(RowFile):
     starts: Stored
     columns: Stored
     values: Stored
-    num_columns: int
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def in_order(self) -> bool:
-        return any(part.member is not None for part in (self.starts, self.columns, self.values))
 
     def opened(self) -> AbstractContextManager[Rows]:
         starts, columns, values = (part.reader() for part in (self.starts, self.columns, self.values))
@@ -156,7 +140,7 @@ def npy_file(path: Path) -> DenseRows:
     if stored.ndim != 2 or stored.kind not in "buif":
         found = f"an array of {stored.dtype} of shape {stored.shape}"
         raise FileFormatError(f"{path}: {found}; expected a matrix of numbers, rows by columns")
-    return DenseRows(stored.check())
+    return DenseRows.of(stored)
 
 
 def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) -> tuple[RowFile, list[Any] | None]:
@@ -185,9 +169,9 @@ def _as_rows(path: Path, parts: dict[str, Stored], name: str) -> RowFile:
             allowed_bytes=UNPACKED,
         )
     if "matrix" in parts:
-        return DenseRows(parts["matrix"].check())
+        return DenseRows.of(parts["matrix"])
     if "bits" in parts:
-        return DenseRows(parts["bits"].check(), int(parts["shape"].whole()[1]))
+        return DenseRows.of(parts["bits"], int(parts["shape"].whole()[1]))
     kind = str(parts["format"].whole().item().decode()) if "format" in parts else "csr"
     if kind != "csr":
         raise FileFormatError(f"{path}: a sparse matrix in the layout {kind!r}; rows can be read from 'csr': tocsr()")
@@ -196,7 +180,8 @@ def _as_rows(path: Path, parts: dict[str, Stored], name: str) -> RowFile:
     if len(starts) != rows + 1 or len(columns) != len(values):
         found = f"{len(starts)} starts, {len(columns)} columns and {len(values)} values"
         raise FileFormatError(f"{path}: {found} in a sparse matrix of {rows} rows")
-    return CsrRows(starts=starts, columns=columns, values=values, num_columns=width)
+    in_order = any(part.member is not None for part in (starts, columns, values))
+    return CsrRows(rows, width, in_order, starts, columns, values)
 
 
 def _members(path: Path) -> dict[str, Stored]:

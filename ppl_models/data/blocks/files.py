@@ -27,10 +27,11 @@ MIXED = 16
 Rows = Callable[[int, int], Any]
 
 
+@dataclass(frozen=True)
 class RowFile(abc.ABC):
     """N rows of D columns in one file (or folder) that can be read from any row on.
 
-    ``in_order``: whether reading from anywhere but where the last block ended costs much (compressed files).
+    in_order: whether reading from anywhere but where the last block ended costs much (compressed files).
     """
 
     num_rows: int
@@ -153,15 +154,6 @@ class HeldRows(RowFile):
     """Rows that are in memory."""
 
     data: Data
-    in_order = False
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.data)
-
-    @property
-    def num_columns(self) -> int:
-        return self.data.num_features
 
     def opened(self) -> AbstractContextManager[Rows]:
         return nullcontext(lambda start, stop: self.data.rows(slice(start, stop)))

@@ -30,15 +30,6 @@ class ParquetRows(RowFile):
     path: Path
     columns: tuple[str, ...]
     groups: tuple[int, ...]
-    in_order = False
-
-    @property
-    def num_rows(self) -> int:
-        return sum(self.groups)
-
-    @property
-    def num_columns(self) -> int:
-        return len(self.columns)
 
     def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
         """Large row groups are a run of blocks each; small ones make up blocks together."""
@@ -133,7 +124,7 @@ def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRow
     if not names or not sum(groups):
         found = f"{path} has {sum(groups)} rows of {len(names)} numeric columns"
         raise DataError(found, expected="at least one of each")
-    return ParquetRows(path, tuple(names), groups)
+    return ParquetRows(sum(groups), len(names), False, path, tuple(names), groups)
 
 
 def _numeric(kind: Any) -> bool:

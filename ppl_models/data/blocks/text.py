@@ -108,12 +108,6 @@ class TextRows(RowFile):
 
     path: Path
     index: Index
-    num_columns: int
-    in_order: bool
-
-    @property
-    def num_rows(self) -> int:
-        return self.index.num_rows
 
     def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
         return super().runs(start, stop, max(1, size // self.index.step) * self.index.step)
@@ -145,7 +139,7 @@ class LdaCRows(TextRows):
 def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
     """size: columns; by default as many as occur, for which the file is read once more."""
     index = by_lines(path, step_of(block_rows))
-    file = LdaCRows(path, index, size or 2**31 - 1, is_compressed(path))
+    file = LdaCRows(index.num_rows, size or 2**31 - 1, is_compressed(path), path, index)
     if size is not None:
         return file
     with file.opened() as rows:
@@ -173,7 +167,8 @@ def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextsRow
         found = f"{path}: texts without a vocabulary, read in blocks that must have the same columns"
         raise DataError(found, axis="word", expected="vocabulary=, a list of words or a file with a word a line")
     known = Vocabulary.of(words)
-    return TextsRows(path, by_lines(path, step_of(block_rows)), len(known), is_compressed(path), known)
+    index = by_lines(path, step_of(block_rows))
+    return TextsRows(index.num_rows, len(known), is_compressed(path), path, index, known)
 
 
 @dataclass(frozen=True)
@@ -204,7 +199,7 @@ def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
     require_columns(path, names, frame.columns)
     if not names:
         raise DataError(f"{path} has no columns of numbers", axis="feature", expected="at least one")
-    return CsvRows(path, index, len(names), is_compressed(path), header, tuple(names), labelled)
+    return CsvRows(index.num_rows, len(names), is_compressed(path), path, index, header, tuple(names), labelled)
 
 
 @dataclass(frozen=True)
@@ -236,7 +231,7 @@ def uci_file(path: Path, block_rows: int) -> UciRows:
     if seen != entries:
         raise FileFormatError(f"{path}: {seen} entries, where the third line announces {entries}")
     offsets += [end] * (-(-documents // step) + 1 - len(offsets))
-    return UciRows(path, Index(tuple(offsets), step, documents), size, is_compressed(path))
+    return UciRows(documents, size, is_compressed(path), path, Index(tuple(offsets), step, documents))
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
