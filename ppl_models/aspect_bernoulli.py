@@ -68,9 +68,6 @@ class AspectBernoulli(ComponentModel):
         # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
         return Bernoulli() if self.total_count == 1 else Binomial(self.total_count)
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("membership", self.prior("membership", like=site["aspect_probability"]))
-
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
         # Rounding can push a convex combination of ones past 1.
         return self.likelihood.with_mean((local @ site["aspect_probability"]).clamp(0.0, 1.0))

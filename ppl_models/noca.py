@@ -26,7 +26,7 @@ from torch.distributions import constraints
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data
+from ppl_models.datasets.images import sample_noca
 from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
 from ppl_models.likelihoods import Bernoulli
 
@@ -73,13 +73,10 @@ class NOCA(ComponentModel):
     @classmethod
     def example(cls) -> Example:
         """Three sources over six features, sixty rows."""
-        generator = torch.Generator().manual_seed(7)
         loading = torch.full((3, 6), 0.02)
         for i in range(3):
             loading[i, 2 * i : 2 * i + 2] = 0.85
         loading[0, 2] = loading[2, 1] = 0.6
         truth = {"source_prior": torch.tensor([0.3, 0.4, 0.25]), "loading": loading, "leak": torch.full((6,), 0.05)}
-        source = torch.bernoulli(truth["source_prior"].expand(60, 3), generator=generator)
-        probability = NoisyOr(source, truth["loading"], truth["leak"]).probs
-        x = torch.bernoulli(probability, generator=generator)
-        return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth={**truth, "source": source})
+        drawn = sample_noca(truth, 60, seed=7)
+        return Example(model=cls(num_components=3, num_features=6), data=drawn.data, truth=drawn.truth)

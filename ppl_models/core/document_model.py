@@ -127,9 +127,6 @@ class TopicAdmixture(DocumentModel):
             "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
         }
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("topic_proportion", self.prior("topic_proportion", like=site["topic"]))
-
 
 def example_topics(low: float, high: tuple[float, float, float], *shared: tuple[int, int]) -> np.ndarray:
     """Three topics over nine words, (3, 9), each with three words of its own. shared: (topic, word), .2 there."""

@@ -67,7 +67,7 @@ class CapacityError(PPLError):
 def require_room(what: str, needed: float, allowed: float, hint: str) -> None:
     """Raises CapacityError where ``what`` needs more bytes than are allowed."""
     if needed > allowed:
-        message = f"{what} needs about {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {hint}"
+        message = f"{what} need about {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {hint}"
         raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
 
 

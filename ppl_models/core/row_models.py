@@ -58,8 +58,8 @@ class RowModel(Model):
             return self.observe_rows(site, local, x, mask, None if batch_size is None else index, **others)
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Any:
-        """The statement of the rows' latent, inside their plate."""
-        raise NotImplementedError
+        """The statement of the rows' latent, inside their plate; by default it is drawn from its prior."""
+        return pyro.sample(self.local_site, self.prior(self.local_site, like=site[self.global_sites[0]]))
 
     def entries(self, site: Mapping[str, Tensor], local: Any) -> Any:
         """p(x_nj | locals, globals): batch shape (..., N, D)."""

@@ -63,7 +63,7 @@ class Data:
         (rows, columns), bytes_each = self.x.shape, self.x.values().element_size()
         needed, allowed = float(rows) * columns * bytes_each, psutil.virtual_memory().available
         hint = "models of counts read sparse matrices without a mask and NaN as they are"
-        require_room(f"a dense matrix of shape ({rows}, {columns})", needed, allowed, hint)
+        require_room(f"the entries of a dense matrix of shape ({rows}, {columns})", needed, allowed, hint)
         return replace(self, x=self.x.to_dense())
 
     @property

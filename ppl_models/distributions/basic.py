@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import softplus
 
-from ppl_models.core.errors import CapacityError
+from ppl_models.core.errors import require_room
 
 #: Enumerating a code of more bits than this would need gigabytes before any data are seen.
 MAX_ENUMERABLE_BITS = 22
@@ -33,14 +33,8 @@ def theta_of(probability: Tensor) -> Tensor:
 
 def all_codes(num_bits: int, *, dtype: torch.dtype | None = None, device=None) -> Tensor:
     """Every binary code of ``num_bits`` bits, (2^K, K); row c holds the bits of c, least significant first."""
-    if num_bits > MAX_ENUMERABLE_BITS:
-        needed = 2.0**num_bits * num_bits * 8
-        raise CapacityError(
-            f"2^{num_bits} binary codes need {needed / 2**30:.3g} GiB before any data are seen; "
-            f"at most {MAX_ENUMERABLE_BITS} bits are enumerated",
-            needed_bytes=needed,
-            allowed_bytes=2.0**MAX_ENUMERABLE_BITS * MAX_ENUMERABLE_BITS * 8,
-        )
+    needed, allowed = (8 * 2.0**bits * bits for bits in (num_bits, MAX_ENUMERABLE_BITS))
+    require_room(f"2^{num_bits} binary codes", needed, allowed, f"at most {MAX_ENUMERABLE_BITS} bits fit")
     index = torch.arange(2**num_bits, device=device)
     bits = (index[:, None] >> torch.arange(num_bits, device=device)) & 1
     return bits.to(dtype or torch.get_default_dtype())

@@ -12,7 +12,7 @@ from torch.distributions import biject_to, constraints, transform_to
 from torch.distributions.kl import register_kl
 from torch.distributions.transforms import Transform
 
-from ppl_models.core.errors import CapacityError
+from ppl_models.core.errors import require_room
 from ppl_models.distributions.basic import resized
 
 #: Listing more labelings than this would need gigabytes before any data are seen.
@@ -27,12 +27,11 @@ def all_labelings(num_nodes: int, num_blocks: int, *, device: Any = None) -> Ten
     if num_nodes * math.log2(max(num_blocks, 1)) > math.log2(MAX_LABELINGS):
         log_labelings, most = num_nodes * math.log(num_blocks), int(math.log(MAX_LABELINGS, num_blocks))
         needed = 8.0 * num_nodes * math.exp(min(log_labelings, 600.0))  # e^700 is no float
-        raise CapacityError(
-            f"{num_blocks}^{num_nodes} labelings of the nodes need {needed / 2**30:.3g} GiB before any data are seen; "
-            f"with {num_blocks} blocks at most {most} nodes are enumerated",
-            needed_bytes=needed,
-            allowed_bytes=8.0 * num_nodes * MAX_LABELINGS,
+        what, hint = (
+            f"a list of {num_blocks}^{num_nodes} labelings of the nodes",
+            f"at most {most} nodes are enumerated",
         )
+        require_room(what, needed, 8.0 * num_nodes * MAX_LABELINGS, f"with {num_blocks} blocks {hint}")
     index = torch.arange(num_blocks**num_nodes, device=device)
     power = num_blocks ** torch.arange(num_nodes - 1, -1, -1, device=device)
     return index[:, None] // power % num_blocks

@@ -136,7 +136,7 @@ class GraphData(Data):
         needed = size * size * bytes_a_dyad
         allowed = max_bytes if max_bytes is not None else 0.5 * psutil.virtual_memory().available
         hint = "methods that read edges need no dense matrix"
-        require_room(f"a dense adjacency matrix of {size} nodes", needed, allowed, hint)
+        require_room(f"the entries of a dense adjacency matrix of {size} nodes", needed, allowed, hint)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
         device = checked_device(device)
