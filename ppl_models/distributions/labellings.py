@@ -27,11 +27,9 @@ def all_labelings(num_nodes: int, num_blocks: int, *, device: Any = None) -> Ten
     if num_nodes * math.log2(max(num_blocks, 1)) > math.log2(MAX_LABELINGS):
         log_labelings, most = num_nodes * math.log(num_blocks), int(math.log(MAX_LABELINGS, num_blocks))
         needed = 8.0 * num_nodes * math.exp(min(log_labelings, 600.0))  # e^700 is no float
-        what, hint = (
-            f"a list of {num_blocks}^{num_nodes} labelings of the nodes",
-            f"at most {most} nodes are enumerated",
-        )
-        require_room(what, needed, 8.0 * num_nodes * MAX_LABELINGS, f"with {num_blocks} blocks {hint}")
+        fits = f"with {num_blocks} blocks at most {most} nodes are enumerated"
+        what = f"{num_blocks}^{num_nodes} labelings of the nodes"
+        require_room(what, needed, 8.0 * num_nodes * MAX_LABELINGS, fits)
     index = torch.arange(num_blocks**num_nodes, device=device)
     power = num_blocks ** torch.arange(num_nodes - 1, -1, -1, device=device)
     return index[:, None] // power % num_blocks

@@ -157,7 +157,9 @@ def _opened(
         return npz_file(path, matrix, columns if isinstance(columns, str) else None)
     if kind in (".parquet", ".csv"):
         columns = None if columns is None else list(columns)
-        table = parquet_file(path, columns) if kind == ".parquet" else csv_file(path, block_rows, columns)
+        if kind == ".csv":
+            return csv_file(path, block_rows, columns)
+        table = parquet_file(path, columns)
         return table, list(table.columns)
     return _corpus(path, block_rows, words, form)
 
