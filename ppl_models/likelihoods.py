@@ -173,14 +173,12 @@ class Gaussian(ExponentialFamily):
     def distribution(self, eta: Tensor) -> Any:
         return dist.Normal(eta, self.scale)
 
-    def with_mean(self, mean: Tensor) -> Any:
-        return self.distribution(mean)
+    with_mean = distribution
 
     def mean(self, eta: Tensor) -> Tensor:
         return eta
 
-    def natural(self, mean: Tensor) -> Tensor:
-        return mean
+    natural = mean
 
     def log_normaliser(self, eta: Tensor) -> Tensor:
         return eta.square() / 2
