@@ -248,11 +248,10 @@ def check_columns(data: Data, *, constant: Iterable[int] = ()) -> None:
     for value in constant if len(data) > 1 else ():
         columns = _always(data, value).nonzero().flatten().tolist()
         if columns:
-            problem = (
+            warn_of_data(
                 f"{len(columns)} of {data.num_features} columns are always {value} (the first: {names[columns[0]]!r}); "
                 "they carry no information about the latent variables"
             )
-            warn_of_data(problem)
 
 
 def _always(data: Data, value: int) -> Tensor:

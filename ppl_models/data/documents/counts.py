@@ -220,15 +220,13 @@ def check_documents(data: Data) -> None:
         raise DataError("every document is empty", axis="document", expected="at least one token")
     if empty:
         first = data.coords.get("row", range(len(data)))[empty[0]]
-        problem = (
+        warn_of_data(
             f"{len(empty)} of {len(data)} documents are empty (the first: {first!r}); they say nothing of the topics, "
             "and their topic proportions are those of the prior"
         )
-        warn_of_data(problem)
     unused = (sparse.column_sums(x) == 0).nonzero().flatten().tolist()
     if unused:
-        problem = (
+        warn_of_data(
             f"{len(unused)} of {data.num_features} words occur in no document (the first: "
             f"{data.feature_names[unused[0]]!r}); their probabilities are those of the prior"
         )
-        warn_of_data(problem)

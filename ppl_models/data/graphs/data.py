@@ -15,7 +15,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, require_room, unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.device import checked_device
-from ppl_models.data.graphs.edges import Array, dyad_key
+from ppl_models.data.graphs.edges import Array, dyad_key, sorted_dyads
 from ppl_models.data.matrix import Data
 
 
@@ -169,7 +169,8 @@ class GraphData(Data):
             place = np.full(len(self), -1)
             place[chosen] = np.arange(len(chosen))
             moved = place[self.hidden.cpu().numpy()]
-            hidden = _sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed, self.x.device)
+            moved = sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed)
+            hidden = torch.as_tensor(moved, device=self.x.device) if moved.size else None
         names = self.names
         names = [names[n] for n in chosen.tolist()]
         return replace(self, x=x, hidden=hidden, coords=name_coords(names))
@@ -184,9 +185,9 @@ class GraphData(Data):
             raise DataError("dyads of a node with itself", axis="dyad", expected="self_loops=True, or other dyads")
         before = np.empty((2, 0), np.int64) if self.hidden is None else self.hidden.cpu().numpy()
         together = np.concatenate([before, added], axis=1)
-        hidden = _sorted_dyads(together, len(self), self.directed, self.x.device)
-        if hidden is None:
+        if not together.size:
             return self
+        hidden = torch.as_tensor(sorted_dyads(together, len(self), self.directed), device=self.x.device)
         both = together if self.directed else np.concatenate([together, together[::-1]], axis=1)
         gone = np.isin(self._key.cpu().numpy(), dyad_key(both[0], both[1], len(self)))
         kept = sparse.with_values(self.x, self.x.values() * torch.as_tensor(~gone).to(self.x))
@@ -202,15 +203,6 @@ class GraphData(Data):
         ends = zip(*self.edges().tolist(), self.edge_values().tolist(), strict=True)
         graph.add_weighted_edges_from((names[i], names[j], value) for i, j, value in ends)
         return graph
-
-
-def _sorted_dyads(dyads: Array, size: int, directed: bool, device: Any) -> Tensor | None:
-    """Dyads (2, M) in lexicographic order, from the smaller number if undirected; None where there are none."""
-    if not dyads.shape[1]:
-        return None
-    low, high = dyads if directed else (dyads.min(0), dyads.max(0))
-    key = np.unique(dyad_key(low, high, size))
-    return torch.as_tensor(np.stack([key // size, key % size]), device=device)
 
 
 def name_coords(names: Sequence[Any] | None) -> dict[str, list[Any]]:
