@@ -38,10 +38,8 @@ class CovariateSBM(BlockModel):
 
     Sites
     -----
-    block_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    block_proportion, block, x: as :class:`SBM`'s.
     weight: w (K, K, F); Normal(0, 2.5) by default. Symmetric in the blocks where the model is undirected.
-    block: q (N,), local, whole numbers from 0.
-    x: the dyads, observed, 0 or 1.
 
     Raises ModelError for covariates that are no finite (N, P) matrix, and for an unknown combination.
     """

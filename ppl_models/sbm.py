@@ -96,11 +96,9 @@ class PoissonSBM(BlockModel):
 
     Sites
     -----
-    block_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    block_proportion, block: as :class:`SBM`'s. x: the dyads, observed, counts.
     edge_rate: eta (K, K), expected edges from a node of block a to one of block b; Gamma(1, 1) by default. Symmetric
         where the model is undirected.
-    block: q (N,), local, whole numbers from 0.
-    x: the dyads, observed, counts.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {

@@ -61,6 +61,8 @@ class Model(abc.ABC):
     axes: ClassVar[Mapping[str, str]]
     #: Further fields that are whole numbers of at least 1.
     whole_fields: ClassVar[tuple[str, ...]] = ()
+    #: Why more components than columns (features, nodes) make no sense, for models that refuse it.
+    wide_reason: ClassVar[str | None] = None
     #: Whether the suite lists the class: not where it states another model's program in more sites.
     listed: ClassVar[bool] = True
     #: What one line of ``ppl models`` says: the first of the docstring.
@@ -77,6 +79,11 @@ class Model(abc.ABC):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        if self.wide_reason is not None:
+            few, many = self.axes["component"], self._columns()
+            if getattr(self, few) > getattr(self, many):
+                found = f"{few} = {getattr(self, few)} exceeds {many} = {getattr(self, many)}"
+                raise ModelError(f"{found}: {self.wide_reason}; expected at most as many")
         known = self.default_priors()
         for site, prior in self.priors.items():
             if site not in known:
@@ -117,8 +124,12 @@ class Model(abc.ABC):
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """The model of this family whose shape fits the data."""
-        columns = next(field for axis, field in cls.axes.items() if axis != "component")
-        return cls(**{cls.axes["component"]: num_components, columns: data.num_features, **settings})
+        return cls(**{cls.axes["component"]: num_components, cls._columns(): data.num_features, **settings})
+
+    @classmethod
+    def _columns(cls) -> str:
+        """The field that is the number of columns."""
+        return next(field for axis, field in cls.axes.items() if "component" not in axis)
 
     # ----- what follows from the sites --------------------------------------------------------------------
 

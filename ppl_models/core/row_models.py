@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Model
 from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
@@ -92,26 +91,12 @@ class RowModel(Model):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComponentModel(RowModel):
-    """A model of a matrix x (N, D) with a latent of K components a row.
-
-    Raises ModelError for more components than features where those are not identified (``wide_reason``).
-    """
+    """A model of a matrix x (N, D) with a latent of K components a row."""
 
     num_components: int
     num_features: int
 
-    #: Why K > D makes no sense, for models that refuse it.
-    wide_reason: ClassVar[str | None] = None
-
     axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "feature": "num_features"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.wide_reason is not None and self.num_components > self.num_features:
-            raise ModelError(
-                f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
-                f"{self.wide_reason}; expected K <= D"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

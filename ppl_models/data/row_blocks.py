@@ -9,6 +9,7 @@ Blocks of counts are kept in a folder: one CSR matrix as three raw arrays that g
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -154,8 +155,8 @@ def _is_left(path: Path) -> bool:
 def _write_parts(target: Path, blocks: Iterable[Any], labels: list[Any] | None) -> dict[str, Any]:
     """The arrays of all blocks, and what ``blocks.json`` says of them."""
     width, rows, entries = 0, 0, 0
-    files = {name: (target / f"{name}.bin").open("wb") for name in _PARTS}
-    try:
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context((target / f"{name}.bin").open("wb")) for name in _PARTS}
         files["starts"].write(np.zeros(1, np.int64).tobytes())
         for number, block in enumerate(blocks):
             checked = as_matrix(block, keep_sparse=True)
@@ -166,9 +167,6 @@ def _write_parts(target: Path, blocks: Iterable[Any], labels: list[Any] | None) 
             for name, kind in _PARTS.items():
                 files[name].write(np.asarray(parts[name], dtype=kind).tobytes())
             rows, entries = rows + len(checked), entries + matrix.nnz
-    finally:
-        for file in files.values():
-            file.close()
     if not rows:
         raise DataError("no blocks", expected="at least one row")
     if labels is not None and len(labels) != width:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import scipy.sparse
 
-from ppl_models.core.errors import CapacityError, FileFormatError
+from ppl_models.core.errors import FileFormatError, require_room
 from ppl_models.data.blocks.files import RowFile, Rows
 from ppl_models.data.files.reading import npy_header, npz_labels, npz_parts, reading
 
@@ -151,23 +151,18 @@ def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) 
     """
     with reading(path, "npz"):
         arrays = _members(path)
-        name, parts = npz_parts(arrays, matrix, path)
-        file = _as_rows(path, {part: arrays[full] for part, full in parts.items()}, name)
+        parts = npz_parts(arrays, matrix, path)
+        file = _as_rows(path, {part: arrays[full] for part, full in parts.items()})
         others = {n: a for n, a in arrays.items() if a.ndim == 1 and n not in parts.values() and a.kind in "USiuf"}
         fitting = {n: a.whole() for n, a in others.items() if len(a) == file.num_columns}
         labels = npz_labels(fitting, file.num_columns, columns, path)
     return file, labels
 
 
-def _as_rows(path: Path, parts: dict[str, Stored], name: str) -> RowFile:
+def _as_rows(path: Path, parts: dict[str, Stored]) -> RowFile:
     large = sum(part.num_bytes for part in parts.values() if part.member is not None)
-    if large > UNPACKED:
-        raise CapacityError(
-            f"{path}: compressed, and {large / 2**20:.0f} MiB would be unpacked into memory (allowed: "
-            f"{UNPACKED / 2**20:.0f}); write it uncompressed (np.savez, save_npz(compressed=False)), or in parts",
-            needed_bytes=large,
-            allowed_bytes=UNPACKED,
-        )
+    hint = "write it uncompressed (np.savez, save_npz(compressed=False)), or in parts"
+    require_room(f"{path}: compressed arrays, which are unpacked into memory,", large, UNPACKED, hint)
     if "matrix" in parts:
         return DenseRows.of(parts["matrix"])
     if "bits" in parts:
