@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, about, unknown_name
-from ppl_models.core.priors import broadcasts, is_flat, moved_like, require_support, support_of
+from ppl_models.core.priors import is_flat, moved_like, require_prior, require_support, support_of
 from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
@@ -88,7 +88,7 @@ class Model(abc.ABC):
         for site, prior in self.priors.items():
             if site not in known:
                 raise ModelError(unknown_name(f"site of {type(self).__name__}", site, known))
-            self._check_prior(site, prior)
+            require_prior(site, prior, self._shape_of(site))
         object.__setattr__(self, "priors", {**known, **self.priors})
         for site, prior in self.priors.items():
             require_support(site, prior, self.sites[site].support, self._shape_of(site))
@@ -320,23 +320,6 @@ class Model(abc.ABC):
                 raise ModelError(f"site '{site}' has shape {tuple(value.shape)}, expected {shape}")
             checked[site] = value
         return checked
-
-    def _check_prior(self, site: str, prior: Any) -> None:
-        if not (isinstance(prior, torch.distributions.Distribution) and hasattr(prior, "to_event")):
-            kind = f"{type(prior).__module__}.{type(prior).__name__}"
-            raise ModelError(
-                f"prior of '{site}' is a {kind}, expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
-            )
-        shape, event = self._shape_of(site), tuple(prior.event_shape)
-        batch = shape[: max(0, len(shape) - len(event))]
-        if isinstance(prior, torch.distributions.Dirichlet) and not bool((prior.concentration > 0).all()):
-            worst = float(prior.concentration.min())
-            raise ModelError(f"prior of '{site}' has a concentration of {worst:g}, expected positive numbers")
-        if batch + event != shape or not broadcasts(tuple(prior.batch_shape), batch):
-            raise ModelError(
-                f"prior of '{site}' has batch shape {tuple(prior.batch_shape)} and event shape "
-                f"{event}; expected a distribution of one element, or one that broadcasts to {shape}"
-            )
 
 
 def require_model(model: Any) -> None:

@@ -14,13 +14,6 @@ from ppl_models.core.errors import ModelError
 from ppl_models.distributions import Flat
 
 
-def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    try:
-        return tuple(torch.broadcast_shapes(shape, target)) == target
-    except RuntimeError:
-        return False
-
-
 def moved_like(prior: Any, like: Tensor | None) -> Any:
     """The distribution with its parameters on the dtype and device of ``like``."""
     if isinstance(prior, Flat):
@@ -56,6 +49,26 @@ def support_of(prior: Any) -> Any:
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     return support
+
+
+def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
+    """Raises ModelError for what is no distribution of one element of the site, nor broadcasts to its shape."""
+    if not (isinstance(prior, torch.distributions.Distribution) and hasattr(prior, "to_event")):
+        kind = f"{type(prior).__module__}.{type(prior).__name__}"
+        expected = "expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
+        raise ModelError(f"prior of '{site}' is a {kind}, {expected}")
+    event, found = tuple(prior.event_shape), tuple(prior.batch_shape)
+    if isinstance(prior, torch.distributions.Dirichlet) and not bool((prior.concentration > 0).all()):
+        worst = float(prior.concentration.min())
+        raise ModelError(f"prior of '{site}' has a concentration of {worst:g}, expected positive numbers")
+    batch = shape[: max(0, len(shape) - len(event))]
+    try:
+        fits = batch + event == shape and tuple(torch.broadcast_shapes(found, batch)) == batch
+    except RuntimeError:
+        fits = False
+    if not fits:
+        expected = f"expected a distribution of one element, or one that broadcasts to {shape}"
+        raise ModelError(f"prior of '{site}' has batch shape {found} and event shape {event}; {expected}")
 
 
 def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...]) -> None:
