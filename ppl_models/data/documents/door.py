@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ppl_models.core.errors import DataError, FileFormatError, unknown_name
+from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import plain, plausible_size
 from ppl_models.data.documents.counts import as_data, counted_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
-from ppl_models.data.files.corpora import FORMATS, read_corpus, read_words
+from ppl_models.data.files.corpora import read_corpus, read_words
 from ppl_models.data.files.reading import named_file, naming, read_matrix
 from ppl_models.data.matrix import Data
 
@@ -68,8 +68,6 @@ def documents(
         raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
     if vocabulary_size is not None:
         plausible_size(vocabulary_size, 0, "word")
-    if file_format is not None and file_format not in FORMATS:
-        raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
     if isinstance(vocabulary, Path) or (isinstance(vocabulary, str) and Path(vocabulary).is_file()):
         vocabulary = read_words(Path(vocabulary))
     known = None if vocabulary is None else Vocabulary.of(vocabulary)

@@ -126,8 +126,8 @@ def lda_c(path: Path, lines: list[str], size: int | None, first_line: int = 1) -
 
 def numbers_in(raw: bytes) -> np.ndarray | None:
     """Whole numbers between blanks, of 64 bits at most; None where there is anything else."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # what NumPy says of text that is no number
+    # What NumPy says of text that is no number:
+    with warnings.catch_warnings(action="error", category=DeprecationWarning):
         try:
             return np.fromstring(raw.decode("ascii"), dtype=np.int64, sep=" ")
         except (DeprecationWarning, UnicodeDecodeError, ValueError):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppl_models.core.errors import FileFormatError
-from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, read_matrix, reading, table, third_party
+from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, read_matrix, reading, table
 from ppl_models.data.lazy import pandas as pd
 
 _NAMES = ["source", "target", "weight"]
@@ -51,7 +52,7 @@ def read_graph_file(
         if suffix in (".gml", ".graphml"):
             import networkx
 
-            with third_party():
+            with warnings.catch_warnings(action="ignore"):
                 return GraphFile(source=networkx.read_gml(path) if suffix == ".gml" else networkx.read_graphml(path))
         if suffix in (".csv", ".parquet"):
             return _frame(path, table(path, suffix), columns, weight)

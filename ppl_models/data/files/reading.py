@@ -58,14 +58,6 @@ def reading(path: Path, kind: str = "") -> Iterator[None]:
             raise FileFormatError(f"{path}: not readable{f' as {kind}' if kind else ''}: {what}") from None
 
 
-@contextlib.contextmanager
-def third_party() -> Iterator[None]:
-    """Other libraries' warnings of a file's contents are nothing that users of this one could act on."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def file_bytes(path: Path) -> bytes:
     """The contents of a file, which may be compressed with gzip."""
     raw = path.read_bytes()
@@ -89,7 +81,7 @@ def decoded(path: Path, raw: bytes) -> str:
 
 def table(path: Path, suffix: str) -> pd.DataFrame:
     """The table of a ``.csv`` or a ``.parquet`` file."""
-    with third_party():
+    with warnings.catch_warnings(action="ignore"):
         return csv_frame(path) if suffix == ".csv" else pd.read_parquet(path)
 
 
@@ -99,7 +91,7 @@ def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
     Raises FileFormatError for lines with fewer fields than the header: pandas takes what is not there for missing
     entries, but it is what a file that was cut off ends with.
     """
-    with reading(path, "csv"), third_party():
+    with reading(path, "csv"), warnings.catch_warnings(action="ignore"):
         frame = pd.read_csv(path if raw is None else io.BytesIO(raw), encoding="utf-8-sig")
     if frame.shape[1] > 1 and bool(frame.iloc[:, -1].isna().any()):
         lines = csv.reader(io.StringIO((file_bytes(path) if raw is None else raw).decode("utf-8-sig")))

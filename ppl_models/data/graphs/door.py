@@ -141,9 +141,9 @@ def _checked_nodes(nodes: Any) -> list[Any] | int:
     names = plain(nodes)
     if not names:
         raise DataError("no nodes", axis="node", expected="N >= 1")
-    wrong = next((node for node in names if not is_name(node)), None)
-    if wrong is not None:
-        raise DataError(f"a node called {wrong!r}", axis="node", expected=expected)
+    wrong = [node for node in names if not is_name(node)]
+    if wrong:
+        raise DataError(f"a node called {wrong[0]!r}", axis="node", expected=expected)
     return names
 
 
