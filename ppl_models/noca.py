@@ -27,7 +27,7 @@ from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.datasets.images import sample_noca
-from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
+from ppl_models.distributions import BernoulliVector, NoisyOr
 from ppl_models.likelihoods import Bernoulli
 
 
@@ -64,11 +64,6 @@ class NOCA(ComponentModel):
 
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
         return NoisyOr(local, site["loading"], site["leak"])
-
-    @staticmethod
-    def theta(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """theta = -log(1 - p) of the loading and the leak (000, above eq. 3)."""
-        return {site: theta_of(params[site]) for site in ("loading", "leak")}
 
     @classmethod
     def example(cls) -> Example:

@@ -111,9 +111,7 @@ def _read(
     if matrix is not None or labels is not None:
         raise DataError(f"the arrays of {file} have no names", expected="matrix= and labels= by name for NPZ files")
     corpus = read_corpus(file, file_format, vocabulary_size=size)
-    if corpus.counts is None:
-        return corpus.texts
-    return as_data(WordCounts(corpus.counts, corpus.words, {}), dtype=dtype)
+    return corpus if isinstance(corpus, list) else as_data(WordCounts(*corpus, {}), dtype=dtype)
 
 
 def _labelled(data: Data, labels: Sequence[Any]) -> Data:

@@ -40,12 +40,11 @@ class Vocabulary:
         if isinstance(given, Vocabulary):
             return given
         if isinstance(given, Data):
-            return cls(tuple(given.coords.get("feature", range(given.num_features))))
+            return cls(tuple(given.feature_names))
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             found = f"a single {type(given).__name__} as vocabulary, {_shown(given)}"
             raise DataError(found, axis="word", expected="a list of words")
-        words = _in_order(given) if isinstance(given, Mapping) else list(given)
-        words = plain(words)
+        words = plain(_in_order(given) if isinstance(given, Mapping) else given)
         wrong = [word for word in words if not is_name(word)]
         if wrong:
             raise DataError(f"{wrong[0]!r} in the vocabulary", axis="word", expected="words")
