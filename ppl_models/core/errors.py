@@ -33,8 +33,6 @@ class PPLError(ValueError):
 class DataError(PPLError):
     """The data cannot be used as they are.
 
-    Parameters
-    ----------
     problem: what was found, in a sentence without a final stop.
     site: the model's observed site that the data are for; by default that of :func:`about`.
     axis: the axis of the data where the problem lies (``"row"`` or ``"feature"``), if it lies on one.

@@ -149,7 +149,6 @@ class GraphModel(Model):
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> GraphData:
         """Validate another graph, of any number of nodes where no site belongs to single nodes."""
-        del like
         fixed = any("node" in axes for site, axes in self.dims.items() if site in self.shapes)
         return self._as_graph(data, self.num_nodes if fixed else None, mask=mask, dtype=dtype, device=device)
 

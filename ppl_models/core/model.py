@@ -266,7 +266,6 @@ class Model(abc.ABC):
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Validate further data for a model that was fitted to ``like``; by default as :meth:`prepare` does."""
-        del like
         return self.prepare(data, mask=mask, dtype=dtype, device=device, **others)
 
     def as_data(self, value: Tensor) -> Tensor:

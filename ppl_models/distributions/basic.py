@@ -201,7 +201,6 @@ class Flat(TorchDistribution):
         return self.proposal.mean
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         return type(self)(self.proposal.expand(batch_shape), validate_args=self._validate_args)
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
@@ -253,7 +252,6 @@ class Harmonium(TorchDistribution):
         super().__init__(torch.Size(batch_shape), weight.shape[-2:-1], validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         return type(self)(self.weight, self.bias, self.other_bias, batch_shape=batch_shape, log_z=self.log_z)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -86,7 +86,6 @@ class InverseWishart(TorchDistribution):
             raise ValueError(f"df = {float(self.df.min()):g}, expected more than K - 1 = {scale.shape[-1] - 1}")
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         batch = torch.Size(batch_shape)
         return type(self)(self.df.expand(batch), self.scale.expand(batch + self.event_shape), validate_args=False)
 

@@ -42,7 +42,6 @@ class Tokens(TorchDistribution):
         super().__init__(proportion.shape[:-1], topic.shape[-1:], validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         proportion = self.proportion.expand(*batch_shape, self.proportion.shape[-1])
         return type(self)(proportion, self.topic, self.num_tokens, coefficient=self.coefficient)
 
@@ -255,7 +254,6 @@ class TopicMeanBernoulli(TorchDistribution):
         super().__init__(proportion.shape[:1], torch.Size(), validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         if torch.Size(batch_shape) != self.batch_shape:
             raise ValueError(f"responses of {self.batch_shape[0]} documents as a batch of shape {tuple(batch_shape)}")
         return self

@@ -88,7 +88,11 @@ def documents(
             source, known, vocabulary_size, are_tokens=known is not None or vocabulary_size is not None,
             vectorizer=vectorizer, stop_words=stop_words, mask=mask, dtype=dtype, device=device,
         )  # fmt: skip
-        data = data if labels is None or names is not None else _labelled(data, labels)
+        if labels is not None and names is None:
+            if len(labels) != len(data):
+                found = f"{len(labels)} labels for {len(data)} documents"
+                raise DataError(found, axis="document", expected="one label a document")
+            data = replace(data, coords={**data.coords, "row": plain(labels)})
         return _pruned(data, min_count, max_share, stop_words)
 
 
@@ -112,13 +116,6 @@ def _read(
         raise DataError(f"the arrays of {file} have no names", expected="matrix= and labels= by name for NPZ files")
     corpus = read_corpus(file, file_format, vocabulary_size=size)
     return corpus if isinstance(corpus, list) else as_data(WordCounts(*corpus, {}), dtype=dtype)
-
-
-def _labelled(data: Data, labels: Sequence[Any]) -> Data:
-    if len(labels) != len(data):
-        found = f"{len(labels)} labels for {len(data)} documents"
-        raise DataError(found, axis="document", expected="one label a document")
-    return replace(data, coords={**data.coords, "row": plain(labels)})
 
 
 def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:

@@ -145,7 +145,6 @@ class GraphData(Data):
 
     def rows(self, index: Tensor | slice) -> Data:
         """Refused: nodes are not rows that could be told apart from the others."""
-        del index
         found = "rows of a graph were asked for, but every node is bound to the others by its dyads"
         raise DataError(found, axis="node", expected="subgraph(index), or without(dyads) to hold dyads out")
 

@@ -69,29 +69,30 @@ def sorted_dyads(dyads: Array, num_nodes: int, directed: bool) -> Array:
 
 
 def settled(
-    edges: EdgeList, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
+    edges: EdgeList, directed: bool | None, self_loops: bool, kind: str | None, warn_symmetric: bool
 ) -> EdgeList:
     """The edges of a graph of known direction: each once, from the smaller number if undirected, none at hidden dyads.
 
-    presence: every edge counts once, whatever its value. warn_symmetric: say so where directed data are symmetric.
+    kind: of ``KINDS``, or "presence": every edge counts once, whatever its value. warn_symmetric: say so where directed
+    data are symmetric.
     """
-    edges = _checked_values(edges, kind, presence)
+    edges = _checked_values(edges, kind)
     edges = _without_loops(edges, self_loops)
     if edges.multiple and edges.directed:
-        edges = _merged(edges, kind, presence)
+        edges = _merged(edges, kind)
     edges = replace(edges, directed=_direction(edges, directed, warn_symmetric))
     edges = _without_hidden(edges)
-    edges = _merged(edges, kind, presence)
-    return edges if edges.directed else _one_triangle(edges, kind, presence)
+    edges = _merged(edges, kind)
+    return edges if edges.directed else _one_triangle(edges, kind)
 
 
-def _checked_values(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
+def _checked_values(edges: EdgeList, kind: str | None) -> EdgeList:
     wrong = ~np.isfinite(edges.value) | (edges.value < 0)
     if wrong.any():
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
         raise DataError(found, axis="edge", expected="finite numbers of at least 0; mask= hides dyads")
     edges = edges.only(edges.value != 0)
-    if presence:
+    if kind == "presence":
         return replace(edges, value=np.ones(len(edges.value)))
     wrong = edges.value != {"binary": 1, "counts": edges.value.round(), None: edges.value}[kind]
     if wrong.any():
@@ -172,14 +173,14 @@ def _without_hidden(edges: EdgeList) -> EdgeList:
     return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
 
 
-def _merged(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
+def _merged(edges: EdgeList, kind: str | None) -> EdgeList:
     """Each edge once, in order of its dyad; parallel edges are added up, or kept once where they are 0/1."""
     if not edges.directed and edges.multiple:
         edges = _from_smaller(edges)
     key, place, number = np.unique(edges.key, return_inverse=True, return_counts=True)
     if len(key) == len(edges.row):
         return edges.only(np.argsort(edges.key, kind="stable"))
-    if not (presence or kind == "counts" or (kind is None and edges.multiple)):
+    if not (kind in ("presence", "counts") or (kind is None and edges.multiple)):
         first = edges.edge(int(np.flatnonzero(number[place] > 1)[0]), "->" if edges.directed else "--")
         extra = len(edges.row) - len(key)
         if edges.multiple:
@@ -188,7 +189,7 @@ def _merged(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
         done = "each is kept once" if kind == "binary" else "they were added up; kind='binary' keeps each once"
         warn_of_data(f"{extra} edges are repeated (the first: {first}); {done}")
     total = np.bincount(place, weights=edges.value, minlength=len(key))
-    total = np.ones(len(key)) if presence or kind == "binary" else total
+    total = np.ones(len(key)) if kind in ("presence", "binary") else total
     return replace(edges, row=key // edges.num_nodes, column=key % edges.num_nodes, value=total)
 
 
@@ -197,7 +198,7 @@ def _from_smaller(edges: EdgeList) -> EdgeList:
     return replace(edges, row=low, column=high)
 
 
-def _one_triangle(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
+def _one_triangle(edges: EdgeList, kind: str | None) -> EdgeList:
     """Undirected edges from the smaller number to the larger.
 
     A matrix, and a list that has every edge in both directions, hold each twice. In a list that has some edges in
@@ -205,4 +206,4 @@ def _one_triangle(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList
     """
     if not edges.listed or _asymmetry(replace(edges, hidden=None)) is None:
         return edges.only(edges.row <= edges.column)
-    return _merged(replace(_from_smaller(edges), directed=False), kind, presence)
+    return _merged(replace(_from_smaller(edges), directed=False), kind)
