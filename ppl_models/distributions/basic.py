@@ -59,8 +59,6 @@ class BernoulliVector(TorchDistribution):
     Pyro's parallel enumeration treats the members of a plate as independent given everything outside it, and
     returns a wrong evidence, without an error, when they are not.
 
-    Parameters
-    ----------
     probs: (..., K) probabilities; batch shape ``probs.shape[:-1]``, event shape ``(K,)``.
     """
 
@@ -176,8 +174,6 @@ class Flat(TorchDistribution):
     program has to generate: draws (of the program run forwards, of initial values) come from ``proposal``, which has
     no other influence.
 
-    Parameters
-    ----------
     proposal: a proper distribution, which gives support, shapes and draws.
     """
 
@@ -237,8 +233,6 @@ def _of_smaller_layer(weight: Tensor, bias: Tensor, other_bias: Tensor) -> tuple
 class Harmonium(TorchDistribution):
     """Codes u of one layer of a binary harmonium as ONE event, enumerable over its 2^K values; log Z is exact.
 
-    Parameters
-    ----------
     weight: W (K, D). bias: a (K,), of this layer. other_bias: b (D,), of the layer that is summed out.
     """
 

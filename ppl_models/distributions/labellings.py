@@ -41,8 +41,6 @@ class Labelling(TorchDistribution):
     The blocks of a graph's nodes meet again in every dyad's likelihood, so they must not be enumerated in a plate:
     Pyro would treat them as independent and return a wrong evidence without an error (see ``BernoulliVector``).
 
-    Parameters
-    ----------
     probs: (..., N, K), of each node's blocks; batch shape ``probs.shape[:-2]``, event shape ``(N,)``.
     """
 
@@ -165,8 +163,6 @@ for _registry in (biject_to, transform_to):
 class Symmetric(TorchDistribution):
     """A symmetric matrix (K, K, ...) whose entries a <= b are independent.
 
-    Parameters
-    ----------
     base: the entries' distribution, batch shape (K, K, ...); of its entries below the diagonal nothing is used.
     """
 

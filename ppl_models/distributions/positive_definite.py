@@ -69,8 +69,6 @@ class InverseWishart(TorchDistribution):
 
     The conjugate prior of a Gaussian's covariance. Mode scale / (df + K + 1); mean scale / (df - K - 1), df > K + 1.
 
-    Parameters
-    ----------
     df: degrees of freedom, above K - 1, a number or (...,). scale: (..., K, K), positive definite.
     """
 

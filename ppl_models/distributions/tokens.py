@@ -237,8 +237,6 @@ def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign:
 class TopicMeanBernoulli(TorchDistribution):
     """y_n ~ Bernoulli(E[sigmoid(w'qbar_n)]) given a document's proportions and its words (002, eqs. 27.65-27.66).
 
-    Parameters
-    ----------
     proportion: (N, K). topic: (K, V). counts: (N, V), dense or CSR. weight: w (K,).
     A document without tokens has qbar = 0.
     """

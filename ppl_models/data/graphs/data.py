@@ -171,8 +171,7 @@ class GraphData(Data):
             moved = sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed)
             hidden = torch.as_tensor(moved, device=self.x.device) if moved.size else None
         names = self.names
-        names = [names[n] for n in chosen.tolist()]
-        return replace(self, x=x, hidden=hidden, coords=name_coords(names))
+        return replace(self, x=x, hidden=hidden, coords=name_coords([names[n] for n in chosen.tolist()]))
 
     def without(self, dyads: Tensor | Array) -> GraphData:
         """The graph with further dyads hidden, (2, M) numbers of nodes, in either direction if undirected."""
