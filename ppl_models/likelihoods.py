@@ -171,12 +171,14 @@ class Gaussian(ExponentialFamily):
     def distribution(self, eta: Tensor) -> Any:
         return dist.Normal(eta, self.scale)
 
-    with_mean = distribution
+    def with_mean(self, mean: Tensor) -> Any:
+        return self.distribution(mean)
 
     def mean(self, eta: Tensor) -> Tensor:
         return eta
 
-    natural = mean
+    def natural(self, mean: Tensor) -> Tensor:
+        return mean
 
     def log_normaliser(self, eta: Tensor) -> Tensor:
         return eta.square() / 2

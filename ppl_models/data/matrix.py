@@ -207,13 +207,13 @@ def as_values_of(likelihood: Likelihood | None, data: Any, *, site: str | None =
             return checked
         first = wrong.nonzero()[0]
         if checked.is_sparse:
-            row, column, value = (part[first].item() for part in sparse.triplets(checked.x))
+            at: list[Any] = [part[first].item() for part in sparse.triplets(checked.x)]
         else:
-            (row, column), value = first.tolist(), checked.x[tuple(first)].item()
+            at = [*first.tolist(), checked.x[tuple(first)].item()]
         what, expected = likelihood.refusal
         problem = (
             f"{int(wrong.sum())} of {checked.x.shape[0] * checked.x.shape[1]} entries {what} "
-            f"(the first: {value:g} in row {row}, column {checked.feature_names[column]!r})"
+            f"(the first: {at[2]:g} in row {at[0]}, column {checked.feature_names[at[1]]!r})"
         )
         raise DataError(problem, expected=expected)
 

@@ -169,7 +169,7 @@ def _without_hidden(edges: EdgeList) -> EdgeList:
         return replace(edges, hidden=None, hidden_pairs=None)
     hidden = sorted_dyads(np.concatenate(parts, axis=1), edges.num_nodes, bool(edges.directed))
     ends = edges if edges.directed else _from_smaller(edges)
-    kept = ~np.isin(ends.key, dyad_key(*hidden, edges.num_nodes))
+    kept = ~np.isin(ends.key, dyad_key(hidden[0], hidden[1], edges.num_nodes))
     return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
 
 
