@@ -43,17 +43,12 @@ from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM
 from ppl_models.supervised_lda import SupervisedLDA
 from ppl_models.user_rating_profile import UserRatingProfile
 
-
-def _named(kind: type[Model]) -> str:
-    """``MixtureOfPoissons`` is "mixture_of_poissons", ``SBM`` "sbm"."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-
-
-#: Every model of the suite by name: what is imported above and is a program of its own. The command line, the
-#: estimators, the documentation and the conformance tests read this.
+#: Every model of the suite by name (``MixtureOfPoissons`` is "mixture_of_poissons", ``SBM`` "sbm"): what is imported
+#: above and is a program of its own. The command line, the estimators, the documentation and the conformance tests read
+#: this.
 MODELS: dict[str, type[Model]] = dict(
     sorted(
-        (_named(kind), kind)
+        (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(), kind)
         for kind in vars().values()
         if inspect.isclass(kind) and issubclass(kind, Model) and not inspect.isabstract(kind) and kind.listed
     )

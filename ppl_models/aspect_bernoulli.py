@@ -63,19 +63,10 @@ class AspectBernoulli(ComponentModel):
         "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
     }
 
-    def default_priors(self) -> dict[str, Any]:
-        return {
-            "aspect_probability": dist.Beta(1.0, 1.0),
-            "membership": dist.Dirichlet(torch.ones(self.num_components)),
-        }
-
     @property
     def likelihood(self) -> Bernoulli | Binomial:
         # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
         return Bernoulli() if self.total_count == 1 else Binomial(self.total_count)
-
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("membership", self.prior("membership", like=site["aspect_probability"]))
 
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
         # Rounding can push a convex combination of ones past 1.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro.distributions as dist
@@ -23,8 +23,6 @@ from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.graph_model import graph_example
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.graphs.data import GraphData
-from ppl_models.data.matrix import Data
 from ppl_models.sbm import BlockModel
 
 _COMBINATIONS = ("product", "difference", "concatenate")
@@ -40,10 +38,8 @@ class CovariateSBM(BlockModel):
 
     Sites
     -----
-    block_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    block_proportion, block, x: as :class:`SBM`'s.
     weight: w (K, K, F); Normal(0, 2.5) by default. Symmetric in the blocks where the model is undirected.
-    block: q (N,), local, whole numbers from 0.
-    x: the dyads, observed, 0 or 1.
 
     Raises ModelError for covariates that are no finite (N, P) matrix, and for an unknown combination.
     """
@@ -74,12 +70,6 @@ class CovariateSBM(BlockModel):
         object.__setattr__(self, "covariates", features)
         object.__setattr__(self, "num_nodes", len(features))
         super().__post_init__()
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        if isinstance(data, GraphData):
-            settings = {"directed": data.directed, **settings}
-        return cls(num_blocks=num_components, **settings)
 
     def settings(self) -> dict[str, Any]:
         """The dataclass fields other than ``priors``; the covariates as nested lists."""

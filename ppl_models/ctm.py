@@ -70,7 +70,6 @@ class CTM(DocumentModel):
 
     def num_parameters(self, num_rows: int) -> int:
         """K (V - 1) + (K - 1) + K (K - 1) / 2: of mean and covariance what the data can see."""
-        del num_rows
         k = self.num_topics
         return k * (self.vocabulary_size - 1) + (k - 1) + k * (k - 1) // 2
 

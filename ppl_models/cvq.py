@@ -30,6 +30,7 @@ from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data, check_columns
+from ppl_models.datasets.images import sample_cvq
 from ppl_models.distributions import BernoulliVector, Flat
 from ppl_models.likelihoods import Gaussian
 
@@ -74,7 +75,7 @@ class CVQ(ComponentModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {
-            "source_prior": dist.Beta(1.0, 1.0),
+            **super().default_priors(),
             "weight": Flat(dist.Normal(0.0, 1.0)),
             "scale": Flat(dist.LogNormal(-1.0, 0.5)),
         }
@@ -112,7 +113,6 @@ class CVQ(ComponentModel):
     @classmethod
     def example(cls) -> Example:
         """Three overlapping sources over six features, sixty rows."""
-        generator = torch.Generator().manual_seed(11)
         weight = torch.tensor(
             [[0.9, 0.8, 0.1, 0.1, 0.05, 0.1], [0.1, 0.6, 0.9, 0.7, 0.1, 0.05], [0.05, 0.1, 0.1, 0.5, 0.9, 0.95]]
         ).to(torch.get_default_dtype())
@@ -121,6 +121,5 @@ class CVQ(ComponentModel):
             "weight": weight,
             "scale": torch.tensor(0.2).to(weight),
         }
-        source = torch.bernoulli(truth["source_prior"].expand(60, 3), generator=generator)
-        x = source @ weight + truth["scale"] * torch.randn(60, 6, generator=generator).to(weight)
-        return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth={**truth, "source": source})
+        drawn = sample_cvq(truth, 60, seed=11)
+        return Example(model=cls(num_components=3, num_features=6), data=drawn.data, truth=drawn.truth)

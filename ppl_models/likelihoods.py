@@ -88,9 +88,7 @@ class Bernoulli(_Logistic):
 
     total: ClassVar[int] = 1
     kind: ClassVar[str] = "binary"
-    refusal: ClassVar[tuple[str, str]] = (
-        "are neither 0 nor 1", "0, 1, or NaN for missing; binarise first, e.g. x > threshold"
-    )  # fmt: skip
+    refusal = ("are neither 0 nor 1", "0, 1, or NaN for missing; binarise first, e.g. x > threshold")
 
     def valid(self, x: Tensor) -> Tensor:
         return (x == 0) | (x == 1)

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -63,9 +62,6 @@ class LogisticPCA(ComponentModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
-
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("score", self.prior("score", like=site["bias"]))
 
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
         return self.likelihood.distribution(site["bias"] + local @ site["weight"])

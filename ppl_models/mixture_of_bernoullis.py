@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyro.distributions as dist
 import torch
 from torch.distributions import constraints
 
@@ -46,9 +45,6 @@ class MixtureOfBernoullis(MixtureOf, ComponentModel):
         "probability": Site("global", ("component", "feature"), support=constraints.unit_interval),
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
-
-    def default_priors(self) -> dict[str, Any]:
-        return {**super().default_priors(), "probability": dist.Beta(1.0, 1.0)}
 
     @classmethod
     def example(cls) -> Example:

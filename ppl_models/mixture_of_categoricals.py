@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import pyro.distributions as dist
 import torch
 
 from ppl_models.core.model import Example
@@ -38,9 +37,6 @@ class MixtureOfCategoricals(ResponseModel, MixtureOf):
     """
 
     sites: ClassVar[Mapping[str, Site]] = {**MixtureOf.sites, **ResponseModel.sites}
-
-    def default_priors(self) -> dict[str, Any]:
-        return {**super().default_priors(), "response": dist.Dirichlet(torch.ones(self.num_categories))}
 
     @classmethod
     def example(cls) -> Example:

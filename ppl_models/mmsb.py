@@ -27,6 +27,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import ModelError
 from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
+from ppl_models.core.priors import dirichlet
 from ppl_models.core.sites import Site
 
 
@@ -66,15 +67,11 @@ class MMSB(GraphModel):
         }
 
     def default_priors(self) -> dict[str, Any]:
-        priors: dict[str, Any] = {"edge_probability": dist.Beta(1.0, 1.0)}
-        if self.sparsity is None:
-            priors["sparsity"] = dist.Beta(1.0, 1.0)
-        return {**priors, "membership": dist.Dirichlet(torch.full((self.num_blocks,), 0.1))}
+        return {**super().default_priors(), "membership": dist.Dirichlet(torch.full((self.num_blocks,), 0.1))}
 
     def with_concentration(self, alpha: float | Tensor) -> Self:
         """The same model with a Dirichlet(alpha) prior of the memberships: one number, or (K,)."""
-        concentration = torch.as_tensor(alpha, dtype=torch.get_default_dtype()).expand(self.num_blocks)
-        return self.with_priors(membership=dist.Dirichlet(concentration.clone()))
+        return self.with_priors(membership=dirichlet("membership", alpha, self.num_blocks))
 
     def rho(self, site: Mapping[str, Tensor]) -> Tensor | float:
         """The sparsity: the site's value, or the setting."""

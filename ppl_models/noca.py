@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyro
-import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
@@ -27,8 +26,8 @@ from torch.distributions import constraints
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data
-from ppl_models.distributions import BernoulliVector, NoisyOr, theta_of
+from ppl_models.datasets.images import sample_noca
+from ppl_models.distributions import BernoulliVector, NoisyOr
 from ppl_models.likelihoods import Bernoulli
 
 
@@ -60,30 +59,19 @@ class NOCA(ComponentModel):
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
 
-    def default_priors(self) -> dict[str, Any]:
-        return {site: dist.Beta(1.0, 1.0) for site in ("source_prior", "loading", "leak")}
-
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("source", BernoulliVector(site["source_prior"]))
 
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
         return NoisyOr(local, site["loading"], site["leak"])
 
-    @staticmethod
-    def theta(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """theta = -log(1 - p) of the loading and the leak (000, above eq. 3)."""
-        return {site: theta_of(params[site]) for site in ("loading", "leak")}
-
     @classmethod
     def example(cls) -> Example:
         """Three sources over six features, sixty rows."""
-        generator = torch.Generator().manual_seed(7)
         loading = torch.full((3, 6), 0.02)
         for i in range(3):
             loading[i, 2 * i : 2 * i + 2] = 0.85
         loading[0, 2] = loading[2, 1] = 0.6
         truth = {"source_prior": torch.tensor([0.3, 0.4, 0.25]), "loading": loading, "leak": torch.full((6,), 0.05)}
-        source = torch.bernoulli(truth["source_prior"].expand(60, 3), generator=generator)
-        probability = NoisyOr(source, truth["loading"], truth["leak"]).probs
-        x = torch.bernoulli(probability, generator=generator)
-        return Example(model=cls(num_components=3, num_features=6), data=Data(x=x), truth={**truth, "source": source})
+        drawn = sample_noca(truth, 60, seed=7)
+        return Example(model=cls(num_components=3, num_features=6), data=drawn.data, truth=drawn.truth)

@@ -14,10 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pyro.distributions as dist
-import torch
-
-from ppl_models.core.document_model import TopicAdmixture
+from ppl_models.core.document_model import DocumentModel, TopicAdmixture
 from ppl_models.core.model import Example
 from ppl_models.lda import LDA
 
@@ -37,7 +34,7 @@ class PLSA(TopicAdmixture):
     """
 
     def default_priors(self) -> dict[str, Any]:
-        return {site: dist.Dirichlet(torch.ones(prior.event_shape)) for site, prior in super().default_priors().items()}
+        return DocumentModel.default_priors(self)  # the flat ones
 
     @classmethod
     def example(cls) -> Example:

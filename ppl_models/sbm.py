@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro
 import pyro.distributions as dist
-import torch
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -41,9 +40,6 @@ class BlockModel(GraphModel):
         "block": Site("latent", (), ("node",), choice="component"),
         **GraphModel.sites,
     }
-
-    def default_priors(self) -> dict[str, Any]:
-        return {"block_proportion": dist.Dirichlet(torch.ones(self.num_blocks))}
 
     def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Tensor:
         """The blocks of the nodes (N,) as one event; enumerated ones have axes in front."""
@@ -80,9 +76,6 @@ class SBM(BlockModel):
         "edge_probability": Site("global", ("component", "to_component"), support=constraints.unit_interval),
     }
 
-    def default_priors(self) -> dict[str, Any]:
-        return {**super().default_priors(), "edge_probability": dist.Beta(1.0, 1.0)}
-
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         return dist.Bernoulli(site["edge_probability"][first, second])
 
@@ -103,11 +96,9 @@ class PoissonSBM(BlockModel):
 
     Sites
     -----
-    block_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
+    block_proportion, block: as :class:`SBM`'s. x: the dyads, observed, counts.
     edge_rate: eta (K, K), expected edges from a node of block a to one of block b; Gamma(1, 1) by default. Symmetric
         where the model is undirected.
-    block: q (N,), local, whole numbers from 0.
-    x: the dyads, observed, counts.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {

@@ -15,10 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyro
 import pyro.distributions as dist
 import torch
-from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
@@ -48,9 +46,6 @@ class UserRatingProfile(ResponseModel):
             "response": dist.Dirichlet(torch.full((self.num_categories,), 0.5)),
             "membership": dist.Dirichlet(torch.full((self.num_components,), 0.3)),
         }
-
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("membership", self.prior("membership", like=site["response"]))
 
     @classmethod
     def example(cls) -> Example:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.priors import dirichlet
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
@@ -105,7 +105,7 @@ class DocumentModel(RowModel):
         Raises ModelError for values that are not positive and finite, or vectors of another length.
         """
         given = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
-        priors = {site: _dirichlet(site, *one) for site, one in given.items() if one[0] is not None}
+        priors = {site: dirichlet(site, *one) for site, one in given.items() if one[0] is not None}
         return self.with_priors(**priors)
 
 
@@ -126,20 +126,6 @@ class TopicAdmixture(DocumentModel):
             "topic": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.05)),
             "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
         }
-
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("topic_proportion", self.prior("topic_proportion", like=site["topic"]))
-
-
-def _dirichlet(site: str, value: Any, size: int) -> Any:
-    concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
-    if concentration.ndim > 1 or (concentration.ndim == 1 and len(concentration) != size):
-        found = tuple(concentration.shape)
-        raise ModelError(f"concentration of '{site}' of shape {found}, expected one number or {size} of them")
-    if not bool(((concentration > 0) & torch.isfinite(concentration)).all()):
-        worst = float(concentration.min())
-        raise ModelError(f"concentration of '{site}' is {worst:g}, expected positive finite numbers")
-    return dist.Dirichlet(concentration.expand(size).clone())
 
 
 def example_topics(low: float, high: tuple[float, float, float], *shared: tuple[int, int]) -> np.ndarray:

@@ -33,8 +33,6 @@ class PPLError(ValueError):
 class DataError(PPLError):
     """The data cannot be used as they are.
 
-    Parameters
-    ----------
     problem: what was found, in a sentence without a final stop.
     site: the model's observed site that the data are for; by default that of :func:`about`.
     axis: the axis of the data where the problem lies (``"row"`` or ``"feature"``), if it lies on one.
@@ -64,6 +62,13 @@ class CapacityError(PPLError):
         self.needed_bytes, self.allowed_bytes = needed_bytes, allowed_bytes
 
 
+def require_room(what: str, needed: float, allowed: float, hint: str) -> None:
+    """Raises CapacityError where ``what`` needs more bytes than are allowed."""
+    if needed > allowed:
+        message = f"{what} need about {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed; {hint}"
+        raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+
+
 class FileFormatError(PPLError):
     """A file could not be read as what it claims to be."""
 
@@ -85,7 +90,8 @@ def _as_it_was(kind: type[PPLError], arguments: tuple[Any, ...], attributes: dic
 
 def warn_of_data(problem: str) -> None:
     """A DataWarning of the line that called the suite."""
-    frame, level = inspect.currentframe(), 1
+    frame: Any = inspect.currentframe()
+    level = 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("ppl_models", "custom_inference"):
         frame, level = frame.f_back, level + 1
     warnings.warn(f"site '{_SITE.get()}': {problem}", DataWarning, stacklevel=level)

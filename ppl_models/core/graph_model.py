@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.errors import DataError
 from ppl_models.core.model import Example, Model
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
@@ -35,8 +35,6 @@ class GraphModel(Model):
     A graph is one observation: log p(x | globals) does not split over its nodes, and has shape (1,) wherever models of
     rows have (N,). The program's one point of subsampling is its plate "data" of dyads, numbered as in :meth:`dyads`;
     its site x is the vector of the dyads. Fits, samples and figures hold x as (N, N).
-
-    Raises ModelError for more blocks than nodes.
     """
 
     num_blocks: int
@@ -44,6 +42,7 @@ class GraphModel(Model):
     directed: bool = True
     self_loops: bool = False
 
+    wide_reason: ClassVar[str | None] = "a block without nodes cannot be learned"
     #: "binary" or "counts": what an entry of x is.
     edge_kind: ClassVar[str] = "binary"
     #: Global sites over pairs of blocks, (K, K, ...).
@@ -56,14 +55,6 @@ class GraphModel(Model):
     sites: ClassVar[Mapping[str, Site]] = {
         "x": Site("observed", ("to_node",), ("node",), constraints.nonnegative_integer, sparse=True)
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_blocks > self.num_nodes:
-            raise ModelError(
-                f"num_blocks = {self.num_blocks} exceeds num_nodes = {self.num_nodes}: a block without nodes cannot be "
-                "learned; expected K <= N"
-            )
 
     @property
     def data_kind(self) -> str:
@@ -158,7 +149,6 @@ class GraphModel(Model):
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> GraphData:
         """Validate another graph, of any number of nodes where no site belongs to single nodes."""
-        del like
         fixed = any("node" in axes for site, axes in self.dims.items() if site in self.shapes)
         return self._as_graph(data, self.num_nodes if fixed else None, mask=mask, dtype=dtype, device=device)
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import pyro
+import pyro.distributions as dist
 import torch
 from pyro.distributions import Distribution
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, about, unknown_name
-from ppl_models.core.priors import broadcasts, is_flat, moved_like, require_support, support_of
+from ppl_models.core.priors import is_flat, moved_like, require_prior, require_support, support_of
 from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
@@ -60,6 +61,8 @@ class Model(abc.ABC):
     axes: ClassVar[Mapping[str, str]]
     #: Further fields that are whole numbers of at least 1.
     whole_fields: ClassVar[tuple[str, ...]] = ()
+    #: Why more components than columns (features, nodes) make no sense, for models that refuse it.
+    wide_reason: ClassVar[str | None] = None
     #: Whether the suite lists the class: not where it states another model's program in more sites.
     listed: ClassVar[bool] = True
     #: What one line of ``ppl models`` says: the first of the docstring.
@@ -76,20 +79,34 @@ class Model(abc.ABC):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        if self.wide_reason is not None:
+            few, many = self.axes["component"], self._columns()
+            if getattr(self, few) > getattr(self, many):
+                found = f"{few} = {getattr(self, few)} exceeds {many} = {getattr(self, many)}"
+                raise ModelError(f"{found}: {self.wide_reason}; expected at most as many")
         known = self.default_priors()
         for site, prior in self.priors.items():
             if site not in known:
                 raise ModelError(unknown_name(f"site of {type(self).__name__}", site, known))
-            self._check_prior(site, prior)
+            require_prior(site, prior, self._shape_of(site))
         object.__setattr__(self, "priors", {**known, **self.priors})
         for site, prior in self.priors.items():
             require_support(site, prior, self.sites[site].support, self._shape_of(site))
 
     # ----- what a model must say --------------------------------------------------------------------------
 
-    @abc.abstractmethod
     def default_priors(self) -> dict[str, Distribution]:
-        """Site name -> default prior of one element: every global site, and local sites whose prior is free."""
+        """Site name -> default prior of one element: every global site, and local sites whose prior is free.
+
+        Here the flat ones, of the sites that are probabilities or lie on the simplex; models add those of the others.
+        """
+        priors: dict[str, Any] = {}
+        for name in (*self.global_sites, *self.sites_of("latent")):
+            if self.sites[name].support is constraints.unit_interval:
+                priors[name] = dist.Beta(1.0, 1.0)
+            elif self.sites[name].support is constraints.simplex:
+                priors[name] = dist.Dirichlet(torch.ones(self._shape_of(name)[-1]))
+        return priors
 
     @abc.abstractmethod
     def __call__(self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None):
@@ -107,8 +124,12 @@ class Model(abc.ABC):
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """The model of this family whose shape fits the data."""
-        columns = next(field for axis, field in cls.axes.items() if axis != "component")
-        return cls(**{cls.axes["component"]: num_components, columns: data.num_features, **settings})
+        return cls(**{cls.axes["component"]: num_components, cls._columns(): data.num_features, **settings})
+
+    @classmethod
+    def _columns(cls) -> str:
+        """The field that is the number of columns."""
+        return next(field for axis, field in cls.axes.items() if "component" not in axis)
 
     # ----- what follows from the sites --------------------------------------------------------------------
 
@@ -245,7 +266,6 @@ class Model(abc.ABC):
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Validate further data for a model that was fitted to ``like``; by default as :meth:`prepare` does."""
-        del like
         return self.prepare(data, mask=mask, dtype=dtype, device=device, **others)
 
     def as_data(self, value: Tensor) -> Tensor:
@@ -299,23 +319,6 @@ class Model(abc.ABC):
                 raise ModelError(f"site '{site}' has shape {tuple(value.shape)}, expected {shape}")
             checked[site] = value
         return checked
-
-    def _check_prior(self, site: str, prior: Any) -> None:
-        if not (isinstance(prior, torch.distributions.Distribution) and hasattr(prior, "to_event")):
-            kind = f"{type(prior).__module__}.{type(prior).__name__}"
-            raise ModelError(
-                f"prior of '{site}' is a {kind}, expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
-            )
-        shape, event = self._shape_of(site), tuple(prior.event_shape)
-        batch = shape[: max(0, len(shape) - len(event))]
-        if isinstance(prior, torch.distributions.Dirichlet) and not bool((prior.concentration > 0).all()):
-            worst = float(prior.concentration.min())
-            raise ModelError(f"prior of '{site}' has a concentration of {worst:g}, expected positive numbers")
-        if batch + event != shape or not broadcasts(tuple(prior.batch_shape), batch):
-            raise ModelError(
-                f"prior of '{site}' has batch shape {tuple(prior.batch_shape)} and event shape "
-                f"{event}; expected a distribution of one element, or one that broadcasts to {shape}"
-            )
 
 
 def require_model(model: Any) -> None:

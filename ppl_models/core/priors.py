@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.distributions import Flat
-
-
-def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    try:
-        return tuple(torch.broadcast_shapes(shape, target)) == target
-    except RuntimeError:
-        return False
 
 
 def moved_like(prior: Any, like: Tensor | None) -> Any:
@@ -57,6 +51,26 @@ def support_of(prior: Any) -> Any:
     return support
 
 
+def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
+    """Raises ModelError for what is no distribution of one element of the site, nor broadcasts to its shape."""
+    if not (isinstance(prior, torch.distributions.Distribution) and hasattr(prior, "to_event")):
+        kind = f"{type(prior).__module__}.{type(prior).__name__}"
+        expected = "expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
+        raise ModelError(f"prior of '{site}' is a {kind}, {expected}")
+    event, found = tuple(prior.event_shape), tuple(prior.batch_shape)
+    if isinstance(prior, torch.distributions.Dirichlet) and not bool((prior.concentration > 0).all()):
+        worst = float(prior.concentration.min())
+        raise ModelError(f"prior of '{site}' has a concentration of {worst:g}, expected positive numbers")
+    batch = shape[: max(0, len(shape) - len(event))]
+    try:
+        fits = batch + event == shape and tuple(torch.broadcast_shapes(found, batch)) == batch
+    except RuntimeError:
+        fits = False
+    if not fits:
+        expected = f"expected a distribution of one element, or one that broadcasts to {shape}"
+        raise ModelError(f"prior of '{site}' has batch shape {found} and event shape {event}; {expected}")
+
+
 def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...]) -> None:
     """Raises ModelError for a prior with mass outside the support that its site of this shape declares."""
     name, found = type(prior).__name__, getattr(prior, "support", None)
@@ -73,3 +87,15 @@ def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...])
         lower, upper = getattr(found, "lower_bound", None), getattr(found, "upper_bound", math.inf)
         if lower is None or bool((torch.as_tensor(lower) < 0).any() or (torch.as_tensor(upper) > highest).any()):
             raise ModelError(f"'{site}' is {what}; the prior {name} has support {found}, not within [0, {highest:g}]")
+
+
+def dirichlet(site: str, value: Any, size: int) -> Any:
+    """The Dirichlet of these concentrations, one number or (size,). Raises ModelError for others, and none above 0."""
+    concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
+    if concentration.ndim > 1 or (concentration.ndim == 1 and len(concentration) != size):
+        found = tuple(concentration.shape)
+        raise ModelError(f"concentration of '{site}' of shape {found}, expected one number or {size} of them")
+    if not bool(((concentration > 0) & torch.isfinite(concentration)).all()):
+        worst = float(concentration.min())
+        raise ModelError(f"concentration of '{site}' is {worst:g}, expected positive finite numbers")
+    return dist.Dirichlet(concentration.expand(size).clone())

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Model
 from ppl_models.core.sites import Site
 from ppl_models.data.device import device_of
@@ -58,8 +57,8 @@ class RowModel(Model):
             return self.observe_rows(site, local, x, mask, None if batch_size is None else index, **others)
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Any:
-        """The statement of the rows' latent, inside their plate."""
-        raise NotImplementedError
+        """The statement of the rows' latent, inside their plate; by default it is drawn from its prior."""
+        return pyro.sample(self.local_site, self.prior(self.local_site, like=site[self.global_sites[0]]))
 
     def entries(self, site: Mapping[str, Tensor], local: Any) -> Any:
         """p(x_nj | locals, globals): batch shape (..., N, D)."""
@@ -92,26 +91,12 @@ class RowModel(Model):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComponentModel(RowModel):
-    """A model of a matrix x (N, D) with a latent of K components a row.
-
-    Raises ModelError for more components than features where those are not identified (``wide_reason``).
-    """
+    """A model of a matrix x (N, D) with a latent of K components a row."""
 
     num_components: int
     num_features: int
 
-    #: Why K > D makes no sense, for models that refuse it.
-    wide_reason: ClassVar[str | None] = None
-
     axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "feature": "num_features"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.wide_reason is not None and self.num_components > self.num_features:
-            raise ModelError(
-                f"num_components = {self.num_components} exceeds num_features = {self.num_features}: "
-                f"{self.wide_reason}; expected K <= D"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,9 +115,6 @@ class MixtureOf(RowModel):
         "mixing_proportion": Site("global", ("component",), support=constraints.simplex),
         "assignment": Site("latent", ("component",), ("row",), constraints.one_hot),
     }
-
-    def default_priors(self) -> dict[str, Any]:
-        return {"mixing_proportion": dist.Dirichlet(torch.ones(self.sizes["component"]))}
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("assignment", dist.OneHotCategorical(site["mixing_proportion"]))

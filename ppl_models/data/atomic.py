@@ -26,7 +26,8 @@ def written(path: str | Path) -> Iterator[Path]:
     (``/dev/stdout``, a pipe) is written directly.
     """
     path = Path(path)
-    if _is_special(path):
+    special = path.absolute().as_posix().startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file())
+    if special:
         yield path
         return
     target = Path(os.path.realpath(path))
@@ -68,10 +69,6 @@ def _flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _is_special(path: Path) -> bool:
-    return path.absolute().as_posix().startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file())
 
 
 def _owner(pid: int | None = None) -> str:

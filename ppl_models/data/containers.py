@@ -169,16 +169,12 @@ def sparse_matrix(data: Any) -> Any:
 
     What is stored twice is added up, whole numbers in float64: in 8 bits 100 + 100 is -56.
     """
-    if isinstance(data, Tensor):
-        values = as_numbers(data)
-        assert isinstance(values, Tensor)
-        if values.ndim != 2 or (values.layout == torch.sparse_coo and values.dense_dim()):
-            raise DataError(f"{data.ndim} dimensions, shape {tuple(data.shape)}", expected="(N, D)")
-        if values.dtype in (torch.bfloat16, torch.float16):
-            values = values.float()
-        data = sparse.scipy_of(values)
-    if len(data.shape) != 2:
+    hybrid = isinstance(data, Tensor) and data.layout == torch.sparse_coo and bool(data.dense_dim())
+    if len(data.shape) != 2 or hybrid:
         raise DataError(f"{len(data.shape)} dimensions, shape {tuple(data.shape)}", expected="(N, D)")
+    if isinstance(data, Tensor):
+        values: Any = as_numbers(data)
+        data = sparse.scipy_of(values.float() if values.dtype in (torch.bfloat16, torch.float16) else values)
     if data.dtype.kind not in "buif":
         raise DataError(f"entries of type {data.dtype}", expected="numbers")
     try:

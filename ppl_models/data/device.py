@@ -40,7 +40,7 @@ def checked_device(device: Any) -> torch.device | None:
 
 
 def _listed() -> str:
-    return ", ".join(repr(name) for name in available_devices())
+    return ", ".join(map(repr, available_devices()))
 
 
 def device_of(x: torch.Tensor | None) -> Any:

@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import CapacityError, DataError, about, warn_of_data
+from ppl_models.core.errors import DataError, about, require_room, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
@@ -62,12 +62,8 @@ class Data:
             return self
         (rows, columns), bytes_each = self.x.shape, self.x.values().element_size()
         needed, allowed = float(rows) * columns * bytes_each, psutil.virtual_memory().available
-        if needed > allowed:
-            message = (
-                f"a dense matrix of shape ({rows}, {columns}) needs {needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} "
-                "GiB are free; models of counts read sparse matrices without a mask and NaN as they are"
-            )
-            raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+        hint = "models of counts read sparse matrices without a mask and NaN as they are"
+        require_room(f"the entries of a dense matrix of shape ({rows}, {columns})", needed, allowed, hint)
         return replace(self, x=self.x.to_dense())
 
     @property
@@ -211,13 +207,13 @@ def as_values_of(likelihood: Likelihood | None, data: Any, *, site: str | None =
             return checked
         first = wrong.nonzero()[0]
         if checked.is_sparse:
-            row, column, value = (part[first].item() for part in sparse.triplets(checked.x))
+            at: list[Any] = [part[first].item() for part in sparse.triplets(checked.x)]
         else:
-            (row, column), value = first.tolist(), checked.x[tuple(first)].item()
+            at = [*first.tolist(), checked.x[tuple(first)].item()]
         what, expected = likelihood.refusal
         problem = (
             f"{int(wrong.sum())} of {checked.x.shape[0] * checked.x.shape[1]} entries {what} "
-            f"(the first: {value:g} in row {row}, column {checked.feature_names[column]!r})"
+            f"(the first: {at[2]:g} in row {at[0]}, column {checked.feature_names[at[1]]!r})"
         )
         raise DataError(problem, expected=expected)
 
@@ -252,11 +248,10 @@ def check_columns(data: Data, *, constant: Iterable[int] = ()) -> None:
     for value in constant if len(data) > 1 else ():
         columns = _always(data, value).nonzero().flatten().tolist()
         if columns:
-            problem = (
+            warn_of_data(
                 f"{len(columns)} of {data.num_features} columns are always {value} (the first: {names[columns[0]]!r}); "
                 "they carry no information about the latent variables"
             )
-            warn_of_data(problem)
 
 
 def _always(data: Data, value: int) -> Tensor:

@@ -9,6 +9,7 @@ Blocks of counts are kept in a folder: one CSR matrix as three raw arrays that g
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,7 +62,11 @@ class RowBlocks(NotInMemory):
         """Blocks of ``block_rows`` rows of data in memory."""
         checked = as_matrix(data, keep_sparse=True)
         coords = {axis: labels for axis, labels in checked.coords.items() if axis == "feature"}
-        return cls(read=FileBlocks.of([HeldRows(checked)], block_rows), num_rows=len(checked), coords=coords)
+        return cls(
+            read=FileBlocks.of([HeldRows(len(checked), checked.num_features, False, checked)], block_rows),
+            num_rows=len(checked),
+            coords=coords,
+        )
 
     def shuffled(self, generator: torch.Generator) -> Iterator[list[Any]]:
         """All rows in other blocks, each a list of parts from random places, as far as the source can be read there.
@@ -150,8 +155,8 @@ def _is_left(path: Path) -> bool:
 def _write_parts(target: Path, blocks: Iterable[Any], labels: list[Any] | None) -> dict[str, Any]:
     """The arrays of all blocks, and what ``blocks.json`` says of them."""
     width, rows, entries = 0, 0, 0
-    files = {name: (target / f"{name}.bin").open("wb") for name in _PARTS}
-    try:
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context((target / f"{name}.bin").open("wb")) for name in _PARTS}
         files["starts"].write(np.zeros(1, np.int64).tobytes())
         for number, block in enumerate(blocks):
             checked = as_matrix(block, keep_sparse=True)
@@ -162,9 +167,6 @@ def _write_parts(target: Path, blocks: Iterable[Any], labels: list[Any] | None) 
             for name, kind in _PARTS.items():
                 files[name].write(np.asarray(parts[name], dtype=kind).tobytes())
             rows, entries = rows + len(checked), entries + matrix.nnz
-    finally:
-        for file in files.values():
-            file.close()
     if not rows:
         raise DataError("no blocks", expected="at least one row")
     if labels is not None and len(labels) != width:
@@ -196,7 +198,7 @@ def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
         if found != needed:
             raise FileFormatError(f"{path}: {found} bytes, expected {needed}")
         parts[name] = Stored(path, 0, np.dtype(kind).str, (sizes[name],))
-    file = CsrRows(starts=parts["starts"], columns=parts["columns"], values=parts["values"], num_columns=width)
+    file = CsrRows(rows, width, False, parts["starts"], parts["columns"], parts["values"])
     coords = {} if labels is None else {"feature": labels}
     return RowBlocks(read=FileBlocks.of([file], step), num_rows=rows, coords=coords)
 

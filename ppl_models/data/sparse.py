@@ -35,8 +35,7 @@ def tensor(crow: Tensor, column: Tensor, values: Tensor, *, size: tuple[int, int
 
     check: raise RuntimeError for parts that are not those of a CSR matrix with sorted columns, each once.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         return torch.sparse_csr_tensor(crow, column, values, size=size, check_invariants=check)
 
 
@@ -46,9 +45,8 @@ def with_values(x: Tensor, values: Tensor) -> Tensor:
 
 
 def from_dense(x: Tensor) -> Tensor:
-    """A dense matrix in torch's CSR layout."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    """A matrix in torch's CSR layout."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         return x.to_sparse_csr()
 
 
@@ -60,10 +58,8 @@ def to_scipy(x: Tensor) -> scipy.sparse.csr_matrix:
 
 def scipy_of(x: Tensor) -> scipy.sparse.csr_matrix:
     """A matrix in any of torch's sparse layouts, as scipy's."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch's notice that its layouts are in beta
-        x = x.detach().coalesce() if x.layout == torch.sparse_coo else x.detach()
-        return to_scipy(x.to_sparse_csr())
+    x = x.detach()
+    return to_scipy(from_dense(x.coalesce() if x.layout == torch.sparse_coo else x))
 
 
 def map_values(x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:

@@ -234,19 +234,13 @@ _HIGH = 0.8
 
 
 def _kind_of_graph(
-    num_nodes: int,
-    abstract: Array,
-    *,
-    high: float = _HIGH,
-    low: float = 0.05,
-    within: float | None = None,
-    seed: int = 0,
+    num_nodes: int, links: Array, *, high: float = _HIGH, low: float = 0.05, within: float | None = None, seed: int = 0
 ) -> GeneratedGraph:
-    """Blocks of (nearly) one size, with edges by the abstract graph (K, K) between them."""
-    size = len(abstract)
+    """Blocks of (nearly) one size, with edges by the abstract graph ``links`` (K, K) between them."""
+    size = len(links)
     if size < 2 or num_nodes < 2 * size:
         raise ModelError(f"{num_nodes} nodes in {size} blocks, expected at least 2 blocks of 2 nodes")
-    eta = np.where(abstract > 0, high, low)
+    eta = np.where(links > 0, high, low)
     np.fill_diagonal(eta, low if within is None else within)
     sizes = [len(part) for part in np.array_split(np.arange(num_nodes), size)]
     return sample_sbm(eta, sizes=sizes, seed=seed)

@@ -40,10 +40,11 @@ class Generated:
     image_shape: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, x: Tensor, truth: dict[str, Tensor], coords: Labels | None = None, **settings: Any) -> Generated:
+    def of(cls, x: Tensor, truth: dict[str, Any], coords: Labels | None = None, **settings: Any) -> Generated:
         """The data have the labels of all axes but the component's."""
         kept = {axis: labels for axis, labels in (coords or {}).items() if axis != "component"}
-        return cls(data=Data(x=x, coords=kept), truth=truth, coords=coords or {}, **settings)
+        values = {site: torch.as_tensor(value).to(x.dtype) for site, value in truth.items()}
+        return cls(data=Data(x=x, coords=kept), truth=values, coords=coords or {}, **settings)
 
     @property
     def x(self) -> Tensor:

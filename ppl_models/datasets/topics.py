@@ -49,9 +49,8 @@ def sample_lda(
     row = np.concatenate([place.repeat(column) for column in each.T])
     column = np.concatenate([rng.choice(words.shape[1], int(n), p=p) for n, p in zip(each.sum(0), words, strict=True)])
     counts = scipy.sparse.csr_matrix((np.ones(len(row)), (row, column)), shape=(num_documents, words.shape[1]))
-    dtype = torch.get_default_dtype()
-    truth = {"topic": torch.as_tensor(words).to(dtype), "topic_proportion": torch.as_tensor(proportion).to(dtype)}
-    return Generated.of(sparse.from_scipy(counts, dtype=dtype), truth, coords)
+    truth = {"topic": words, "topic_proportion": proportion}
+    return Generated.of(sparse.from_scipy(counts, dtype=torch.get_default_dtype()), truth, coords)
 
 
 def _checked(
@@ -98,8 +97,7 @@ def topic_corpus(
         raise ModelError(f"{sizes}; expected sizes of at least 1 and a positive concentration")
     rng = np.random.default_rng([seed, 1])  # another stream than the documents'
     topic = torch.as_tensor(rng.dirichlet(np.full(vocabulary_size, gamma), num_topics))
-    settings: dict[str, Any] = {"alpha": alpha, "length": length, "min_length": min_length, "seed": seed}
-    return sample_lda(topic, num_documents, **settings)
+    return sample_lda(topic, num_documents, alpha=alpha, length=length, min_length=min_length, seed=seed)
 
 
 def river_bank(num_documents: int = 16, seed: int = 0, *, length: int = 16, alpha: float = 1.0) -> Generated:
@@ -111,8 +109,7 @@ def river_bank(num_documents: int = 16, seed: int = 0, *, length: int = 16, alph
     words = ["river", "stream", "bank", "money", "loan"]
     topic = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.float64) / 3
     coords = {"component": ["money", "river"], "feature": words}
-    settings: dict[str, Any] = {"alpha": alpha, "length": length, "lengths": "fixed", "seed": seed, "coords": coords}
-    drawn = sample_lda(topic, num_documents, **settings)
+    drawn = sample_lda(topic, num_documents, alpha=alpha, length=length, lengths="fixed", seed=seed, coords=coords)
     return replace(drawn, data=drawn.data.dense())
 
 
@@ -134,7 +131,7 @@ def sample_aspects(
     membership = rng.dirichlet(alpha, num_rows)
     probability = np.clip(membership @ aspect_probability.double().numpy(), 0.0, 1.0)
     x = torch.as_tensor(rng.binomial(total_count, probability), dtype=torch.get_default_dtype())
-    truth = {"aspect_probability": aspect_probability.to(x), "membership": torch.as_tensor(membership).to(x)}
+    truth = {"aspect_probability": aspect_probability, "membership": membership}
     return Generated.of(x, truth, coords, image_shape=image_shape)
 
 
@@ -173,8 +170,6 @@ def admixture(
         varies = x.min(0) < x.max(0)
         kept.append(x[:, varies])
         aspects.append(aspect[:, varies])
-    dtype = torch.get_default_dtype()
-    x = torch.as_tensor(np.concatenate(kept, 1)[:, :num_features], dtype=dtype)
-    aspect = torch.as_tensor(np.concatenate(aspects, 1)[:, :num_features], dtype=dtype)
-    truth = {"aspect_probability": aspect, "membership": torch.as_tensor(membership, dtype=dtype)}
+    x = torch.as_tensor(np.concatenate(kept, 1)[:, :num_features], dtype=torch.get_default_dtype())
+    truth = {"aspect_probability": np.concatenate(aspects, 1)[:, :num_features], "membership": membership}
     return Generated.of(x, truth)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import softplus
 
-from ppl_models.core.errors import CapacityError
+from ppl_models.core.errors import require_room
 
 #: Enumerating a code of more bits than this would need gigabytes before any data are seen.
 MAX_ENUMERABLE_BITS = 22
@@ -33,17 +33,21 @@ def theta_of(probability: Tensor) -> Tensor:
 
 def all_codes(num_bits: int, *, dtype: torch.dtype | None = None, device=None) -> Tensor:
     """Every binary code of ``num_bits`` bits, (2^K, K); row c holds the bits of c, least significant first."""
-    if num_bits > MAX_ENUMERABLE_BITS:
-        needed = 2.0**num_bits * num_bits * 8
-        raise CapacityError(
-            f"2^{num_bits} binary codes need {needed / 2**30:.3g} GiB before any data are seen; "
-            f"at most {MAX_ENUMERABLE_BITS} bits are enumerated",
-            needed_bytes=needed,
-            allowed_bytes=2.0**MAX_ENUMERABLE_BITS * MAX_ENUMERABLE_BITS * 8,
-        )
+    needed, allowed = (8 * 2.0**bits * bits for bits in (num_bits, MAX_ENUMERABLE_BITS))
+    require_room(f"2^{num_bits} binary codes", needed, allowed, f"at most {MAX_ENUMERABLE_BITS} bits fit")
     index = torch.arange(2**num_bits, device=device)
     bits = (index[:, None] >> torch.arange(num_bits, device=device)) & 1
     return bits.to(dtype or torch.get_default_dtype())
+
+
+def resized(one: Any, instance: Any, batch_shape: Any, **attributes: Any) -> Any:
+    """The distribution ``one`` with another batch shape and these attributes; no constructor runs, nor a check."""
+    new = one._get_checked_instance(type(one), instance)
+    for name, value in attributes.items():
+        setattr(new, name, value)
+    TorchDistribution.__init__(new, torch.Size(batch_shape), one.event_shape, validate_args=False)
+    new._validate_args = one._validate_args
+    return new
 
 
 class BernoulliVector(TorchDistribution):
@@ -55,8 +59,6 @@ class BernoulliVector(TorchDistribution):
     Pyro's parallel enumeration treats the members of a plate as independent given everything outside it, and
     returns a wrong evidence, without an error, when they are not.
 
-    Parameters
-    ----------
     probs: (..., K) probabilities; batch shape ``probs.shape[:-1]``, event shape ``(K,)``.
     """
 
@@ -69,11 +71,7 @@ class BernoulliVector(TorchDistribution):
         super().__init__(probs.shape[:-1], probs.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape, _instance=None):
-        new: Any = self._get_checked_instance(type(self), _instance)
-        new.probs = self.probs.expand(torch.Size(batch_shape) + self.event_shape)
-        TorchDistribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return resized(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.event_shape))
 
     @property
     def mean(self) -> Tensor:
@@ -142,12 +140,8 @@ class NoisyOr(TorchDistribution):
         return self._activation.expand(self.batch_shape)
 
     def expand(self, batch_shape, _instance=None):
-        new: Any = self._get_checked_instance(type(self), _instance)
-        new.source, new.loading, new.leak = self.source, self.loading, self.leak
-        new._activation = self._activation
-        TorchDistribution.__init__(new, torch.Size(batch_shape), validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        given = {"source": self.source, "loading": self.loading, "leak": self.leak, "_activation": self._activation}
+        return resized(self, _instance, batch_shape, **given)
 
     @property
     def probs(self) -> Tensor:
@@ -180,8 +174,6 @@ class Flat(TorchDistribution):
     program has to generate: draws (of the program run forwards, of initial values) come from ``proposal``, which has
     no other influence.
 
-    Parameters
-    ----------
     proposal: a proper distribution, which gives support, shapes and draws.
     """
 
@@ -205,7 +197,6 @@ class Flat(TorchDistribution):
         return self.proposal.mean
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         return type(self)(self.proposal.expand(batch_shape), validate_args=self._validate_args)
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
@@ -242,8 +233,6 @@ def _of_smaller_layer(weight: Tensor, bias: Tensor, other_bias: Tensor) -> tuple
 class Harmonium(TorchDistribution):
     """Codes u of one layer of a binary harmonium as ONE event, enumerable over its 2^K values; log Z is exact.
 
-    Parameters
-    ----------
     weight: W (K, D). bias: a (K,), of this layer. other_bias: b (D,), of the layer that is summed out.
     """
 
@@ -257,7 +246,6 @@ class Harmonium(TorchDistribution):
         super().__init__(torch.Size(batch_shape), weight.shape[-2:-1], validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         return type(self)(self.weight, self.bias, self.other_bias, batch_shape=batch_shape, log_z=self.log_z)
 
     def log_prob(self, value: Tensor) -> Tensor:

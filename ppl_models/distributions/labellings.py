@@ -12,7 +12,8 @@ from torch.distributions import biject_to, constraints, transform_to
 from torch.distributions.kl import register_kl
 from torch.distributions.transforms import Transform
 
-from ppl_models.core.errors import CapacityError
+from ppl_models.core.errors import require_room
+from ppl_models.distributions.basic import resized
 
 #: Listing more labelings than this would need gigabytes before any data are seen.
 MAX_LABELINGS = 2**22
@@ -26,12 +27,9 @@ def all_labelings(num_nodes: int, num_blocks: int, *, device: Any = None) -> Ten
     if num_nodes * math.log2(max(num_blocks, 1)) > math.log2(MAX_LABELINGS):
         log_labelings, most = num_nodes * math.log(num_blocks), int(math.log(MAX_LABELINGS, num_blocks))
         needed = 8.0 * num_nodes * math.exp(min(log_labelings, 600.0))  # e^700 is no float
-        raise CapacityError(
-            f"{num_blocks}^{num_nodes} labelings of the nodes need {needed / 2**30:.3g} GiB before any data are seen; "
-            f"with {num_blocks} blocks at most {most} nodes are enumerated",
-            needed_bytes=needed,
-            allowed_bytes=8.0 * num_nodes * MAX_LABELINGS,
-        )
+        fits = f"with {num_blocks} blocks at most {most} nodes are enumerated"
+        what = f"{num_blocks}^{num_nodes} labelings of the nodes"
+        require_room(what, needed, 8.0 * num_nodes * MAX_LABELINGS, fits)
     index = torch.arange(num_blocks**num_nodes, device=device)
     power = num_blocks ** torch.arange(num_nodes - 1, -1, -1, device=device)
     return index[:, None] // power % num_blocks
@@ -43,8 +41,6 @@ class Labelling(TorchDistribution):
     The blocks of a graph's nodes meet again in every dyad's likelihood, so they must not be enumerated in a plate:
     Pyro would treat them as independent and return a wrong evidence without an error (see ``BernoulliVector``).
 
-    Parameters
-    ----------
     probs: (..., N, K), of each node's blocks; batch shape ``probs.shape[:-2]``, event shape ``(N,)``.
     """
 
@@ -60,11 +56,7 @@ class Labelling(TorchDistribution):
         return constraints.independent(constraints.integer_interval(0, self.probs.shape[-1] - 1), 1)
 
     def expand(self, batch_shape, _instance=None):
-        new: Any = self._get_checked_instance(type(self), _instance)
-        new.probs = self.probs.expand(torch.Size(batch_shape) + self.probs.shape[-2:])
-        TorchDistribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return resized(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.probs.shape[-2:]))
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
@@ -162,17 +154,15 @@ class _Mirror(Transform):
         return torch.Size((*shape[: -len(self.constraint.shape)], len(self.row) * math.prod(self.constraint.shape[2:])))
 
 
-@biject_to.register(_SymmetricConstraint)
-@transform_to.register(_SymmetricConstraint)
-def _mirror(constraint: _SymmetricConstraint) -> Transform:
-    return _Mirror(constraint, biject_to(constraint.base_constraint))
+for _registry in (biject_to, transform_to):
+    _registry.register(
+        _SymmetricConstraint, lambda constraint: _Mirror(constraint, biject_to(constraint.base_constraint))
+    )
 
 
 class Symmetric(TorchDistribution):
     """A symmetric matrix (K, K, ...) whose entries a <= b are independent.
 
-    Parameters
-    ----------
     base: the entries' distribution, batch shape (K, K, ...); of its entries below the diagonal nothing is used.
     """
 

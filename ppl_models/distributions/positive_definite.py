@@ -61,10 +61,7 @@ def _size(coordinates: int) -> int:
     return (math.isqrt(8 * coordinates + 1) - 1) // 2
 
 
-@biject_to.register(type(constraints.positive_definite))
-def _log_cholesky(constraint: Any) -> Transform:
-    del constraint
-    return LogCholesky()
+biject_to.register(type(constraints.positive_definite), lambda constraint: LogCholesky())
 
 
 class InverseWishart(TorchDistribution):
@@ -72,8 +69,6 @@ class InverseWishart(TorchDistribution):
 
     The conjugate prior of a Gaussian's covariance. Mode scale / (df + K + 1); mean scale / (df - K - 1), df > K + 1.
 
-    Parameters
-    ----------
     df: degrees of freedom, above K - 1, a number or (...,). scale: (..., K, K), positive definite.
     """
 
@@ -89,7 +84,6 @@ class InverseWishart(TorchDistribution):
             raise ValueError(f"df = {float(self.df.min()):g}, expected more than K - 1 = {scale.shape[-1] - 1}")
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         batch = torch.Size(batch_shape)
         return type(self)(self.df.expand(batch), self.scale.expand(batch + self.event_shape), validate_args=False)
 

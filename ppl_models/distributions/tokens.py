@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-import scipy.sparse
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -43,7 +42,6 @@ class Tokens(TorchDistribution):
         super().__init__(proportion.shape[:-1], topic.shape[-1:], validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         proportion = self.proportion.expand(*batch_shape, self.proportion.shape[-1])
         return type(self)(proportion, self.topic, self.num_tokens, coefficient=self.coefficient)
 
@@ -168,9 +166,7 @@ def _transposed_product(sparse: Tensor, left: Tensor) -> Tensor:
     if sparse.device.type != "cpu":
         return sparse.mT @ left
     # Scipy's kernel reads the rows as they are stored; torch's is several times slower here.
-    parts = (part.numpy() for part in (sparse.values(), sparse.col_indices(), sparse.crow_indices()))
-    matrix = scipy.sparse.csr_matrix(tuple(parts), shape=tuple(sparse.shape))
-    return torch.from_numpy(matrix.T @ left.detach().contiguous().numpy())
+    return torch.from_numpy(_sparse.to_scipy(sparse).T @ left.detach().contiguous().numpy())
 
 
 #: The rule is exact to about exp(-_DIGITS) of the integral.
@@ -241,8 +237,6 @@ def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign:
 class TopicMeanBernoulli(TorchDistribution):
     """y_n ~ Bernoulli(E[sigmoid(w'qbar_n)]) given a document's proportions and its words (002, eqs. 27.65-27.66).
 
-    Parameters
-    ----------
     proportion: (N, K). topic: (K, V). counts: (N, V), dense or CSR. weight: w (K,).
     A document without tokens has qbar = 0.
     """
@@ -258,7 +252,6 @@ class TopicMeanBernoulli(TorchDistribution):
         super().__init__(proportion.shape[:1], torch.Size(), validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
-        del _instance
         if torch.Size(batch_shape) != self.batch_shape:
             raise ValueError(f"responses of {self.batch_shape[0]} documents as a batch of shape {tuple(batch_shape)}")
         return self

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import scipy.sparse
 
-from ppl_models.core.errors import CapacityError, FileFormatError
+from ppl_models.core.errors import FileFormatError, require_room
 from ppl_models.data.blocks.files import RowFile, Rows
 from ppl_models.data.files.reading import npy_header, npz_labels, npz_parts, reading
 
@@ -95,17 +95,10 @@ class DenseRows(RowFile):
     matrix: Stored
     bits: int | None = None
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.matrix)
-
-    @property
-    def num_columns(self) -> int:
-        return self.matrix.shape[1] if self.bits is None else self.bits
-
-    @property
-    def in_order(self) -> bool:
-        return self.matrix.member is not None
+    @classmethod
+    def of(cls, matrix: Stored, bits: int | None = None) -> DenseRows:
+        matrix.check()
+        return cls(len(matrix), matrix.shape[1] if bits is None else bits, matrix.member is not None, matrix, bits)
 
     def opened(self) -> AbstractContextManager[Rows]:
         read, bits = self.matrix.reader(), self.bits
@@ -121,15 +114,6 @@ class CsrRows(RowFile):
     starts: Stored
     columns: Stored
     values: Stored
-    num_columns: int
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def in_order(self) -> bool:
-        return any(part.member is not None for part in (self.starts, self.columns, self.values))
 
     def opened(self) -> AbstractContextManager[Rows]:
         starts, columns, values = (part.reader() for part in (self.starts, self.columns, self.values))
@@ -156,7 +140,7 @@ def npy_file(path: Path) -> DenseRows:
     if stored.ndim != 2 or stored.kind not in "buif":
         found = f"an array of {stored.dtype} of shape {stored.shape}"
         raise FileFormatError(f"{path}: {found}; expected a matrix of numbers, rows by columns")
-    return DenseRows(stored.check())
+    return DenseRows.of(stored)
 
 
 def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) -> tuple[RowFile, list[Any] | None]:
@@ -167,27 +151,22 @@ def npz_file(path: Path, matrix: str | None = None, columns: str | None = None) 
     """
     with reading(path, "npz"):
         arrays = _members(path)
-        name, parts = npz_parts(arrays, matrix, path)
-        file = _as_rows(path, {part: arrays[full] for part, full in parts.items()}, name)
+        parts = npz_parts(arrays, matrix, path)
+        file = _as_rows(path, {part: arrays[full] for part, full in parts.items()})
         others = {n: a for n, a in arrays.items() if a.ndim == 1 and n not in parts.values() and a.kind in "USiuf"}
         fitting = {n: a.whole() for n, a in others.items() if len(a) == file.num_columns}
         labels = npz_labels(fitting, file.num_columns, columns, path)
     return file, labels
 
 
-def _as_rows(path: Path, parts: dict[str, Stored], name: str) -> RowFile:
+def _as_rows(path: Path, parts: dict[str, Stored]) -> RowFile:
     large = sum(part.num_bytes for part in parts.values() if part.member is not None)
-    if large > UNPACKED:
-        raise CapacityError(
-            f"{path}: compressed, and {large / 2**20:.0f} MiB would be unpacked into memory (allowed: "
-            f"{UNPACKED / 2**20:.0f}); write it uncompressed (np.savez, save_npz(compressed=False)), or in parts",
-            needed_bytes=large,
-            allowed_bytes=UNPACKED,
-        )
+    hint = "write it uncompressed (np.savez, save_npz(compressed=False)), or in parts"
+    require_room(f"{path}: compressed arrays, which are unpacked into memory,", large, UNPACKED, hint)
     if "matrix" in parts:
-        return DenseRows(parts["matrix"].check())
+        return DenseRows.of(parts["matrix"])
     if "bits" in parts:
-        return DenseRows(parts["bits"].check(), int(parts["shape"].whole()[1]))
+        return DenseRows.of(parts["bits"], int(parts["shape"].whole()[1]))
     kind = str(parts["format"].whole().item().decode()) if "format" in parts else "csr"
     if kind != "csr":
         raise FileFormatError(f"{path}: a sparse matrix in the layout {kind!r}; rows can be read from 'csr': tocsr()")
@@ -196,7 +175,8 @@ def _as_rows(path: Path, parts: dict[str, Stored], name: str) -> RowFile:
     if len(starts) != rows + 1 or len(columns) != len(values):
         found = f"{len(starts)} starts, {len(columns)} columns and {len(values)} values"
         raise FileFormatError(f"{path}: {found} in a sparse matrix of {rows} rows")
-    return CsrRows(starts=starts, columns=columns, values=values, num_columns=width)
+    in_order = any(part.member is not None for part in (starts, columns, values))
+    return CsrRows(rows, width, in_order, starts, columns, values)
 
 
 def _members(path: Path) -> dict[str, Stored]:

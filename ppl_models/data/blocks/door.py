@@ -64,7 +64,8 @@ def row_blocks(
     at_least_one(block_rows)
     if isinstance(source, RowBlocks):
         return source
-    if not _is_path(source):
+    several = isinstance(source, list | tuple) and bool(source) and all(isinstance(one, Path | str) for one in source)
+    if not several and not isinstance(source, Path | str):
         return RowBlocks.of(source, block_rows)
     if file_format is not None and file_format not in FORMATS:
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
@@ -76,12 +77,6 @@ def row_blocks(
     blocks = FileBlocks.of(files, block_rows)
     found = RowBlocks(read=blocks, num_rows=blocks.num_rows, coords={} if labels is None else {"feature": labels})
     return found if labels is not None else _labelled(found, words, files[0].num_columns)
-
-
-def _is_path(source: Any) -> bool:
-    if isinstance(source, str | Path):
-        return True
-    return isinstance(source, list | tuple) and bool(source) and all(isinstance(one, Path | str) for one in source)
 
 
 def _paths(source: Any) -> list[Path]:
@@ -157,7 +152,9 @@ def _opened(
         return npz_file(path, matrix, columns if isinstance(columns, str) else None)
     if kind in (".parquet", ".csv"):
         columns = None if columns is None else list(columns)
-        table = parquet_file(path, columns) if kind == ".parquet" else csv_file(path, block_rows, columns)
+        if kind == ".csv":
+            return csv_file(path, block_rows, columns)
+        table = parquet_file(path, columns)
         return table, list(table.columns)
     return _corpus(path, block_rows, words, form)
 

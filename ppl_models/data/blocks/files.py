@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -27,10 +28,11 @@ MIXED = 16
 Rows = Callable[[int, int], Any]
 
 
+@dataclass(frozen=True)
 class RowFile(abc.ABC):
     """N rows of D columns in one file (or folder) that can be read from any row on.
 
-    ``in_order``: whether reading from anywhere but where the last block ended costs much (compressed files).
+    in_order: whether reading from anywhere but where the last block ended costs much (compressed files).
     """
 
     num_rows: int
@@ -89,7 +91,7 @@ class FileBlocks:
 
     def __call__(self) -> Iterator[Any]:
         """All blocks in the order of the files."""
-        return map(self._finished, self._placed(self.runs))
+        return map(operator.itemgetter(1), self._placed(self.runs))
 
     def shuffled(self, generator: torch.Generator) -> Iterator[list[Any]]:
         """All rows in other blocks of about ``block_rows``, each of ``MIXED`` parts from random places."""
@@ -100,10 +102,10 @@ class FileBlocks:
         order = torch.randperm(len(number), generator=generator).numpy()
         units = (self._units(self.runs[number[i]])[within[i]] for i in order)
         parts, rows = [], 0
-        for placed in self._placed(units):
-            parts.append(self._finished(placed))
-            rows += placed[0].stop - placed[0].start
-            del placed
+        for place, block in self._placed(units):
+            parts.append(block)
+            rows += place.stop - place.start
+            del block
             if rows >= self.block_rows:
                 yield parts
                 parts, rows = [], 0
@@ -139,13 +141,11 @@ class FileBlocks:
                 if place.file != current or rows is None:
                     stack.close()  # one file is open at a time
                     current, rows = place.file, stack.enter_context(self.files[place.file].opened())
-                yield place, rows(place.start, place.stop)
-
-    def _finished(self, placed: tuple[Place, Any]) -> Any:
-        _, block = placed
-        for change in self.change:
-            block = change(block)
-        return block
+                block = rows(place.start, place.stop)
+                for change in self.change:
+                    block = change(block)
+                yield place, block
+                del block
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,6 @@ class HeldRows(RowFile):
     """Rows that are in memory."""
 
     data: Data
-    in_order = False
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.data)
-
-    @property
-    def num_columns(self) -> int:
-        return self.data.num_features
 
     def opened(self) -> AbstractContextManager[Rows]:
         return nullcontext(lambda start, stop: self.data.rows(slice(start, stop)))

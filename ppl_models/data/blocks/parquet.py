@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ import numpy as np
 from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.blocks.files import RowFile, Rows, cut, require_columns
 from ppl_models.data.files.reading import reading
-from ppl_models.data.lazy import pandas as pd
 
 #: Bytes of a column that are read ahead.
 _AHEAD = 2**16
@@ -31,15 +30,6 @@ class ParquetRows(RowFile):
     path: Path
     columns: tuple[str, ...]
     groups: tuple[int, ...]
-    in_order = False
-
-    @property
-    def num_rows(self) -> int:
-        return sum(self.groups)
-
-    @property
-    def num_columns(self) -> int:
-        return len(self.columns)
 
     def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
         """Large row groups are a run of blocks each; small ones make up blocks together."""
@@ -73,10 +63,15 @@ class _Reader:
         self.batches: Iterator[Any] = iter(())
 
     def __call__(self, start: int, stop: int) -> np.ndarray:
+        """(rows, columns), NaN where there is nothing."""
+        import pyarrow
+
         with reading(self.table.path, "parquet"):
             if start != self.position:
                 self._seek(start, stop - start)
-            return _matrix(self._taken(stop - start))
+            rows = pyarrow.Table.from_batches(self._taken(stop - start))
+            frame = rows.to_pandas(ignore_metadata=True, use_threads=False)
+            return frame.to_numpy(dtype=np.float64, na_value=np.nan)
 
     def _seek(self, start: int, batch_rows: int) -> None:
         """On to a row behind, within the row group; or to the row group where it is."""
@@ -84,8 +79,10 @@ class _Reader:
         group = int(np.searchsorted(ends, start, side="right"))
         begin = ends[group] - self.table.groups[group]
         if not begin <= self.position < start:
-            self.batches = _batches(self.file, range(group, len(ends)), self.table.columns, batch_rows)
-            self.left, self.position = None, begin
+            how: dict[str, Any] = {"batch_size": batch_rows, "columns": list(self.table.columns), "use_threads": False}
+            # One row group after the other: asked for several, pyarrow makes room for all of them at once.
+            each = (self.file.iter_batches(row_groups=[number], **how) for number in range(group, len(ends)))
+            self.batches, self.left, self.position = itertools.chain.from_iterable(each), None, begin
         while self.position < start:
             self._taken(min(batch_rows, start - self.position))
 
@@ -101,27 +98,6 @@ class _Reader:
             self.left = batch.slice(count) if len(batch) > count else None
             count -= len(parts[-1])
         return parts
-
-
-def _batches(file: Any, groups: Iterable[int], columns: Iterable[str], size: int) -> Iterator[Any]:
-    """One row group after the other: asked for several, pyarrow makes room for all of them at once."""
-    for number in groups:
-        yield from file.iter_batches(size, row_groups=[number], columns=list(columns), use_threads=False)
-
-
-def _matrix(batches: list[Any]) -> np.ndarray:
-    """(rows, columns), NaN where there is nothing."""
-    found = np.empty((sum(len(batch) for batch in batches), batches[0].num_columns))
-    start = 0
-    for batch in batches:
-        for number, column in enumerate(batch.columns):
-            target = found[start : start + len(batch), number]
-            values = column.to_numpy(zero_copy_only=False)
-            if values.dtype == object:  # booleans with nulls
-                values = pd.array(values, "boolean").to_numpy(float, na_value=np.nan)
-            target[:] = values
-        start += len(batch)
-    return found
 
 
 def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRows:
@@ -148,7 +124,7 @@ def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRow
     if not names or not sum(groups):
         found = f"{path} has {sum(groups)} rows of {len(names)} numeric columns"
         raise DataError(found, expected="at least one of each")
-    return ParquetRows(path, tuple(names), groups)
+    return ParquetRows(sum(groups), len(names), False, path, tuple(names), groups)
 
 
 def _numeric(kind: Any) -> bool:

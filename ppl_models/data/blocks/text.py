@@ -11,8 +11,9 @@ import contextlib
 import gzip
 import itertools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -104,16 +105,14 @@ def by_lines(path: Path, step: int, *, skipped: int = 0, blanks: bool = True, qu
 
 @dataclass(frozen=True)
 class TextRows(RowFile):
-    """A row a line, or several; ``index`` says where blocks of its ``step`` rows begin."""
+    """A row a line, or several; ``index`` says where blocks of its ``step`` rows begin.
+
+    parse: the block of the lines of rows from a start up to a stop; a function that can be sent to other processes.
+    """
 
     path: Path
     index: Index
-    num_columns: int
-    in_order: bool
-
-    @property
-    def num_rows(self) -> int:
-        return self.index.num_rows
+    parse: Callable[[bytes, int, int], Any]
 
     def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
         return super().runs(start, stop, max(1, size // self.index.step) * self.index.step)
@@ -121,11 +120,7 @@ class TextRows(RowFile):
     @contextlib.contextmanager
     def opened(self) -> Iterator[Rows]:
         with opened(self.path) as file:
-            yield lambda start, stop: self.parsed(file, start, stop)
-
-    def parsed(self, file: BinaryIO, start: int, stop: int) -> Any:
-        """The block that begins at row ``start``."""
-        raise NotImplementedError
+            yield lambda start, stop: self.parse(self.index.read(file, start, stop), start, stop)
 
 
 def step_of(block_rows: int) -> int:
@@ -133,19 +128,10 @@ def step_of(block_rows: int) -> int:
     return -(-block_rows // MIXED)
 
 
-@dataclass(frozen=True)
-class LdaCRows(TextRows):
-    """lda-c: each line the number of distinct words, then ``word:count`` pairs."""
-
-    def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        lines = lines_of(decoded(self.path, self.index.read(file, start, stop)))
-        return lda_c(self.path, lines, self.num_columns, start + 1)
-
-
-def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
+def lda_c_file(path: Path, block_rows: int, size: int | None) -> TextRows:
     """size: columns; by default as many as occur, for which the file is read once more."""
-    index = by_lines(path, step_of(block_rows))
-    file = LdaCRows(path, index, size or 2**31 - 1, is_compressed(path))
+    index, most = by_lines(path, step_of(block_rows)), size or 2**31 - 1
+    file = TextRows(index.num_rows, most, is_compressed(path), path, index, partial(_lda_c, path, most))
     if size is not None:
         return file
     with file.opened() as rows:
@@ -153,48 +139,31 @@ def lda_c_file(path: Path, block_rows: int, size: int | None) -> LdaCRows:
         last = max(int(rows(*block).indices.max(initial=-1)) for block in blocks)
     if last < 0:
         raise FileFormatError(f"{path}: no words in any document")
-    return replace(file, num_columns=last + 1)
+    return replace(file, num_columns=last + 1, parse=partial(_lda_c, path, last + 1))
 
 
-@dataclass(frozen=True)
-class TextsRows(TextRows):
-    """A document a line, counted in a known vocabulary; other words are left out."""
-
-    vocabulary: Vocabulary
-
-    def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        texts = lines_of(decoded(self.path, self.index.read(file, start, stop)))
-        return count_listed(texts, vocabulary=self.vocabulary, size=None).counts
+def _lda_c(path: Path, size: int, raw: bytes, start: int, stop: int) -> scipy.sparse.csr_matrix:
+    return lda_c(path, lines_of(decoded(path, raw)), size, start + 1)
 
 
-def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextsRows:
-    """Raises DataError without a vocabulary: all blocks must have the same columns."""
+def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextRows:
+    """A document a line, counted in a known vocabulary; other words are left out.
+
+    Raises DataError without a vocabulary: all blocks must have the same columns.
+    """
     if words is None:
         found = f"{path}: texts without a vocabulary, read in blocks that must have the same columns"
         raise DataError(found, axis="word", expected="vocabulary=, a list of words or a file with a word a line")
-    known = Vocabulary.of(words)
-    return TextsRows(path, by_lines(path, step_of(block_rows)), len(known), is_compressed(path), known)
+    known, index = Vocabulary.of(words), by_lines(path, step_of(block_rows))
+    return TextRows(index.num_rows, len(known), is_compressed(path), path, index, partial(_texts, path, known))
 
 
-@dataclass(frozen=True)
-class CsvRows(TextRows):
-    """Rows of a CSV file; empty fields are missing. labelled: whether its first column names the rows."""
-
-    header: bytes
-    columns: tuple[Any, ...]
-    labelled: bool
-
-    def parsed(self, file: BinaryIO, start: int, stop: int) -> pd.DataFrame:
-        frame = csv_frame(self.path, self.header + self.index.read(file, start, stop))
-        if len(frame) != stop - start:
-            found = f"{len(frame)} rows where there are {stop - start} lines, from row {start} on"
-            raise FileFormatError(f"{self.path}: not readable as csv: {found}")
-        frame = frame.set_index(frame.columns[0]) if self.labelled else frame
-        return frame.loc[:, list(self.columns)]
+def _texts(path: Path, known: Vocabulary, raw: bytes, start: int, stop: int) -> scipy.sparse.csr_matrix:
+    return count_listed(lines_of(decoded(path, raw)), vocabulary=known, size=None).counts
 
 
-def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
-    """Its numeric columns; the first column names the rows where it is not numeric."""
+def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> tuple[TextRows, list[Any]]:
+    """Rows of a CSV file, and its numeric columns; the first column names the rows where it is not numeric."""
     index = by_lines(path, step_of(block_rows), skipped=1, blanks=False, quoted=True)
     with opened(path) as file:
         header = file.read(index.offsets[0])
@@ -204,23 +173,24 @@ def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> CsvRows:
     require_columns(path, names, frame.columns)
     if not names:
         raise DataError(f"{path} has no columns of numbers", axis="feature", expected="at least one")
-    return CsvRows(path, index, len(names), is_compressed(path), header, tuple(names), labelled)
+    parse = partial(_csv, path, header, names, labelled)
+    return TextRows(index.num_rows, len(names), is_compressed(path), path, index, parse), names
 
 
-@dataclass(frozen=True)
-class UciRows(TextRows):
-    """UCI's bag of words, sorted by document: lines ``document word count``, from 1, below N, V and their number."""
-
-    def parsed(self, file: BinaryIO, start: int, stop: int) -> scipy.sparse.csr_matrix:
-        numbers = numbers_in(self.index.read(file, start, stop))
-        assert numbers is not None  # as the pass that made the index found
-        document, word, count = numbers.reshape(-1, 3).T
-        shape = (stop - start, self.num_columns)
-        return scipy.sparse.csr_matrix((count, (document - 1 - start, word - 1)), shape=shape)
+def _csv(path: Path, header: bytes, names: list[Any], labelled: bool, raw: bytes, start: int, stop: int) -> Any:
+    """Empty fields are missing. labelled: whether the first column names the rows."""
+    frame = csv_frame(path, header + raw)
+    if len(frame) != stop - start:
+        found = f"{len(frame)} rows where there are {stop - start} lines, from row {start} on"
+        raise FileFormatError(f"{path}: not readable as csv: {found}")
+    frame = frame.set_index(frame.columns[0]) if labelled else frame
+    return frame.loc[:, names]
 
 
-def uci_file(path: Path, block_rows: int) -> UciRows:
-    """Reads the file once. Raises FileFormatError, naming the line, for what is no such file, or not sorted."""
+def uci_file(path: Path, block_rows: int) -> TextRows:
+    """UCI's bag of words, sorted by document: lines ``document word count``, from 1, below N, V and their number.
+
+    Reads the file once. Raises FileFormatError, naming the line, for what is no such file, or not sorted."""
     with opened(path) as file:
         head = [file.readline().decode("utf-8", "replace") for _ in range(3)]
         documents, size, entries = uci_header(path, head)
@@ -236,7 +206,15 @@ def uci_file(path: Path, block_rows: int) -> UciRows:
     if seen != entries:
         raise FileFormatError(f"{path}: {seen} entries, where the third line announces {entries}")
     offsets += [end] * (-(-documents // step) + 1 - len(offsets))
-    return UciRows(path, Index(tuple(offsets), step, documents), size, is_compressed(path))
+    index = Index(tuple(offsets), step, documents)
+    return TextRows(documents, size, is_compressed(path), path, index, partial(_uci, size))
+
+
+def _uci(size: int, raw: bytes, start: int, stop: int) -> scipy.sparse.csr_matrix:
+    numbers = numbers_in(raw)
+    assert numbers is not None  # as the pass that made the index found
+    document, word, count = numbers.reshape(-1, 3).T
+    return scipy.sparse.csr_matrix((count, (document - 1 - start, word - 1)), shape=(stop - start, size))
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -130,7 +130,7 @@ def _is_numbers(lists: list[Any] | tuple[Any, ...]) -> bool:
     if kinds is None:
         return all(np.isscalar(row) and not isinstance(row, str | bytes) for row in lists)
     numeric = all(issubclass(kind, int | float | np.integer | np.floating | type(None)) for kind in kinds)
-    return bool(kinds) and numeric and rectangular and not _are_whole(kinds)
+    return numeric and rectangular and not _are_whole(kinds)
 
 
 def _kinds(lists: list[Any] | tuple[Any, ...]) -> tuple[set[type] | None, bool]:
@@ -160,15 +160,11 @@ def count_listed(
     if settings:
         found = f"settings {', '.join(map(repr, settings))} for documents that are no raw texts"
         raise DataError(found, expected="texts; tokens are counted as they are")
-    if not are_tokens and _could_be_counts(listed):
+    kinds, rectangular = (None, False) if are_tokens else _kinds(listed)
+    if kinds and rectangular and _are_whole(kinds):
         problem = f"{len(listed)} equally long lists of whole numbers: word counts, or tokens by their columns"
         raise DataError(problem, expected="counts as np.asarray(lists); tokens as documents(lists, vocabulary_size=V)")
     return count_tokens(listed, vocabulary=vocabulary, size=size)
-
-
-def _could_be_counts(listed: list[Any]) -> bool:
-    kinds, rectangular = _kinds(listed)
-    return bool(kinds) and rectangular and _are_whole(kinds)
 
 
 def in_vocabulary(data: Data, vocabulary: Vocabulary | None) -> Data:
@@ -224,15 +220,13 @@ def check_documents(data: Data) -> None:
         raise DataError("every document is empty", axis="document", expected="at least one token")
     if empty:
         first = data.coords.get("row", range(len(data)))[empty[0]]
-        problem = (
+        warn_of_data(
             f"{len(empty)} of {len(data)} documents are empty (the first: {first!r}); they say nothing of the topics, "
             "and their topic proportions are those of the prior"
         )
-        warn_of_data(problem)
     unused = (sparse.column_sums(x) == 0).nonzero().flatten().tolist()
     if unused:
-        problem = (
+        warn_of_data(
             f"{len(unused)} of {data.num_features} words occur in no document (the first: "
             f"{data.feature_names[unused[0]]!r}); their probabilities are those of the prior"
         )
-        warn_of_data(problem)

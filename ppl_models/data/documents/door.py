@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ppl_models.core.errors import DataError, FileFormatError, unknown_name
+from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import plain, plausible_size
 from ppl_models.data.documents.counts import as_data, counted_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
-from ppl_models.data.files.corpora import FORMATS, read_corpus, read_words
+from ppl_models.data.files.corpora import read_corpus, read_words
 from ppl_models.data.files.reading import named_file, naming, read_matrix
 from ppl_models.data.matrix import Data
 
@@ -63,12 +63,14 @@ def documents(
 
     Raises DataError or FileFormatError for what cannot be read as documents, saying where.
     """
-    _check_limits(min_count, max_share)
+    if min_count < 0 or not 0 < max_share <= 1:
+        found = f"min_count = {min_count}, max_share = {max_share}"
+        raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
     if vocabulary_size is not None:
         plausible_size(vocabulary_size, 0, "word")
-    if file_format is not None and file_format not in FORMATS:
-        raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
-    known = _vocabulary(vocabulary)
+    if isinstance(vocabulary, Path) or (isinstance(vocabulary, str) and Path(vocabulary).is_file()):
+        vocabulary = read_words(Path(vocabulary))
+    known = None if vocabulary is None else Vocabulary.of(vocabulary)
     if stop_words is not None:
         stop_words = _stop_words(stop_words)
     file = named_file(source, "a list of texts, or the path of a file")
@@ -86,22 +88,12 @@ def documents(
             source, known, vocabulary_size, are_tokens=known is not None or vocabulary_size is not None,
             vectorizer=vectorizer, stop_words=stop_words, mask=mask, dtype=dtype, device=device,
         )  # fmt: skip
-        data = _labelled(data, labels if names is None else None)
+        if labels is not None and names is None:
+            if len(labels) != len(data):
+                found = f"{len(labels)} labels for {len(data)} documents"
+                raise DataError(found, axis="document", expected="one label a document")
+            data = replace(data, coords={**data.coords, "row": plain(labels)})
         return _pruned(data, min_count, max_share, stop_words)
-
-
-def _check_limits(min_count: int, max_share: float) -> None:
-    if min_count < 0 or not 0 < max_share <= 1:
-        found = f"min_count = {min_count}, max_share = {max_share}"
-        raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
-
-
-def _vocabulary(given: Any) -> Vocabulary | None:
-    if given is None:
-        return None
-    if isinstance(given, Path) or (isinstance(given, str) and Path(given).is_file()):
-        given = read_words(Path(given))
-    return Vocabulary.of(given)
 
 
 def _stop_words(given: str | Iterable[str]) -> set[str]:
@@ -123,19 +115,7 @@ def _read(
     if matrix is not None or labels is not None:
         raise DataError(f"the arrays of {file} have no names", expected="matrix= and labels= by name for NPZ files")
     corpus = read_corpus(file, file_format, vocabulary_size=size)
-    if corpus.counts is None:
-        return corpus.texts
-    return as_data(WordCounts(corpus.counts, corpus.words, {}), dtype=dtype)
-
-
-def _labelled(data: Data, labels: Sequence[Any] | None) -> Data:
-    if labels is None:
-        return data
-    names = plain(labels)
-    if len(names) != len(data):
-        found = f"{len(names)} labels for {len(data)} documents"
-        raise DataError(found, axis="document", expected="one label a document")
-    return replace(data, coords={**data.coords, "row": names})
+    return corpus if isinstance(corpus, list) else as_data(WordCounts(*corpus, {}), dtype=dtype)
 
 
 def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:

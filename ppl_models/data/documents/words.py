@@ -40,12 +40,11 @@ class Vocabulary:
         if isinstance(given, Vocabulary):
             return given
         if isinstance(given, Data):
-            return cls(tuple(given.coords.get("feature", range(given.num_features))))
+            return cls(tuple(given.feature_names))
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             found = f"a single {type(given).__name__} as vocabulary, {_shown(given)}"
             raise DataError(found, axis="word", expected="a list of words")
-        words = _in_order(given) if isinstance(given, Mapping) else list(given)
-        words = plain(words)
+        words = plain(_in_order(given) if isinstance(given, Mapping) else given)
         wrong = [word for word in words if not is_name(word)]
         if wrong:
             raise DataError(f"{wrong[0]!r} in the vocabulary", axis="word", expected="words")
@@ -81,8 +80,8 @@ def _in_order(columns: Mapping[Any, Any]) -> list[Any]:
     """The words of a mapping to columns, by column."""
     whole = all(isinstance(place, int | np.integer) for place in columns.values())
     if not whole or sorted(columns.values()) != list(range(len(columns))):
-        problem = "the values of the vocabulary are not its columns"
-        raise DataError(problem, axis="word", expected=f"0 to {len(columns) - 1}, each once")
+        expected = f"0 to {len(columns) - 1}, each once"
+        raise DataError("the values of the vocabulary are not its columns", axis="word", expected=expected)
     return sorted(columns, key=lambda word: columns[word])
 
 
@@ -111,11 +110,10 @@ def count_tokens(
     words = None
     if kind is int and (vocabulary is None or not vocabulary.named or vocabulary.of_text):
         column = _checked_ids(tokens, row, len(vocabulary) if vocabulary is not None else size)
-        words = list(vocabulary.words) if vocabulary is not None and vocabulary.named else None
-        if vocabulary is not None:
-            size = len(vocabulary)
-        else:
+        if vocabulary is None:
             size = plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word")
+        else:
+            words, size = list(vocabulary.words) if vocabulary.named else None, len(vocabulary)
     elif vocabulary is None:
         column, found = pd.factorize(np.asarray(tokens, dtype=object), sort=True)
         words, size = [str(word) for word in found], len(found)
@@ -155,7 +153,11 @@ def _flattened(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndar
 
 def _kind_of(tokens: list[Any], lengths: np.ndarray) -> type:
     """str or int, whichever all tokens are."""
-    kinds = {kind: _meaning(kind) for kind in set(map(type, tokens))}
+    whole = (int, np.integer)
+    kinds = {
+        kind: str if issubclass(kind, str) else int if issubclass(kind, whole) and kind is not bool else None
+        for kind in set(map(type, tokens))
+    }
     meaning = kinds[type(tokens[0])] if tokens else str
     if meaning is not None and all(kind is meaning for kind in kinds.values()):
         return meaning
@@ -166,13 +168,6 @@ def _kind_of(tokens: list[Any], lengths: np.ndarray) -> type:
     hint = "; (word, count) pairs as dict(pairs)" if isinstance(tokens[place], tuple) else ""
     problem = f"token {position} of document {document} is {_shown(tokens[place])}{beside}"
     raise DataError(problem, axis="document", expected=f"all words, or all whole numbers{hint}")
-
-
-def _meaning(kind: type) -> type | None:
-    """What tokens of this type are: words, columns, or nothing that can be counted."""
-    if issubclass(kind, str):
-        return str
-    return int if issubclass(kind, int | np.integer) and kind is not bool else None
 
 
 def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None) -> np.ndarray:

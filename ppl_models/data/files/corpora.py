@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -20,16 +19,10 @@ _LDA_C = re.compile(r"\d+(?:\s+\d+:\d+)*", re.ASCII)
 ENTRY = re.compile(r"\d+\s+\d+\s+\d+", re.ASCII)
 
 
-class Corpus(NamedTuple):
-    """What a file holds: counts (N, V), or texts; and the words of the columns, where a file beside it has them."""
-
-    counts: scipy.sparse.csr_matrix | None
-    texts: list[str] | None
-    words: list[str] | None
-
-
-def read_corpus(path: Path, file_format: str | None = None, *, vocabulary_size: int | None = None) -> Corpus:
-    """A corpus from a text file.
+def read_corpus(
+    path: Path, file_format: str | None = None, *, vocabulary_size: int | None = None
+) -> list[str] | tuple[scipy.sparse.csr_matrix, list[str] | None]:
+    """A corpus from a text file: texts, or counts (N, V) and the words of the columns, where a file beside it has them.
 
     file_format: "text" (UTF-8, one document a line), "lda-c" (each line the number of distinct words and then
         ``word:count`` pairs, words from 0) or "uci" (three lines with N, V and the number of entries, then lines
@@ -45,12 +38,12 @@ def read_corpus(path: Path, file_format: str | None = None, *, vocabulary_size: 
     lines = read_lines(path)
     file_format = file_format or claimed_format(path) or looks_like(lines)
     if file_format == "text":
-        return Corpus(None, lines, None)
+        return lines
     words = words_beside(path)
     with reading(path, file_format):  # numbers of any length are numbers
         if file_format == "uci":
-            return Corpus(_uci(path, lines), None, words)
-        return Corpus(lda_c(path, lines, len(words) if words is not None else vocabulary_size), None, words)
+            return _uci(path, lines), words
+        return lda_c(path, lines, len(words) if words is not None else vocabulary_size), words
 
 
 def read_lines(path: Path) -> list[str]:
@@ -126,8 +119,8 @@ def lda_c(path: Path, lines: list[str], size: int | None, first_line: int = 1) -
 
 def numbers_in(raw: bytes) -> np.ndarray | None:
     """Whole numbers between blanks, of 64 bits at most; None where there is anything else."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # what NumPy says of text that is no number
+    # What NumPy says of text that is no number:
+    with warnings.catch_warnings(action="error", category=DeprecationWarning):
         try:
             return np.fromstring(raw.decode("ascii"), dtype=np.int64, sep=" ")
         except (DeprecationWarning, UnicodeDecodeError, ValueError):

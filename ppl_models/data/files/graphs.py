@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import re
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppl_models.core.errors import FileFormatError
-from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, read_matrix, reading, table, third_party
+from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, read_matrix, reading, table
 from ppl_models.data.lazy import pandas as pd
 
+_NAMES = ["source", "target", "weight"]
 _COMMENTS = re.compile(r"^[#%].*$", re.MULTILINE)
 _TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv")
 
@@ -50,7 +52,7 @@ def read_graph_file(
         if suffix in (".gml", ".graphml"):
             import networkx
 
-            with third_party():
+            with warnings.catch_warnings(action="ignore"):
                 return GraphFile(source=networkx.read_gml(path) if suffix == ".gml" else networkx.read_graphml(path))
         if suffix in (".csv", ".parquet"):
             return _frame(path, table(path, suffix), columns, weight)
@@ -71,17 +73,14 @@ def _text(path: Path) -> pd.DataFrame:
         frame = None
     if frame is None or frame.shape[1] not in (2, 3) or bool(frame.isna().any(axis=None)):
         raise FileFormatError(f"{path}: {_odd_line(text, separator)}; expected two nodes a line, and perhaps a weight")
-    ends = ["source", "target"]
-    frame.columns = [*ends, "weight"][: frame.shape[1]]
+    ends, frame.columns = _NAMES[:2], _NAMES[: frame.shape[1]]
     frame = frame.apply(lambda column: column.str.strip())
     if frame[ends].apply(lambda column: column.str.isdecimal()).all(axis=None):
         frame[ends] = frame[ends].astype(np.int64)
-    if "weight" in frame:
-        try:
-            frame["weight"] = np.array(frame["weight"], dtype=np.float64)
-        except ValueError as error:
-            raise FileFormatError(f"{path}: a weight is no number: {error}") from None
-    return frame
+    try:
+        return frame.astype({"weight": np.float64}) if "weight" in frame else frame
+    except ValueError as error:
+        raise FileFormatError(f"{path}: a weight is no number: {error}") from None
 
 
 def _odd_line(text: str, separator: str) -> str:
@@ -103,12 +102,11 @@ def _frame(path: Path, frame: pd.DataFrame, columns: tuple[str, str], weight: st
             raise FileFormatError(f"{path}: no column {weight!r} among {list(map(str, frame.columns))}")
         value = weight or ("weight" if "weight" in frame.columns else None)
         chosen = frame[[*columns, *([] if value is None else [value])]]
-        return GraphFile(edges=chosen.set_axis(["source", "target", "weight"][: chosen.shape[1]], axis=1))
+        return GraphFile(edges=chosen.set_axis(_NAMES[: chosen.shape[1]], axis=1))
     labelled = frame.set_index(frame.columns[0]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else frame
     square = labelled.shape[0] == labelled.shape[1]
     if frame.shape[1] in (2, 3) and not (square and set(labelled.index) == set(labelled.columns)):
-        names = ["source", "target", "weight"][: frame.shape[1]]
-        return GraphFile(edges=frame.set_axis(names, axis=1))
+        return GraphFile(edges=frame.set_axis(_NAMES[: frame.shape[1]], axis=1))
     if square and labelled is frame:
         labelled = frame.set_axis(frame.columns, axis=0)
     return GraphFile(source=labelled)

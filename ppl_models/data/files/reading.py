@@ -58,14 +58,6 @@ def reading(path: Path, kind: str = "") -> Iterator[None]:
             raise FileFormatError(f"{path}: not readable{f' as {kind}' if kind else ''}: {what}") from None
 
 
-@contextlib.contextmanager
-def third_party() -> Iterator[None]:
-    """Other libraries' warnings of a file's contents are nothing that users of this one could act on."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def file_bytes(path: Path) -> bytes:
     """The contents of a file, which may be compressed with gzip."""
     raw = path.read_bytes()
@@ -89,7 +81,7 @@ def decoded(path: Path, raw: bytes) -> str:
 
 def table(path: Path, suffix: str) -> pd.DataFrame:
     """The table of a ``.csv`` or a ``.parquet`` file."""
-    with third_party():
+    with warnings.catch_warnings(action="ignore"):
         return csv_frame(path) if suffix == ".csv" else pd.read_parquet(path)
 
 
@@ -99,7 +91,7 @@ def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
     Raises FileFormatError for lines with fewer fields than the header: pandas takes what is not there for missing
     entries, but it is what a file that was cut off ends with.
     """
-    with reading(path, "csv"), third_party():
+    with reading(path, "csv"), warnings.catch_warnings(action="ignore"):
         frame = pd.read_csv(path if raw is None else io.BytesIO(raw), encoding="utf-8-sig")
     if frame.shape[1] > 1 and bool(frame.iloc[:, -1].isna().any()):
         lines = csv.reader(io.StringIO((file_bytes(path) if raw is None else raw).decode("utf-8-sig")))
@@ -207,7 +199,7 @@ def _from_npz(path: Path, wanted: str | None, names: Mapping[str, str | None]) -
 
 def _npz_matrix(arrays: dict[str, np.ndarray], wanted: str | None, path: Path) -> tuple[Any, set[str]]:
     """The matrix, and the names of the arrays that it is made of."""
-    _, names = npz_parts(arrays, wanted, path)
+    names = npz_parts(arrays, wanted, path)
     parts, used = {part: arrays[name] for part, name in names.items()}, set(names.values())
     if "matrix" in parts:
         return parts["matrix"], used
@@ -222,13 +214,13 @@ def _npz_matrix(arrays: dict[str, np.ndarray], wanted: str | None, path: Path) -
     return matrix, used
 
 
-def npz_parts(arrays: Mapping[str, Any], wanted: str | None, path: Path) -> tuple[str, dict[str, str]]:
-    """The name of an archive's matrix, and what it is made of -> the array's name; of arrays only ndim and kind count.
+def npz_parts(arrays: Mapping[str, Any], wanted: str | None, path: Path) -> dict[str, str]:
+    """What an archive's matrix is made of -> the array's name; of arrays only ndim and kind count.
 
     It is made of "matrix"; or "bits" and "shape"; or the parts of a sparse matrix, among them perhaps "format".
     """
     if "X_bits" in arrays and "shape" in arrays:
-        return "X", {"bits": "X_bits", "shape": "shape"}
+        return {"bits": "X_bits", "shape": "shape"}
     sparse = {n.removesuffix("indptr") for n in arrays if n.endswith("indptr")}
     sparse = {prefix for prefix in sparse if all(prefix + part in arrays for part in _SPARSE_PARTS)}
     dense = [n for n, a in arrays.items() if a.ndim == 2 and np.dtype(a.dtype).kind in "buif"]
@@ -246,8 +238,8 @@ def npz_parts(arrays: Mapping[str, Any], wanted: str | None, path: Path) -> tupl
         raise FileFormatError(f"{path}: {choice}")
     name, prefix = next(iter(found.items()))
     if prefix is None:
-        return name, {"matrix": name}
-    return name, {part: prefix + part for part in (*_SPARSE_PARTS, "format") if prefix + part in arrays}
+        return {"matrix": name}
+    return {part: prefix + part for part in (*_SPARSE_PARTS, "format") if prefix + part in arrays}
 
 
 def npz_labels(arrays: Mapping[str, np.ndarray], size: int, wanted: str | None, path: Path) -> list[Any] | None:

@@ -12,10 +12,10 @@ import psutil
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import CapacityError, DataError, unknown_name
+from ppl_models.core.errors import DataError, require_room, unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.device import checked_device
-from ppl_models.data.graphs.edges import Array, dyad_key
+from ppl_models.data.graphs.edges import Array, dyad_key, sorted_dyads
 from ppl_models.data.matrix import Data
 
 
@@ -135,12 +135,8 @@ class GraphData(Data):
         size = len(self)
         needed = size * size * bytes_a_dyad
         allowed = max_bytes if max_bytes is not None else 0.5 * psutil.virtual_memory().available
-        if needed > allowed:
-            message = (
-                f"a dense adjacency matrix of {size} nodes needs about {needed / 2**30:.3g} GiB, "
-                f"{allowed / 2**30:.3g} GiB are allowed; methods that read edges need no dense matrix"
-            )
-            raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
+        hint = "methods that read edges need no dense matrix"
+        require_room(f"the entries of a dense adjacency matrix of {size} nodes", needed, allowed, hint)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
         device = checked_device(device)
@@ -149,7 +145,6 @@ class GraphData(Data):
 
     def rows(self, index: Tensor | slice) -> Data:
         """Refused: nodes are not rows that could be told apart from the others."""
-        del index
         found = "rows of a graph were asked for, but every node is bound to the others by its dyads"
         raise DataError(found, axis="node", expected="subgraph(index), or without(dyads) to hold dyads out")
 
@@ -173,10 +168,10 @@ class GraphData(Data):
             place = np.full(len(self), -1)
             place[chosen] = np.arange(len(chosen))
             moved = place[self.hidden.cpu().numpy()]
-            hidden = _sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed, self.x.device)
+            moved = sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed)
+            hidden = torch.as_tensor(moved, device=self.x.device) if moved.size else None
         names = self.names
-        names = [names[n] for n in chosen.tolist()]
-        return replace(self, x=x, hidden=hidden, coords=name_coords(names))
+        return replace(self, x=x, hidden=hidden, coords=name_coords([names[n] for n in chosen.tolist()]))
 
     def without(self, dyads: Tensor | Array) -> GraphData:
         """The graph with further dyads hidden, (2, M) numbers of nodes, in either direction if undirected."""
@@ -188,9 +183,9 @@ class GraphData(Data):
             raise DataError("dyads of a node with itself", axis="dyad", expected="self_loops=True, or other dyads")
         before = np.empty((2, 0), np.int64) if self.hidden is None else self.hidden.cpu().numpy()
         together = np.concatenate([before, added], axis=1)
-        hidden = _sorted_dyads(together, len(self), self.directed, self.x.device)
-        if hidden is None:
+        if not together.size:
             return self
+        hidden = torch.as_tensor(sorted_dyads(together, len(self), self.directed), device=self.x.device)
         both = together if self.directed else np.concatenate([together, together[::-1]], axis=1)
         gone = np.isin(self._key.cpu().numpy(), dyad_key(both[0], both[1], len(self)))
         kept = sparse.with_values(self.x, self.x.values() * torch.as_tensor(~gone).to(self.x))
@@ -206,15 +201,6 @@ class GraphData(Data):
         ends = zip(*self.edges().tolist(), self.edge_values().tolist(), strict=True)
         graph.add_weighted_edges_from((names[i], names[j], value) for i, j, value in ends)
         return graph
-
-
-def _sorted_dyads(dyads: Array, size: int, directed: bool, device: Any) -> Tensor | None:
-    """Dyads (2, M) in lexicographic order, from the smaller number if undirected; None where there are none."""
-    if not dyads.shape[1]:
-        return None
-    low, high = dyads if directed else (dyads.min(0), dyads.max(0))
-    key = np.unique(dyad_key(low, high, size))
-    return torch.as_tensor(np.stack([key // size, key % size]), device=device)
 
 
 def name_coords(names: Sequence[Any] | None) -> dict[str, list[Any]]:

@@ -124,8 +124,7 @@ def read_graph_data(
     name = weight if isinstance(weight, str) else None
     how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns)
     found = masked(read_source(source, how) if edges is None else read_edges(edges, how), mask)
-    presence = weight is False
-    found = settled(found, directed, self_loops, kind, presence, warn_symmetric)
+    found = settled(found, directed, self_loops, "presence" if weight is False else kind, warn_symmetric)
     return _as_graph_data(found, self_loops, dtype)
 
 
@@ -141,9 +140,9 @@ def _checked_nodes(nodes: Any) -> list[Any] | int:
     names = plain(nodes)
     if not names:
         raise DataError("no nodes", axis="node", expected="N >= 1")
-    wrong = next((node for node in names if not is_name(node)), None)
-    if wrong is not None:
-        raise DataError(f"a node called {wrong!r}", axis="node", expected=expected)
+    wrong = [node for node in names if not is_name(node)]
+    if wrong:
+        raise DataError(f"a node called {wrong[0]!r}", axis="node", expected=expected)
     return names
 
 
@@ -194,7 +193,7 @@ def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str
     hidden = None if data.hidden is None else data.hidden.cpu().numpy()
     names = data.coords.get("row")
     edges = EdgeList(row, column, value, len(data), names, directed=data.directed, hidden_pairs=hidden)
-    edges = settled(edges, data.directed, self_loops, kind, presence=False, warn_symmetric=False)
+    edges = settled(edges, data.directed, self_loops, kind, warn_symmetric=False)
     if data.self_loops == self_loops:
         return data
     return _as_graph_data(edges, self_loops, data.x.dtype).to(device=data.x.device)

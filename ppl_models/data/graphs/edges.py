@@ -61,30 +61,38 @@ def dyad_key(row: Array, column: Array, num_nodes: int) -> Array:
     return row.astype(np.int64) * num_nodes + column
 
 
+def sorted_dyads(dyads: Array, num_nodes: int, directed: bool) -> Array:
+    """Dyads (2, M) in lexicographic order, each once, from the smaller number if undirected."""
+    low, high = dyads if directed else (dyads.min(0), dyads.max(0))
+    key = np.unique(dyad_key(low, high, num_nodes))
+    return np.stack([key // num_nodes, key % num_nodes])
+
+
 def settled(
-    edges: EdgeList, directed: bool | None, self_loops: bool, kind: str | None, presence: bool, warn_symmetric: bool
+    edges: EdgeList, directed: bool | None, self_loops: bool, kind: str | None, warn_symmetric: bool
 ) -> EdgeList:
     """The edges of a graph of known direction: each once, from the smaller number if undirected, none at hidden dyads.
 
-    presence: every edge counts once, whatever its value. warn_symmetric: say so where directed data are symmetric.
+    kind: of ``KINDS``, or "presence": every edge counts once, whatever its value. warn_symmetric: say so where directed
+    data are symmetric.
     """
-    edges = _checked_values(edges, kind, presence)
+    edges = _checked_values(edges, kind)
     edges = _without_loops(edges, self_loops)
     if edges.multiple and edges.directed:
-        edges = _merged(edges, kind, presence)
+        edges = _merged(edges, kind)
     edges = replace(edges, directed=_direction(edges, directed, warn_symmetric))
     edges = _without_hidden(edges)
-    edges = _merged(edges, kind, presence)
-    return edges if edges.directed else _one_triangle(edges, kind, presence)
+    edges = _merged(edges, kind)
+    return edges if edges.directed else _one_triangle(edges, kind)
 
 
-def _checked_values(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
+def _checked_values(edges: EdgeList, kind: str | None) -> EdgeList:
     wrong = ~np.isfinite(edges.value) | (edges.value < 0)
     if wrong.any():
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
         raise DataError(found, axis="edge", expected="finite numbers of at least 0; mask= hides dyads")
     edges = edges.only(edges.value != 0)
-    if presence:
+    if kind == "presence":
         return replace(edges, value=np.ones(len(edges.value)))
     wrong = edges.value != {"binary": 1, "counts": edges.value.round(), None: edges.value}[kind]
     if wrong.any():
@@ -105,8 +113,7 @@ def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
     if not loop.any():
         return edges
     first = edges.name(edges.row[np.flatnonzero(loop)[0]])
-    problem = f"{loop.sum()} self loops were left out (the first: at {first!r}); self_loops=True keeps them"
-    warn_of_data(problem)
+    warn_of_data(f"{loop.sum()} self loops were left out (the first: at {first!r}); self_loops=True keeps them")
     return edges.only(~loop)
 
 
@@ -121,11 +128,10 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
         raise DataError(found, expected=f"{expected}, or a directed graph (networkx: to_directed())")
     looks_undirected = warn_symmetric and not edges.listed and edges.directed is None and len(edges.row) > 0
     if directed and looks_undirected and _asymmetry(edges) is None:
-        problem = (
+        warn_of_data(
             "the adjacency matrix is symmetric but read as directed, so that every edge counts twice; a model with "
             "directed=False reads it as undirected"
         )
-        warn_of_data(problem)
     if not directed and not edges.listed:
         shown = _without_hidden(replace(edges, directed=False))
         problem = _asymmetry(replace(shown, hidden=edges.hidden))
@@ -161,38 +167,30 @@ def _without_hidden(edges: EdgeList) -> EdgeList:
     parts = [part for part in (edges.hidden, edges.hidden_pairs) if part is not None and part.size]
     if not parts:
         return replace(edges, hidden=None, hidden_pairs=None)
-    row, column = np.concatenate(parts, axis=1)
+    hidden = sorted_dyads(np.concatenate(parts, axis=1), edges.num_nodes, bool(edges.directed))
     ends = edges if edges.directed else _from_smaller(edges)
-    if not edges.directed:
-        row, column = np.minimum(row, column), np.maximum(row, column)
-    key = np.unique(dyad_key(row, column, edges.num_nodes))
-    kept = ~np.isin(ends.key, key)
-    hidden = np.stack([key // edges.num_nodes, key % edges.num_nodes])
+    kept = ~np.isin(ends.key, dyad_key(hidden[0], hidden[1], edges.num_nodes))
     return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
 
 
-def _merged(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
+def _merged(edges: EdgeList, kind: str | None) -> EdgeList:
     """Each edge once, in order of its dyad; parallel edges are added up, or kept once where they are 0/1."""
     if not edges.directed and edges.multiple:
         edges = _from_smaller(edges)
     key, place, number = np.unique(edges.key, return_inverse=True, return_counts=True)
     if len(key) == len(edges.row):
         return edges.only(np.argsort(edges.key, kind="stable"))
-    _say_duplicates(edges, number[place] > 1, len(edges.row) - len(key), kind, presence)
+    if not (kind in ("presence", "counts") or (kind is None and edges.multiple)):
+        first = edges.edge(int(np.flatnonzero(number[place] > 1)[0]), "->" if edges.directed else "--")
+        extra = len(edges.row) - len(key)
+        if edges.multiple:
+            expected = "graph(source, weight=False) to keep each once, or a model of counts such as PoissonSBM"
+            raise DataError(f"{extra} parallel edges (the first: {first})", axis="edge", expected=expected)
+        done = "each is kept once" if kind == "binary" else "they were added up; kind='binary' keeps each once"
+        warn_of_data(f"{extra} edges are repeated (the first: {first}); {done}")
     total = np.bincount(place, weights=edges.value, minlength=len(key))
-    total = np.ones(len(key)) if presence or kind == "binary" else total
+    total = np.ones(len(key)) if kind in ("presence", "binary") else total
     return replace(edges, row=key // edges.num_nodes, column=key % edges.num_nodes, value=total)
-
-
-def _say_duplicates(edges: EdgeList, repeated: Array, extra: int, kind: str | None, presence: bool) -> None:
-    first = edges.edge(int(np.flatnonzero(repeated)[0]), "->" if edges.directed else "--")
-    if presence or kind == "counts" or (kind is None and edges.multiple):
-        return
-    if edges.multiple:
-        expected = "graph(source, weight=False) to keep each once, or a model of counts such as PoissonSBM"
-        raise DataError(f"{extra} parallel edges (the first: {first})", axis="edge", expected=expected)
-    done = "each is kept once" if kind == "binary" else "they were added up; kind='binary' keeps each once"
-    warn_of_data(f"{extra} edges are repeated (the first: {first}); {done}")
 
 
 def _from_smaller(edges: EdgeList) -> EdgeList:
@@ -200,7 +198,7 @@ def _from_smaller(edges: EdgeList) -> EdgeList:
     return replace(edges, row=low, column=high)
 
 
-def _one_triangle(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList:
+def _one_triangle(edges: EdgeList, kind: str | None) -> EdgeList:
     """Undirected edges from the smaller number to the larger.
 
     A matrix, and a list that has every edge in both directions, hold each twice. In a list that has some edges in
@@ -208,4 +206,4 @@ def _one_triangle(edges: EdgeList, kind: str | None, presence: bool) -> EdgeList
     """
     if not edges.listed or _asymmetry(replace(edges, hidden=None)) is None:
         return edges.only(edges.row <= edges.column)
-    return _merged(replace(_from_smaller(edges), directed=False), kind, presence)
+    return _merged(replace(_from_smaller(edges), directed=False), kind)

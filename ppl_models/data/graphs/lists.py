@@ -6,7 +6,7 @@ could say so, and has no hidden dyads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ class Reading:
     numbers are positions or names. weight: the attribute or column of the edges' values. columns: of an edge frame.
     """
 
-    nodes: Sequence[Hashable] | int | None = None
+    nodes: list[Any] | int | None = None
     num_nodes: int | None = None
     weight: str | None = None
     columns: tuple[str, str] = ("source", "target")
@@ -56,7 +56,7 @@ def read_edges(source: Any, how: Reading) -> EdgeList:
         expected = "pairs (from, to), or triples (from, to, weight), all of one length"
         raise DataError(f"{odd!r} among the edges", axis="edge", expected=expected)
     ends = list(zip(*pairs, strict=True)) if pairs else [(), ()]
-    value = as_values(ends[2], how) if len(ends) == 3 else None
+    value = as_values(ends[2]) if len(ends) == 3 else None
     return from_ends([objects(ends[0]), objects(ends[1])], value, how)
 
 
@@ -67,11 +67,11 @@ def frame_edges(frame: pd.DataFrame, how: Reading) -> EdgeList:
         expected = f"one of {list(map(str, frame.columns))}"
         raise DataError(f"no column {missing[0]!r} of edges", axis="edge", expected=expected)
     weight = how.weight or ("weight" if "weight" in frame.columns else None)
-    value = None if weight is None else as_values(frame[weight].tolist(), how)
+    value = None if weight is None else as_values(frame[weight].tolist())
     return from_ends([frame[name].to_numpy() for name in how.columns], value, how)
 
 
-def as_values(values: Sequence[Any], how: Reading) -> Array:
+def as_values(values: Sequence[Any]) -> Array:
     try:
         return np.asarray(values, dtype=np.float64).reshape(len(values))
     except (TypeError, ValueError):
@@ -89,8 +89,8 @@ def objects(values: Sequence[Any]) -> Array:
 
 def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     """Edges whose ends are names or numbers of nodes."""
-    names, places = _numbered(np.stack(ends, axis=1).ravel(), how)
-    row, column = places[::2], places[1::2]
+    names, at = _numbered(np.stack(ends, axis=1).ravel(), how)
+    row, column = at[::2], at[1::2]
     size = names if isinstance(names, int) else len(names)
     if not size:
         raise DataError("no edges and no nodes", axis="node", expected="nodes=, where there are no edges")
@@ -101,11 +101,10 @@ def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
 
 def _numbered(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
     """The nodes (names, or how many), and the place of each end among them."""
-    ends = _whole(ends, how)
+    ends = _whole(ends)
     whole = ends.dtype.kind in "iu"
     if how.nodes is not None:
-        size, place = resolver(how.nodes, how)
-        return size, place(ends)
+        return how.nodes, places(ends, how.nodes)
     if not whole:
         codes, names = pd.factorize(ends)
         return list(names), codes
@@ -118,7 +117,7 @@ def _numbered(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
     return (size, ends.astype(np.int64)) if positions else (names.tolist(), codes)
 
 
-def _whole(ends: Array, how: Reading) -> Array:
+def _whole(ends: Array) -> Array:
     """Whole numbers as such, where all ends are; otherwise the names as they are, none of them missing."""
     if ends.dtype.kind in "iu":
         return ends
@@ -138,7 +137,7 @@ def _whole(ends: Array, how: Reading) -> Array:
     return ends
 
 
-def index_of(names: Sequence[Any], how: Reading) -> pd.Index:
+def index_of(names: Sequence[Any]) -> pd.Index:
     index = pd.Index(objects(names), tupleize_cols=False)
     if index.has_duplicates:
         twice = index[index.duplicated()][0]
@@ -146,28 +145,19 @@ def index_of(names: Sequence[Any], how: Reading) -> pd.Index:
     return index
 
 
-def resolver(nodes: Sequence[Hashable] | int, how: Reading) -> tuple[list[Any] | int, Callable[[Array], Array]]:
-    """The nodes, and what turns names (or positions, where nodes are a number) into places among them."""
-    if isinstance(nodes, int | np.integer):
-        size: list[Any] | int = int(nodes)
+def places(ends: Array, nodes: list[Any] | int) -> Array:
+    """Where names are among the nodes; positions, where nodes are a number."""
+    if isinstance(nodes, int):
+        found = ends
+        unknown = (ends < 0) | (ends >= nodes) if ends.dtype.kind in "iu" else np.ones(len(ends), dtype=bool)
     else:
-        size = plain(nodes)
-
-    def place(ends: Array) -> Array:
-        if isinstance(size, int):
-            inside = ends.dtype.kind in "iu"
-            unknown = (ends < 0) | (ends >= size) if inside else np.ones(len(ends), dtype=bool)
-            found = ends
-        else:
-            found = index_of(size, how).get_indexer(objects(ends.tolist()))
-            unknown = found < 0
-        if unknown.any():
-            first = plain(ends[unknown])[0]
-            known = f"0, ..., {size - 1}" if isinstance(size, int) else f"names such as {size[0]!r}"
-            raise DataError(f"the unknown node {first!r}", axis="node", expected=f"the nodes that were given ({known})")
-        return found.astype(np.int64)
-
-    return size, place
+        found = index_of(nodes).get_indexer(objects(ends.tolist()))
+        unknown = found < 0
+    if unknown.any():
+        known = f"0, ..., {nodes - 1}" if isinstance(nodes, int) else f"names such as {nodes[0]!r}"
+        expected = f"the nodes that were given ({known})"
+        raise DataError(f"the unknown node {plain(ends[unknown])[0]!r}", axis="node", expected=expected)
+    return found.astype(np.int64)
 
 
 def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identity: bool = False) -> EdgeList:
@@ -177,28 +167,25 @@ def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identi
     then called what ``nodes`` says.
     """
     if names is not None:
-        index_of(names, how)
+        index_of(names)
         names = labels_of(names)
     if how.nodes is None:
         return replace(edges, names=names)
-    count = isinstance(how.nodes, int | np.integer)
-    size = int(how.nodes) if isinstance(how.nodes, int | np.integer) else len(how.nodes)
+    count = isinstance(how.nodes, int)
+    size = how.nodes if isinstance(how.nodes, int) else len(how.nodes)
     anonymous = names is None and not have_identity
     if size != edges.num_nodes and (count or anonymous):
         found = f"{size} nodes were named for a graph of {edges.num_nodes}"
         raise DataError(found, axis="node", expected="a name for every node")
-    wanted, place = resolver(how.nodes, how)
-    if isinstance(wanted, int):
+    if isinstance(how.nodes, int):
         return replace(edges, names=names)
     if anonymous:
-        index_of(wanted, how)
-        return replace(edges, names=labels_of(wanted))
-    target = place(objects(list(range(edges.num_nodes)) if names is None else names))
+        index_of(how.nodes)
+        return replace(edges, names=labels_of(how.nodes))
+    target = places(objects(list(range(edges.num_nodes)) if names is None else names), how.nodes)
     hidden = None if edges.hidden is None else target[edges.hidden]
-    return replace(
-        edges, row=target[edges.row], column=target[edges.column], hidden=hidden,
-        num_nodes=len(wanted), names=labels_of(wanted),
-    )  # fmt: skip
+    moved = replace(edges, row=target[edges.row], column=target[edges.column], hidden=hidden)
+    return replace(moved, num_nodes=size, names=labels_of(how.nodes))
 
 
 def masked(edges: EdgeList, mask: Any) -> EdgeList:
@@ -217,12 +204,12 @@ def masked(edges: EdgeList, mask: Any) -> EdgeList:
 
 def _dense(mask: Any, edges: EdgeList) -> Array | None:
     """(N, N) bool, True = observed; None where the mask is a list of pairs."""
-    size, how = edges.num_nodes, Reading()
+    size = edges.num_nodes
     if isinstance(mask, pd.DataFrame):
         names = list(range(size)) if edges.names is None else edges.names
         if list(mask.index) != list(range(len(mask))) or list(mask.columns) != list(mask.index):
-            known = index_of(names, how)
-            order = [index_of(list(axis), how).get_indexer(known) for axis in (mask.index, mask.columns)]
+            known = index_of(names)
+            order = [index_of(list(axis)).get_indexer(known) for axis in (mask.index, mask.columns)]
             if any((place < 0).any() for place in order):
                 raise DataError("a mask that lacks some nodes", axis="node", expected="all nodes")
             mask = mask.iloc[order[0], order[1]]
@@ -257,5 +244,4 @@ def _pairs(mask: Any, edges: EdgeList) -> Array:
     ends = objects([end for pair in pairs for end in pair])
     if edges.names is None and all(isinstance(end, int) for end in ends):
         ends = ends.astype(np.int64)
-    _, place = resolver(edges.num_nodes if edges.names is None else edges.names, Reading())
-    return place(ends).reshape(-1, 2).T
+    return places(ends, edges.num_nodes if edges.names is None else edges.names).reshape(-1, 2).T

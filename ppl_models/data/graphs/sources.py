@@ -69,7 +69,7 @@ def _is_pairs(source: list[Any]) -> bool:
     return isinstance(first, list) and len(first) in (2, 3) and any(isinstance(end, str) for end in first)
 
 
-def _check_square(shape: tuple[int, ...], how: Reading) -> None:
+def _check_square(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
         expected = "an adjacency matrix (N, N); pairs of nodes as graph(edges=...) with shape (E, 2)"
         raise DataError(f"a matrix of shape {tuple(shape)}, which is not square", axis="node", expected=expected)
@@ -79,9 +79,9 @@ def _check_square(shape: tuple[int, ...], how: Reading) -> None:
 
 def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None, how: Reading) -> EdgeList:
     """A matrix whose axes may have labels: the same nodes on both, the columns in any order; NaN hides a dyad."""
-    _check_square(values.shape, how)
+    _check_square(values.shape)
     if rows is not None and columns is not None and rows != columns:
-        place = index_of(rows, how).get_indexer(objects(columns))
+        place = index_of(rows).get_indexer(objects(columns))
         if (place < 0).any() or len(set(place.tolist())) < len(place):
             odd = [c for c, p in zip(columns, place, strict=True) if p < 0] or columns
             found = f"rows and columns name different nodes (column {odd[0]!r} is no row)"
@@ -95,7 +95,7 @@ def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None
 
 
 def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> EdgeList:
-    _check_square(tuple(matrix.shape), how)
+    _check_square(tuple(matrix.shape))
     matrix = scipy.sparse.csr_matrix(sparse_matrix(matrix), copy=True)
     matrix.sum_duplicates()  # in place
     entries = scipy.sparse.coo_array(matrix)
@@ -127,7 +127,7 @@ def _from_networkx(source: Any, how: Reading) -> EdgeList:
         raise DataError("no nodes", axis="node", expected="N >= 1")
     found = list(source.edges(data=how.weight or "weight", default=1))
     row, column = (np.fromiter((number[e[k]] for e in found), np.int64, len(found)) for k in (0, 1))
-    value = as_values([e[2] for e in found], how)
+    value = as_values([e[2] for e in found])
     undirected = not source.is_directed()
     edges = EdgeList(
         row, column, value, len(nodes), listed=undirected, directed=not undirected,
