@@ -72,7 +72,9 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     off, columns = shown.is_shut_off(model, params, **thresholds), shown.report_columns(model, fit.params)
     order = torch.argsort(shown.prominence(model, fit.params), descending=True)
     strongest = torch.argsort(values.abs(), descending=True)[:, :top]
-    table = {name: [round(float(one), 4) for one in column[order]] for name, column in columns.items()}
+    table: dict[str, list[Any]] = {
+        name: [round(float(one), 4) for one in column[order]] for name, column in columns.items()
+    }
     table["strongest"] = [
         ", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest[i].tolist()) for i in order.tolist()
     ]

@@ -44,5 +44,7 @@ __all__ = [
 
 #: By name: what a saved fit may hold.
 POSTERIORS: dict[str, type[LocalPosterior]] = {
-    name: kind for name, kind in list(globals().items()) if isinstance(kind, type) and is_dataclass(kind)
+    name: kind
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, LocalPosterior) and is_dataclass(kind)
 }
