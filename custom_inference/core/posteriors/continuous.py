@@ -10,8 +10,9 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.dirichlet import DirichletPosterior, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, seeded
+from custom_inference.core.posteriors.protocol import ContinuousPosterior
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class GammaPosterior(_Elements):
         return (self.shape - 1).clamp_min(0) / self.rate
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        with seeded(seed):
+        with torch_seeded(seed):
             gamma = dist.Gamma(self.shape.cpu(), self.rate.cpu(), validate_args=False)
             return gamma.sample(torch.Size([num_samples])).to(self.shape)
 
