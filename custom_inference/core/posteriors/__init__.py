@@ -16,8 +16,12 @@ from custom_inference.core.posteriors.dirichlet import (
     DirichletPosterior,
     JointDirichletMixture,
 )
-from custom_inference.core.posteriors.divergence import kullback_leibler
-from custom_inference.core.posteriors.finite import BernoulliPosterior, CodePosterior, LabellingPosterior
+from custom_inference.core.posteriors.finite import (
+    BernoulliPosterior,
+    CodePosterior,
+    LabellingPosterior,
+    kullback_leibler,
+)
 from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
 
