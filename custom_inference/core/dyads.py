@@ -104,9 +104,13 @@ class DyadSample(Messenger):
 class EveryPair(Messenger):
     """Gives the blocks of the ends of all dyads every pair of values, whatever a guide drew."""
 
-    def __init__(self, site: str, q: Labelling):
+    def __init__(self, site: str, pairs: EndBlocks):
         super().__init__()
-        self.site, self.pairs = site, EndBlocks.every(q.probs.shape[-1], device=q.probs.device)
+        self.site, self.pairs = site, pairs
+
+    @classmethod
+    def of(cls, site: str, q: Labelling) -> EveryPair:
+        return cls(site, EndBlocks.every(q.probs.shape[-1], device=q.probs.device))
 
     def _process_message(self, msg: Any) -> None:
         if msg["type"] == "sample" and msg["name"] == self.site:
@@ -148,7 +152,7 @@ def sampled_bound(
     Of more than ``batch_size`` dyads an unbiased estimate by so many of them.
     """
     q = Labelling(probs, validate_args=False)
-    program: Any = EveryPair(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
+    program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
     trace = _run(model, data, program, batch_size)
     trace.compute_log_prob(site_filter=lambda name, _: name == model.observed_site)
     expected = expected_log_likelihood(model, trace, probs)
