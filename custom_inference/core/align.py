@@ -149,9 +149,9 @@ def _num_blocks(params: dict[str, Tensor]) -> int:
 
 
 def _of_nodes(value: Tensor, num_blocks: int) -> Tensor:
-    """The share of every node in every block, (K, N); of each a little, so that blocks without nodes agree."""
-    share = torch.nn.functional.one_hot(value, num_blocks) if value.dtype == torch.int64 else value
-    return share.T.double() + 1e-3
+    """The membership of every node in every block, (K, N); of each a little, so that blocks without nodes agree."""
+    membership = torch.nn.functional.one_hot(value, num_blocks) if value.dtype == torch.int64 else value
+    return membership.T.double() + 1e-3
 
 
 def _component_site(*sides: Result | dict[str, Tensor]) -> str:

@@ -140,8 +140,8 @@ class PosteriorDraws:
         if not is_feasible(fit.model):
             return False
         entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
-        share = 1.0 if self._rows is None else min(1.0, self._rows / max(1, len(fit.data)))
-        return self.num_samples * entries * share * _num_values(fit.model) <= _CHEAP
+        part = 1.0 if self._rows is None else min(1.0, self._rows / max(1, len(fit.data)))
+        return self.num_samples * entries * part * _num_values(fit.model) <= _CHEAP
 
     @property
     def _rows(self) -> int | None:
