@@ -25,10 +25,6 @@ class PointPosterior(ContinuousPosterior):
     def mean(self) -> Tensor:
         return self.value
 
-    @property
-    def mode(self) -> Tensor:
-        return self.value
-
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         return self.value.expand(num_samples, *self.value.shape)
 
@@ -47,10 +43,6 @@ class GaussianPosterior(ContinuousPosterior):
 
     @property
     def mean(self) -> Tensor:
-        return self.location
-
-    @property
-    def mode(self) -> Tensor:
         return self.location
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:

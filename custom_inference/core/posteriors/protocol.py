@@ -87,6 +87,11 @@ class LocalPosterior(abc.ABC):
 class ContinuousPosterior(LocalPosterior):
     """q(s_n) of every row n with a density; there is no table of values."""
 
+    @property
+    def mode(self) -> Tensor:
+        """By default the mean."""
+        return self.mean
+
     def table(self) -> tuple[Tensor, Tensor]:
         raise MethodError("a continuous latent has no table of values; use sample and log_prob")
 
