@@ -86,15 +86,11 @@ class NUTS(Method):
                 self._chain(potential, complete, noisy, drawn, label, progress)
                 done.append(drawn)
         except KeyboardInterrupt:
-            if done:
-                return done, transforms, f"interrupted after {len(done)} of {self.chains} chains"
-            if drawn:
-                return (
-                    [drawn],
-                    transforms,
-                    f"interrupted after {len(drawn)} of {self.num_samples} draws of the first chain",
-                )
-            raise
+            if not done and not drawn:
+                raise
+            of_first = f"{len(drawn)} of {self.num_samples} draws of the first chain"
+            how = f"interrupted after {f'{len(done)} of {self.chains} chains' if done else of_first}"
+            return done or [drawn], transforms, how
         return done, transforms, f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps"
 
     def _chain(
@@ -122,10 +118,10 @@ class NUTS(Method):
     def _result(
         self, model: Model, data: Data, seed: int, chains: list[list[_Draw]], transforms: Any, outcome: str
     ) -> Fit:
-        values = {
-            s: torch.stack([torch.stack([one.values[s] for one in c]) for c in chains]) for s in chains[0][0].values
-        }
-        draws = {site: transforms[site].inv(value) for site, value in values.items()}
+        draws = {}
+        for site in chains[0][0].values:
+            values = torch.stack([torch.stack([one.values[site] for one in chain]) for chain in chains])
+            draws[site] = transforms[site].inv(values)
         draws = align_draws(draws, model.dims, site=model.component_site)
         lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
         return Fit(
