@@ -72,7 +72,7 @@ class _Symmetric(_Elements):
     """Of a symmetric matrix (K, K), whose entries a <= b are independent; the others repeat them."""
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        return mirrored(super().sample(num_samples, seed=seed))  # pyright: ignore[reportAbstractUsage]
+        return mirrored(super().sample(num_samples, seed=seed))
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Of the entries of each row from the diagonal on, (K,)."""
