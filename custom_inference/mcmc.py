@@ -62,23 +62,11 @@ class NUTS(Method):
         if start is None or model.has_continuous_locals:
             start = _mode(model, data, call.seed) | (start or {})
         with isolated(call.seed), default_dtype(call.dtype):
-            draws, lp, outcome = self._sample(model, data, start, call.progress)
-        draws = align_draws(draws, model.dims, site=model.component_site)
-        return Fit(
-            model=model,
-            params={site: value.mean((0, 1)) for site, value in draws.items()},
-            elbo=lp.flatten().double(),
-            bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
-            status=outcome,
-            method=self.name,
-            data=data,
-            seed=call.seed,
-            draws=draws,
-            sample_stats={"lp": lp},
-        )
+            chains, transforms, outcome = self._sample(model, data, start, call.progress)
+            return self._result(model, data, call.seed, chains, transforms, outcome)
 
-    def _sample(self, model: Model, data: Data, start: Params, progress: bool) -> tuple[Params, Tensor, str]:
-        """The draws (chain, draw, ...), their log joints (chain, draw), and how it went."""
+    def _sample(self, model: Model, data: Data, start: Params, progress: bool) -> tuple[list[list[_Draw]], Any, str]:
+        """The draws of each chain, the transforms to the unconstrained values that they hold, and how it went."""
         potential, transforms = log_joint_potential(model, data)
         inside = clamp_to_interior(model, start, 1e-3)
         unconstrained = {site: transforms[site](value.to(data.x)) for site, value in inside.items()}
@@ -91,46 +79,63 @@ class NUTS(Method):
 
         done: list[list[_Draw]] = []
         drawn: list[_Draw] = []
-        outcome = f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps"
         try:
             for chain in range(self.chains):
                 noisy = {s: v + self.jitter * torch.randn_like(v) for s, v in unconstrained.items() if v.numel()}
                 label, drawn = f"{self.name} chain {chain + 1} of {self.chains}", []
-                self._chain(lambda varying: potential(complete(varying)), noisy, drawn, label, progress)
+                self._chain(potential, complete, noisy, drawn, label, progress)
                 done.append(drawn)
         except KeyboardInterrupt:
             if not done and not drawn:
                 raise
-            outcome = f"interrupted after {len(done)} of {self.chains} chains"
-            if not done:
-                outcome = f"interrupted after {len(drawn)} of {self.num_samples} draws of the first chain"
-                done = [drawn]
-        values = [[complete(one.values) for one in chain] for chain in done]
-        draws = {
-            site: transforms[site].inv(torch.stack([torch.stack([one[site] for one in chain]) for chain in values]))
-            for site in unconstrained
-        }
-        lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in done])
-        return draws, lp, f"{outcome}; {sum(chain[-1].divergences for chain in done)} divergences"
+            of_first = f"{len(drawn)} of {self.num_samples} draws of the first chain"
+            how = f"interrupted after {f'{len(done)} of {self.chains} chains' if done else of_first}"
+            return done or [drawn], transforms, how
+        return done, transforms, f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps"
 
-    def _chain(self, potential: Any, start: Params, drawn: list[_Draw], label: str, progress: bool) -> None:
+    def _chain(
+        self, potential: Any, complete: Any, start: Params, drawn: list[_Draw], label: str, progress: bool
+    ) -> None:
         """Runs a chain; ``drawn`` collects the draws as they come."""
 
         def heard(kernel: Any, params: Params, stage: str, *__: Any) -> None:
             if stage.startswith("Sample"):
-                values = {site: value.detach().clone() for site, value in params.items()}
-                divergences = len(kernel.diagnostics()["divergences"])
-                drawn.append(_Draw(values, -potential(values).detach(), divergences))
+                values = complete({site: value.detach().clone() for site, value in params.items()})
+                drawn.append(_Draw(values, -potential(values).detach(), len(kernel.diagnostics()["divergences"])))
             bar.advance()
 
         kernel = PyroNUTS(
-            potential_fn=potential, target_accept_prob=self.target_accept, max_tree_depth=self.max_tree_depth
+            potential_fn=lambda varying: potential(complete(varying)),
+            target_accept_prob=self.target_accept,
+            max_tree_depth=self.max_tree_depth,
         )
         settings: dict[str, Any] = {"num_samples": self.num_samples, "warmup_steps": self.warmup, "hook_fn": heard}
         with Progress(self.warmup + self.num_samples, label, enabled=progress) as bar, warnings.catch_warnings():
             # torch deprecates what Pyro's MCMC still calls; nothing here depends on it.
             warnings.simplefilter("ignore")
             MCMC(kernel, initial_params=start, disable_progbar=True, **settings).run()
+
+    def _result(
+        self, model: Model, data: Data, seed: int, chains: list[list[_Draw]], transforms: Any, outcome: str
+    ) -> Fit:
+        draws = {}
+        for site in chains[0][0].values:
+            values = torch.stack([torch.stack([one.values[site] for one in chain]) for chain in chains])
+            draws[site] = transforms[site].inv(values)
+        draws = align_draws(draws, model.dims, site=model.component_site)
+        lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
+        return Fit(
+            model=model,
+            params={site: value.mean((0, 1)) for site, value in draws.items()},
+            elbo=lp.flatten().double(),
+            bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
+            status=f"{outcome}; {sum(chain[-1].divergences for chain in chains)} divergences",
+            method=self.name,
+            data=data,
+            seed=seed,
+            draws=draws,
+            sample_stats={"lp": lp},
+        )
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Given the globals the codes are summed out: the exact posterior."""

@@ -134,12 +134,17 @@ def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, 
         if nodes in first and nodes in second and len(first[nodes]) == len(second[nodes]):
             size = max(_num_blocks(first), _num_blocks(second))
             return match_components(*(_of_nodes(side[nodes], size) for side in (first, second)))
-    name = site or _component_site(found, to)
+    models = [side.model for side in (found, to) if not isinstance(side, dict)]
+    if site is None and models:
+        site = models[0].component_site
+    elif site is None:
+        known = [kind.example().model.component_site for kind in MODELS.values()]
+        site = next((one for one in known if one in first and one in second), known[0])
     for params in (second, first):
-        if name not in params:
-            raise ModelError(f"no site '{name}' to align by; there are: {', '.join(params)}")
-    blocks = any(not isinstance(side, dict) and side.model.is_graph for side in (found, to)) or name in _PAIR_SITES
-    return (match_blocks if blocks else match_components)(first[name], second[name])
+        if site not in params:
+            raise ModelError(f"no site '{site}' to align by; there are: {', '.join(params)}")
+    blocks = any(model.is_graph for model in models) or site in _PAIR_SITES
+    return (match_blocks if blocks else match_components)(first[site], second[site])
 
 
 def _num_blocks(params: dict[str, Tensor]) -> int:
@@ -149,17 +154,9 @@ def _num_blocks(params: dict[str, Tensor]) -> int:
 
 
 def _of_nodes(value: Tensor, num_blocks: int) -> Tensor:
-    """The share of every node in every block, (K, N); of each a little, so that blocks without nodes agree."""
-    share = torch.nn.functional.one_hot(value, num_blocks) if value.dtype == torch.int64 else value
-    return share.T.double() + 1e-3
-
-
-def _component_site(*sides: Result | dict[str, Tensor]) -> str:
-    for side in sides:
-        if not isinstance(side, dict):
-            return side.model.component_site
-    known = [kind.example().model.component_site for kind in MODELS.values()]
-    return next((name for name in known if all(name in side for side in sides)), known[0])  # pyright: ignore[reportOperatorIssue]
+    """The membership of every node in every block, (K, N); of each a little, so that blocks without nodes agree."""
+    membership = torch.nn.functional.one_hot(value, num_blocks) if value.dtype == torch.int64 else value
+    return membership.T.double() + 1e-3
 
 
 def align_draws(draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str) -> dict[str, Tensor]:

@@ -140,8 +140,8 @@ class PosteriorDraws:
         if not is_feasible(fit.model):
             return False
         entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
-        share = 1.0 if self._rows is None else min(1.0, self._rows / max(1, len(fit.data)))
-        return self.num_samples * entries * share * _num_values(fit.model) <= _CHEAP
+        part = 1.0 if self._rows is None else min(1.0, self._rows / max(1, len(fit.data)))
+        return self.num_samples * entries * part * _num_values(fit.model) <= _CHEAP
 
     @property
     def _rows(self) -> int | None:
@@ -157,20 +157,25 @@ class PosteriorDraws:
                     yield params, local[: self.num_rows]
             elif has_draws(fit) and self.infers_locals:
                 data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
-                for number, params in enumerate(self._globals()):
+                for number, params in enumerate(self.globals_alone()):
                     posterior = solve_local(fit.model, params, data, seed=fit.seed).posterior
                     drawn = posterior.sample(1, seed=self.seed_of(site, number))[0]
                     yield params, fit.model.local_value(drawn)[: self.num_rows]
             else:
-                yield from zip(self._globals(), self.locals_apart(), strict=True)
+                yield from zip(self.globals_alone(), self.locals_apart(), strict=True)
 
     def __len__(self) -> int:
         return self.num_samples
 
     def globals_alone(self) -> Iterator[Params]:
         """The same draws of the globals, without locals."""
+        sites = self.fit.model.global_sites
         with torch.no_grad():
-            yield from self._globals()
+            if has_draws(self.fit):
+                yield from self._of_chain(sites)
+            else:
+                for values in zip(*(self.of_site(site) for site in sites), strict=True):
+                    yield dict(zip(sites, values, strict=True))
 
     def of_site(self, site: str) -> Iterator[Tensor]:
         """Draws of a global from its approximate posterior; its point estimate where it has none."""
@@ -193,14 +198,6 @@ class PosteriorDraws:
     def seed_of(self, name: str, number: int = 0) -> int:
         """A seed for one of the things that are drawn."""
         return seed_of(self.seed, name, number)
-
-    def _globals(self) -> Iterator[Params]:
-        sites = self.fit.model.global_sites
-        if has_draws(self.fit):
-            yield from self._of_chain(sites)
-            return
-        for values in zip(*(self.of_site(site) for site in sites), strict=True):
-            yield dict(zip(sites, values, strict=True))
 
     def _of_chain(self, sites: Sequence[str]) -> Iterator[Params]:
         """Evenly over all chains, in order; again and again where there are too few."""

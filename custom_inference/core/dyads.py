@@ -57,10 +57,7 @@ class DyadSample(Messenger):
         super().__init__()
         self.generator = generator
         self.site, self.size = model.observed_site, len(data)
-        if _sparse.is_sparse(data.x):
-            row, column, _ = _sparse.triplets(data.x)
-        else:
-            row, column = data.x.nonzero().T
+        row, column = _sparse.triplets(data.x)[:2] if _sparse.is_sparse(data.x) else data.x.nonzero().T
         self.edges = _numbers(model, row, column, self.size)
         hidden = data.hidden if isinstance(data, GraphData) else None
         if hidden is None and data.mask is not None:
@@ -79,32 +76,27 @@ class DyadSample(Messenger):
 
     def draw(self) -> tuple[Tensor, Tensor]:
         """Numbers of dyads and their weights, (batch_size,) each."""
-        device, edges = self.edges.device, self.edges
-        if self.edges_drawn < len(edges):
-            edges = edges[self._integers(len(edges), self.edges_drawn)]
-        all_others = self.others_drawn == self.others
-        rank = (
-            torch.arange(self.others, device=device) if all_others else self._integers(self.others, self.others_drawn)
-        )
+        edges = self.edges[self._chosen(len(self.edges), self.edges_drawn)]
+        rank = self._chosen(self.others, self.others_drawn)
         others = rank + torch.searchsorted(self.skipped, rank, right=True)
         strata = ((len(self.edges), self.edges_drawn), (self.others, self.others_drawn))
-        weight = [torch.full((drawn,), total / max(drawn, 1), device=device) for total, drawn in strata]
+        weight = [torch.full((drawn,), total / max(drawn, 1), device=edges.device) for total, drawn in strata]
         return torch.cat([edges, others]), torch.cat(weight)
 
-    def _integers(self, high: int, number: int) -> Tensor:
-        """Whole numbers below ``high``, with replacement."""
+    def _chosen(self, total: int, number: int) -> Tensor:
+        """Numbers below ``total``: all of them, or fewer, with replacement."""
         device = self.edges.device
+        if number == total:
+            return torch.arange(total, device=device)
         if self.generator is None:
-            return torch.randint(high, (number,), device=device)
-        return torch.randint(high, (number,), generator=self.generator).to(device)
+            return torch.randint(total, (number,), device=device)
+        return torch.randint(total, (number,), generator=self.generator).to(device)
 
     def _process_message(self, msg: Any) -> None:
-        if msg["type"] != "sample":
-            return
-        if msg["name"] == _PLATE and msg["fn"].__class__.__name__ == "_Subsample":
+        if msg["type"] == "sample" and msg["name"] == _PLATE and type(msg["fn"]).__name__ == "_Subsample":
             msg["value"], self.weight = self.draw()
             msg["done"] = True
-        elif msg["name"] == self.site:
+        elif msg["type"] == "sample" and msg["name"] == self.site:
             assert self.weight is not None
             msg["scale"] = self.weight  # in place of the plate's, which is that of uniform draws
 
@@ -112,9 +104,13 @@ class DyadSample(Messenger):
 class EveryPair(Messenger):
     """Gives the blocks of the ends of all dyads every pair of values, whatever a guide drew."""
 
-    def __init__(self, site: str, q: Labelling):
+    def __init__(self, site: str, pairs: EndBlocks):
         super().__init__()
-        self.site, self.pairs = site, EndBlocks.every(q.probs.shape[-1], device=q.probs.device)
+        self.site, self.pairs = site, pairs
+
+    @classmethod
+    def of(cls, site: str, q: Labelling) -> EveryPair:
+        return cls(site, EndBlocks.every(q.probs.shape[-1], device=q.probs.device))
 
     def _process_message(self, msg: Any) -> None:
         if msg["type"] == "sample" and msg["name"] == self.site:
@@ -156,7 +152,7 @@ def sampled_bound(
     Of more than ``batch_size`` dyads an unbiased estimate by so many of them.
     """
     q = Labelling(probs, validate_args=False)
-    program: Any = EveryPair(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
+    program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
     trace = _run(model, data, program, batch_size)
     trace.compute_log_prob(site_filter=lambda name, _: name == model.observed_site)
     expected = expected_log_likelihood(model, trace, probs)

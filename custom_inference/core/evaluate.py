@@ -70,13 +70,14 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     model, params, shown = fit.model, fit.globals, presentation_of(fit.model)
     values, names = shown.matrix(model, params), shown.labels(model, fit.coords[model.feature_axis])
     off, columns = shown.is_shut_off(model, params, **thresholds), shown.report_columns(model, fit.params)
-    order = torch.argsort(shown.prominence(model, fit.params), descending=True)
-    strongest = torch.argsort(values.abs(), descending=True)[:, :top]
-    table = {name: [round(float(one), 4) for one in column[order]] for name, column in columns.items()}
-    table["strongest"] = [
-        ", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest[i].tolist()) for i in order.tolist()
-    ]
-    return pd.DataFrame({**table, "shut off": off[order].tolist()}, index=pd.Index(order.tolist(), name="component"))
+    order = torch.argsort(shown.prominence(model, fit.params), descending=True).tolist()
+    strongest = torch.argsort(values.abs(), descending=True)[:, :top].tolist()
+    table: dict[str, list[Any]] = {
+        name: [round(float(column[i]), 4) for i in order] for name, column in columns.items()
+    }
+    table["strongest"] = [", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest[i]) for i in order]
+    table["shut off"] = [bool(off[i]) for i in order]
+    return pd.DataFrame(table, index=pd.Index(order, name="component"))
 
 
 def recovered(found: Any, truth: Any, *, threshold: float = 0.95) -> int:

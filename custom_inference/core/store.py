@@ -35,16 +35,17 @@ def save(fit: Result, path: Path) -> Path:
     name = next((n for n, kind in MODELS.items() if type(fit.model) is kind), None)
     if name is None:
         raise ModelError(f"{type(fit.model).__name__} is not one of the suite's models: {', '.join(MODELS)}")
-    graph, engine = fit.data if isinstance(fit.data, GraphData) else None, fit.solver.engine if fit.solver else None
+    data, engine = fit.data, fit.solver.engine if fit.solver else None
+    flags = {"directed": data.directed, "self_loops": data.self_loops} if isinstance(data, GraphData) else None
     meta = {
         "model": name,
         "settings": fit.model.settings(),
         "priors": {site: prior_to_json(prior) for site, prior in fit.model.priors.items()},
-        "coords": {axis: [_label(one) for one in labels] for axis, labels in fit.data.coords.items()},
-        "graph": {"directed": graph.directed, "self_loops": graph.self_loops} if graph else None,
+        "coords": {axis: [_label(one) for one in labels] for axis, labels in data.coords.items()},
+        "graph": flags,
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
-        "solver": engine.name if engine else None,
+        "solver": None if engine is None else engine.name,
         "solver_settings": engine.saved_settings if isinstance(engine, SavedSettings) else {},
         **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
     }

@@ -17,29 +17,27 @@ from ppl_models import Model
 
 #: Seconds between looks at the chains' progress.
 _LOOK = 0.1
+#: Sweeps between steps of the concentrations during the warm-up.
+_LEARN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How long each chain runs, and what of it is kept.
+class Settings:
+    """How long chains run, and what of them is kept: those of ``CollapsedGibbs``, which explains them."""
 
-    keep: the sites whose draws are kept. local_every: of every how many draws the locals are.
-    learn_every: sweeps between steps of the concentrations during the warm-up; 0 leaves them as they are.
-    """
-
-    model: Model
-    sampler: Sampler
-    warmup: int
-    num_samples: int
-    thin: int
-    learn_every: int
-    keep: tuple[str, ...]
-    local_every: int
-    indicators: bool
-    align: bool
+    num_samples: int = 50
+    warmup: int = 50
+    thin: int = 2
+    chains: int = 4
+    learn: bool = False
+    search: bool = True
+    align: bool = True
+    indicators: bool = False
+    threads: int | None = None
 
     @property
     def sweeps(self) -> int:
+        """Of each chain."""
         return self.warmup + self.num_samples * self.thin
 
 
@@ -47,13 +45,18 @@ class Plan:
 class Record:
     """One chain, and what is known of it.
 
+    keep: the sites whose draws are kept. local_every: of every how many draws the locals are.
     trace: log p(x, q) every ``thin`` sweeps of the warm-up, then of every draw: lp. count: draws so far.
     mean: the running mean of the conditional means. profile: that of what components are matched by.
     draws, locals, indicators: what is kept of them.
     """
 
     chain: Chain
-    plan: Plan
+    settings: Settings
+    model: Model
+    sampler: Sampler
+    keep: tuple[str, ...]
+    local_every: int
     sweeps: int = 0
     count: int = 0
     trace: list[float] = field(default_factory=list)
@@ -65,51 +68,47 @@ class Record:
     indicators: list[Tensor] = field(default_factory=list)
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Warm up, then collect draws, until the plan is done or ``stop`` says so."""
-        while self.sweeps < self.plan.sweeps and not stop():
+        """Warm up, then collect draws, until all are there or ``stop`` says so."""
+        settings = self.settings
+        while self.sweeps < settings.sweeps and not stop():
             self.chain.sweep()
             self.sweeps += 1
-            if self.sweeps <= self.plan.warmup:
-                self._warm_up()
-            elif (self.sweeps - self.plan.warmup) % self.plan.thin == 0:
+            drawing = self.sweeps > settings.warmup
+            # Before the chain has found its topics, what its counts say of the concentrations is worth nothing.
+            if settings.learn and settings.warmup // 4 < self.sweeps <= settings.warmup and self.sweeps % _LEARN == 0:
+                self.chain.learn()
+            if drawing and (self.sweeps - settings.warmup) % settings.thin == 0:
                 self.collect()
-
-    def _warm_up(self) -> None:
-        plan = self.plan
-        # Before the chain has found its topics, what its counts say of the concentrations is worth nothing.
-        if plan.learn_every and self.sweeps > plan.warmup // 4 and self.sweeps % plan.learn_every == 0:
-            self.chain.learn()
-        if self.sweeps % plan.thin == 0:
-            self.trace.append(self.chain.log_joint())
+            elif not drawing and self.sweeps % settings.thin == 0:
+                self.trace.append(self.chain.log_joint())
 
     def collect(self) -> None:
         """Add the chain's present state, in the labels of the mean so far."""
-        chain, plan, dims, means = self.chain, self.plan, self.plan.model.dims, self.chain.means()
-        own = chain.profile()
-        profile = means[plan.model.component_site] if own is None else own
+        chain, dims, means, own = self.chain, self.model.dims, self.chain.means(), self.chain.profile()
+        profile = means[self.model.component_site] if own is None else own
         same = Alignment(list(range(len(profile))), torch.ones(len(profile)))
-        alignment = match_components(self.profile, profile) if plan.align and self.count else same
+        alignment = match_components(self.profile, profile) if self.settings.align and self.count else same
         order = torch.tensor(alignment.order)
         self.lp.append(chain.log_joint())
         self.profile = profile if not self.count else _running(self.profile, profile[order], self.count)
         for name, value in alignment.apply(means, dims).items():
             self.mean[name] = _running(self.mean.get(name, torch.zeros_like(value)), value, self.count)
-        drawn = {name: value for name, value in chain.draw().items() if name in plan.keep} if plan.keep else {}
+        drawn = {name: value for name, value in chain.draw().items() if name in self.keep} if self.keep else {}
         for name, value in alignment.apply(drawn, dims).items():
             self.draws.setdefault(name, []).append(value)
-        if self.count % plan.local_every == 0:
-            self.locals.append(plan.sampler.relabelled(chain.locals(), order))
-        if plan.indicators:
+        if self.count % self.local_every == 0:
+            self.locals.append(self.sampler.relabelled(chain.locals(), order))
+        if self.settings.indicators:
             self.indicators.append(_renamed(chain.indicators(), order))
         self.count += 1
 
     def relabel(self, alignment: Alignment) -> None:
         """Reorder the components of everything that was collected."""
-        order, dims = torch.tensor(alignment.order), self.plan.model.dims
+        order, dims = torch.tensor(alignment.order), self.model.dims
         self.mean, self.profile = alignment.apply(self.mean, dims), self.profile[order]
         stacked = {name: torch.stack(values) for name, values in self.draws.items()}
         self.draws = {name: list(value) for name, value in alignment.apply(stacked, dims).items()}
-        self.locals = [self.plan.sampler.relabelled(one, order) for one in self.locals]
+        self.locals = [self.sampler.relabelled(one, order) for one in self.locals]
         self.indicators = [_renamed(one, order) for one in self.indicators]
 
 
@@ -123,15 +122,13 @@ def _renamed(indicators: Tensor, order: Tensor) -> Tensor:
     return torch.where(indicators < 0, indicators, torch.argsort(order)[indicators])
 
 
-def run_chains(
-    chains: list[Chain], plan: Plan, *, threads: int, label: str, progress: bool
-) -> tuple[list[Record], bool]:
-    """The records of all chains, and whether Ctrl-C cut them short: they then hold what there was."""
-    records = [Record(chain, plan) for chain in chains]
-    ended = threading.Event()
+def run_chains(records: list[Record], *, label: str, progress: bool) -> bool:
+    """Runs all chains; whether Ctrl-C cut them short: the records then hold what there was."""
+    settings, ended = records[0].settings, threading.Event()
+    threads = min(settings.threads or torch.get_num_threads(), len(records))
     interrupted = False
     running: list[Future[None]] = []
-    with ThreadPoolExecutor(threads) as pool, Progress(len(chains) * plan.sweeps, label, enabled=progress) as bar:
+    with ThreadPoolExecutor(threads) as pool, Progress(len(records) * settings.sweeps, label, enabled=progress) as bar:
         try:
             # Inside: a chain that was submitted must hear of an interrupt that comes before the next one is.
             for record in records:
@@ -144,7 +141,7 @@ def run_chains(
             wait(running)
     for one in running:
         one.result()
-    return records, interrupted
+    return interrupted
 
 
 def _follow(running: list[Future[None]], records: list[Record], bar: Progress) -> None:

@@ -15,8 +15,8 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.settings import require_whole
-from custom_inference.gibbs.chains import Plan, Record, run_chains
-from custom_inference.gibbs.protocol import Params, Sampler, sampler_of
+from custom_inference.gibbs.chains import Record, Settings, run_chains
+from custom_inference.gibbs.protocol import Params, sampler_of
 from ppl_models import Data, MethodError, Model
 
 #: Draws of a site are kept where all of them together have at most so many entries; likewise those of the locals.
@@ -28,7 +28,7 @@ _WATCHED = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollapsedGibbs(Method):
+class CollapsedGibbs(Settings, Method):
     """Collapsed Gibbs sampling (002, section 27.3.4; Griffiths & Steyvers, PNAS 2004), several chains in threads.
 
     num_samples: draws kept of each chain, ``thin`` sweeps apart, after ``warmup`` sweeps.
@@ -52,16 +52,6 @@ class CollapsedGibbs(Method):
     ``Fit.draws`` are draws of the globals from their posterior (and of the locals, where small enough).
     """
 
-    num_samples: int = 50
-    warmup: int = 50
-    thin: int = 2
-    chains: int = 4
-    learn: bool = False
-    search: bool = True
-    align: bool = True
-    indicators: bool = False
-    threads: int | None = None
-
     draws_globals = True
 
     def __post_init__(self) -> None:
@@ -84,10 +74,9 @@ class CollapsedGibbs(Method):
         else:
             starts = [sampler.propose(model, here, one) for one in seeds]
         chains = [sampler.chain(model, here, *each) for each in zip(seeds, starts, strict=True)]
-        plan = self._plan(model, sampler, len(checked))
-        threads = min(self.threads or torch.get_num_threads(), self.chains)
-        records, interrupted = run_chains(chains, plan, threads=threads, label=self.name, progress=call.progress)
-        return self._result(plan, here, seed, records, interrupted).to(checked.x.device)
+        records = [Record(chain, self, model, sampler, *self._kept(model, len(checked))) for chain in chains]
+        interrupted = run_chains(records, label=self.name, progress=call.progress)
+        return self._result(records, here, seed, interrupted).to(checked.x.device)
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """The locals at given globals, without a bound: of LDA by Gibbs sampling of the tokens' topics."""
@@ -95,24 +84,18 @@ class CollapsedGibbs(Method):
         local = sampler_of(model).local_posterior(model, params, data.to(device="cpu"), seed=seed)
         return local.to(data.x.device)
 
-    def _plan(self, model: Model, sampler: Sampler, rows: int) -> Plan:
+    def _kept(self, model: Model, rows: int) -> tuple[tuple[str, ...], int]:
+        """The sites whose draws are kept, and of every how many draws the locals are."""
         total = self.chains * self.num_samples
         sizes = {site: int(np.prod(shape)) for site, shape in model.shapes.items()}
         sizes[model.local_site] = rows * int(np.prod(model.local_shape))
         keep = tuple(site for site, size in sizes.items() if size * total <= _ENTRIES)
         if not set(model.global_sites) <= set(keep):
             keep = ()
-        return Plan(
-            model=model,
-            sampler=sampler,
-            learn_every=5 if self.learn else 0,
-            keep=keep,
-            local_every=max(1, -(-sizes[model.local_site] * total // _ENTRIES)),
-            **{name: getattr(self, name) for name in ("warmup", "num_samples", "thin", "indicators", "align")},
-        )
+        return keep, max(1, -(-sizes[model.local_site] * total // _ENTRIES))
 
-    def _result(self, plan: Plan, data: Data, seed: int, records: list[Record], interrupted: bool) -> Fit:
-        model = plan.model
+    def _result(self, records: list[Record], data: Data, seed: int, interrupted: bool) -> Fit:
+        model, sampler = records[0].model, records[0].sampler
         begun = [record for record in records if record.sweeps]
         if not begun:
             raise KeyboardInterrupt
@@ -122,7 +105,7 @@ class CollapsedGibbs(Method):
         usable = [record for record in begun if record.count]
         usable.sort(key=lambda record: -float(np.mean(record.lp)))  # stable: equal chains stay in order
         best, agreeing = usable[0], usable
-        if plan.align:  # otherwise nothing is matched: all chains are draws from one posterior
+        if self.align:  # otherwise nothing is matched: all chains are draws from one posterior
             for record in usable[1:]:
                 record.relabel(match_components(best.profile, record.profile))
             similar = [torch.cosine_similarity(best.profile, one.profile, dim=-1) for one in usable]
@@ -139,7 +122,7 @@ class CollapsedGibbs(Method):
             method=self.name,
             data=data,
             seed=seed,
-            local=plan.sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),
+            local=sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),
             draws=_stacked(agreeing, data.x.dtype),
             sample_stats={"lp": torch.tensor([record.lp[:length] for record in agreeing], dtype=torch.float64)},
             details={

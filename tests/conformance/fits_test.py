@@ -102,6 +102,21 @@ def _promises_of_a_graph(fit, method):
     assert all(torch.equal(x, x.round()) for x in made[:3])
 
 
+@pytest.mark.parametrize("model", WITHOUT_EVIDENCE)
+def test_models_without_an_exact_engine_say_what_they_have(model):
+    fit, data = fitted(model, "default"), problem_of(model).data
+    name = next(iter(engines_of(fit.model)))
+    for ask in (
+        lambda: fit.log_likelihood(),
+        lambda: fit.local_posterior(bound="exact"),
+        lambda: ci.Exact().local_posterior(fit.model, fit.globals, data),
+    ):
+        with pytest.raises(MethodError, match=f"no closed form here; lower bounds: bound='{name}'"):
+            ask()
+    with pytest.raises(MethodError, match=f"no engine 'exact'; valid: {name}.*guide='{name}'"):
+        ci.EM().fit(fit.model, data, progress=False)
+
+
 @WITH_DEFAULTS
 def test_bounds_stay_below_the_evidence(model, method):
     fit, is_graph = fitted(model, method), model in GRAPHS

@@ -16,8 +16,12 @@ from custom_inference.core.posteriors.dirichlet import (
     DirichletPosterior,
     JointDirichletMixture,
 )
-from custom_inference.core.posteriors.divergence import kullback_leibler
-from custom_inference.core.posteriors.finite import BernoulliPosterior, CodePosterior, LabellingPosterior
+from custom_inference.core.posteriors.finite import (
+    BernoulliPosterior,
+    CodePosterior,
+    LabellingPosterior,
+    kullback_leibler,
+)
 from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
 
@@ -44,5 +48,7 @@ __all__ = [
 
 #: By name: what a saved fit may hold.
 POSTERIORS: dict[str, type[LocalPosterior]] = {
-    name: kind for name, kind in list(globals().items()) if isinstance(kind, type) and is_dataclass(kind)
+    name: kind
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, LocalPosterior) and is_dataclass(kind)
 }

@@ -10,8 +10,9 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.dirichlet import DirichletPosterior, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, seeded
+from custom_inference.core.posteriors.protocol import ContinuousPosterior
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,6 @@ class PointPosterior(ContinuousPosterior):
 
     @property
     def mean(self) -> Tensor:
-        return self.value
-
-    @property
-    def mode(self) -> Tensor:
         return self.value
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
@@ -46,10 +43,6 @@ class GaussianPosterior(ContinuousPosterior):
 
     @property
     def mean(self) -> Tensor:
-        return self.location
-
-    @property
-    def mode(self) -> Tensor:
         return self.location
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
@@ -79,7 +72,7 @@ class _Symmetric(_Elements):
     """Of a symmetric matrix (K, K), whose entries a <= b are independent; the others repeat them."""
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        return mirrored(super().sample(num_samples, seed=seed))  # pyright: ignore[reportAbstractUsage]
+        return mirrored(super().sample(num_samples, seed=seed))
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Of the entries of each row from the diagonal on, (K,)."""
@@ -103,7 +96,7 @@ class GammaPosterior(_Elements):
         return (self.shape - 1).clamp_min(0) / self.rate
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        with seeded(seed):
+        with torch_seeded(seed):
             gamma = dist.Gamma(self.shape.cpu(), self.rate.cpu(), validate_args=False)
             return gamma.sample(torch.Size([num_samples])).to(self.shape)
 

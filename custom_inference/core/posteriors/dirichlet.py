@@ -11,7 +11,8 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots, seeded
+from custom_inference.core.isolation import torch_seeded
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 
 #: The mode of a joint mixture is sought among those of so many of its heaviest components.
 _CANDIDATES = 50
@@ -160,7 +161,7 @@ def inside(local: Tensor) -> Tensor:
 
 def _sampled(concentration: Tensor, seed: int) -> Tensor:
     """One draw for every row of concentrations (..., K), from its own random state."""
-    with seeded(seed):
+    with torch_seeded(seed):
         return dist.Dirichlet(concentration.cpu(), validate_args=False).sample().to(concentration)
 
 

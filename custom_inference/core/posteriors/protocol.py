@@ -6,9 +6,7 @@ Draws are made on the CPU, whatever device a posterior is on: the same seed give
 from __future__ import annotations
 
 import abc
-import contextlib
 import functools
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -89,6 +87,11 @@ class LocalPosterior(abc.ABC):
 class ContinuousPosterior(LocalPosterior):
     """q(s_n) of every row n with a density; there is no table of values."""
 
+    @property
+    def mode(self) -> Tensor:
+        """By default the mean."""
+        return self.mean
+
     def table(self) -> tuple[Tensor, Tensor]:
         raise MethodError("a continuous latent has no table of values; use sample and log_prob")
 
@@ -97,11 +100,3 @@ def draw_slots(log_weight: Tensor, num_samples: int, generator: torch.Generator)
     """Places drawn by their weights (N, C) or (C,): (N, num_samples) or (num_samples,)."""
     slot = torch.multinomial(log_weight.exp().cpu(), num_samples, replacement=True, generator=generator)
     return slot.to(log_weight.device)
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """A random state of the CPU's own for what takes no generator; no other device's is touched."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield

@@ -110,7 +110,7 @@ class LabellingBound(ELBO):
         q = guide_trace.nodes.get(site, {}).get("fn")
         if not isinstance(q, Labelling):
             raise MethodError("LabellingBound needs a guide whose blocks are one Labelling, such as MeanField()'s")
-        replayed = EveryPair(site, q)(poutine.replay(model, trace=guide_trace))
+        replayed = EveryPair.of(site, q)(poutine.replay(model, trace=guide_trace))
         model_trace: Any = poutine.trace(replayed).get_trace(*args, **kwargs)
         model_trace.compute_log_prob(site_filter=lambda name, _: name != site)
         return model_trace, guide_trace
