@@ -229,7 +229,7 @@ class Fitting:
         at = None if self.keeper is None else self.keeper.resumed(self.engine, self.rows.like)
         if at is None and given is not None:
             at = Position.at(Driver(engine, self.model, self.rows, self.processes).from_point(given))
-        return self._from_search(engine, (self.find or self._found)()) if at is None else self._climb(engine, at)
+        return self._from_search(engine) if at is None else self._climb(engine, at)
 
     def _found(self) -> Found:
         rows = self.rows
@@ -240,31 +240,32 @@ class Fitting:
         if self.method.search is None:
             return Found(self.engine.initial(self.model, rows, self.generator))
         proposals = proposals_for(self.model, self.engine)
-        found = search(proposals, self.model, rows, self.method.search, self.generator, self.bar)
-        return found if rows is self.rows else replace(found, locals=None)
+        return search(proposals, self.model, rows, self.method.search, self.generator, self.bar)
 
-    def _from_search(self, engine: Engine, found: Found) -> Run:
-        if found.scores:
-            self.details |= {"start_scores": found.scores}
-        if found.interrupted:
-            return self._best_start(found)
-        at = Position((found.state, found.locals))
-        if found.scores:
-            self.details |= {"agreement": f"; {found.agreement}"}
-            if self._stepwise:
-                at = Position((found.state, self._statistics(engine, found.state)))
+    def _from_search(self, engine: Engine) -> Run:
+        found = None
         try:
+            found = self.find() if self.find is not None else self._found()
+            if found.interrupted:
+                return self._best_start(found)
+            at = Position((found.state, None if isinstance(self.rows, StreamedRows) else found.locals))
+            if found.scores:
+                self.details |= {"start_scores": found.scores, "agreement": f"; {found.agreement}"}
+                if self._stepwise:
+                    at = Position((found.state, self._statistics(engine, found.state)))
             if self.keeper is not None:
                 self.keeper.details.update(self.details)
                 self.keeper.keep(at)
             return self._climb(engine, at)
-        except KeyboardInterrupt:  # in the first iteration: what the search found is still there
-            if not found.scores:
+        except KeyboardInterrupt:  # before or in the first iteration: what the search found is still there
+            if found is None or not found.scores:
                 raise
             self.details.pop("agreement", None)
             return self._best_start(found)
 
     def _best_start(self, found: Found) -> Run:
+        if found.scores:
+            self.details |= {"start_scores": found.scores}
         settings: Any = {"generator": self.generator, "processes": self.processes}
         run = run_em(self.engine, self.model, self.rows, found.state, max_iterations=1, tolerance=1.0, **settings)
         run.outcome, run.interrupted = f"interrupted after {len(found.scores)} starts; this is the best of them", True

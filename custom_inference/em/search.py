@@ -10,6 +10,7 @@ order: where enough of the first agree, the rest is stopped and does not count.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import tempfile
@@ -161,30 +162,27 @@ def search(
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     task = _Task(proposals, model, rows.to(torch.float32), settings, size, restarts)
     settled: list[_Start] = []
-    best, agreeing, starts = None, 0, _starts(task, generator, bar)
+    best, agreeing = None, 0
     try:
-        for start in starts:
-            settled.append(start)
-            best = max(settled, key=lambda one: one.score).run
-            agreeing = sum(proposals.same_solution(model, best.state, other.run.state) for other in settled)
-            if start.run.interrupted:
-                raise KeyboardInterrupt
-            if len(settled) >= 3 and agreeing >= settings.agree:
-                break
+        with contextlib.closing(_starts(task, generator, bar)) as starts:
+            for start in starts:
+                settled.append(start)
+                best = max(settled, key=lambda one: one.score).run
+                agreeing = sum(proposals.same_solution(model, best.state, other.run.state) for other in settled)
+                if start.run.interrupted:
+                    raise KeyboardInterrupt
+                if len(settled) >= 3 and agreeing >= settings.agree:
+                    break
+        assert best is not None
+        found = _climbed(task, best, rows.like, generator, bar)
+        return replace(found, scores=[one.score for one in settled], agreeing=agreeing)
     except KeyboardInterrupt:
         state = best.state if best is not None else engine.initial(model, task.rows, generator)
         return Found(moved(state, rows.like), [one.score for one in settled], agreeing, interrupted=True)
-    finally:
-        starts.close()
-    assert best is not None
-    found = _climbed(task, best, generator, bar)
-    locals_ = None if found.locals is None else {name: value.to(rows.like) for name, value in found.locals.items()}
-    scores = [one.score for one in settled]
-    return replace(found, state=moved(found.state, rows.like), scores=scores, agreeing=agreeing, locals=locals_)
 
 
-def _climbed(task: _Task, best: Run, generator: torch.Generator, bar: Progress) -> Found:
-    """Where the best start gets to on all rows."""
+def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, bar: Progress) -> Found:
+    """Where the best start gets to on all rows; in the dtype of ``like``."""
     run, state, interrupted = best, best.state, False
     try:
         bar.label("all rows")
@@ -201,7 +199,8 @@ def _climbed(task: _Task, best: Run, generator: torch.Generator, bar: Progress) 
     except KeyboardInterrupt:
         interrupted = True
     kept = state is run.state and bool(extrapolated_of(task.engine)) and (task.alone or run is not best)
-    return Found(state, interrupted=interrupted, locals=run.step.locals if kept else None)
+    locals_ = {name: value.to(like) for name, value in run.step.locals.items()} if kept else None
+    return Found(moved(state, like), interrupted=interrupted, locals=locals_)
 
 
 def _starts(task: _Task, generator: torch.Generator, bar: Progress) -> _Starts:
