@@ -51,7 +51,7 @@ def phantoms(fit: Fit, *, mean: float = 0.02, extreme: float = 0.5, relative: fl
     for kind, value, own in (("white", aspect, rate), ("black", 1 - aspect, 1 - rate)):
         near = (value.mean(1) <= min(mean, relative * own)) & (value.amax(1) <= extreme)
         found.append(every[near.cpu().numpy()].assign(kind=kind))
-    table = pd.concat(found).sort_values("share", ascending=False).rename_axis("component")
+    table: Any = pd.concat(found).sort_values("share", ascending=False).rename_axis("component")
     return table[["kind", *columns]]
 
 
@@ -181,7 +181,7 @@ def _chosen(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[in
         return [int(which)]
     if which not in _KINDS:
         raise MethodError(unknown_name("kind of phantom", which, _KINDS) + ", or a component's number")
-    table = phantoms(fit, **thresholds)
+    table: Any = phantoms(fit, **thresholds)
     found = table.index[table["kind"] == which].tolist()
     if not found:
         means = aspect.mean(1) if which == "white" else 1 - aspect.mean(1)
