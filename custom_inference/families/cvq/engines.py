@@ -52,9 +52,7 @@ class CvqExact(CvqEngine, Enumerated):
     def e_step(
         self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        tables = self.tables(params, rows, temperature)
-        statistics: dict[str, Tensor] = {}
-        bounds = []
+        tables, statistics, bounds = self.tables(params, rows, temperature), {}, []
         for part in self.blocks(params, rows):
             weight, scale, evidence = exponentiated(tables.joint(part))
             bounds.append(evidence)
@@ -206,8 +204,7 @@ class CvqMeanField(CvqEngine):
     ) -> EStep:
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
         start = warm["mean"] if warm else likely_codes(model, params, rows)
-        statistics: dict[str, Tensor] = {}
-        means, bounds = [], []
+        statistics, means, bounds = {}, [], []
         for block, part, form in quadratics(params, rows, temperature):
             mean = swept(form, start[block], self.sweeps)
             means.append(mean)
