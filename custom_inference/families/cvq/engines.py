@@ -23,7 +23,7 @@ in each lambda_i, so the update of one source at a time, the others held, never 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -212,6 +212,10 @@ class CvqMeanField(CvqEngine):
             bounds.append(form.constant + (mean * (form.linear - 0.5 * form.pull(mean))).sum(-1) + entropy)
             statistics = added(statistics, moments(part, mean))
         return EStep(statistics, {"mean": torch.cat(means)}, torch.cat(bounds))
+
+    def bound(self, model: Model, params: Params, rows: RealRows, mean: Tensor) -> Tensor:
+        """F_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
+        return replace(self, sweeps=0).e_step(model, params, rows, {"mean": mean}).bound
 
     def posterior(self, model: Model, params: Params, rows: RealRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
