@@ -35,7 +35,7 @@ from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
 from custom_inference.families.common.rows import RealRows
-from custom_inference.families.cvq.common import CvqEngine, Quadratic, added, moments, quadratics
+from custom_inference.families.cvq.common import CvqEngine, Quadratic, moments, quadratics
 from ppl_models import Model
 
 #: Rows a block of truncated posteriors: its (rows, 2^H) table stays in cache.
@@ -56,7 +56,8 @@ class CvqExact(CvqEngine, Enumerated):
         for part in self.blocks(params, rows):
             weight, scale, evidence = exponentiated(tables.joint(part))
             bounds.append(evidence)
-            statistics = added(statistics, self._moments(part, tables.codes, weight, scale))
+            counts = self._moments(part, tables.codes, weight, scale)
+            statistics = {k: statistics.get(k, 0) + v for k, v in counts.items()}
         return EStep(statistics, {}, torch.cat(bounds))
 
     def _moments(self, rows: RealRows, codes: Tensor, weight: Tensor, scale: Tensor) -> dict[str, Tensor]:
@@ -156,7 +157,8 @@ class _Moments(CubeModel):
             covariance = mean.new_zeros(len(mean), num_bits**2).scatter_add_(1, position, extra)
             pairs = mean[:, :, None] * mean[:, None, :]
         covariance = covariance.view_as(pairs)
-        self.total = added(self.total, moments(scores.rows, mean, pairs + covariance + covariance.mT))
+        counts = moments(scores.rows, mean, pairs + covariance + covariance.mT)
+        self.total = {k: self.total.get(k, 0) + v for k, v in counts.items()}
 
     def statistics(self, mean: Tensor) -> dict[str, Tensor]:
         return self.total
@@ -210,7 +212,7 @@ class CvqMeanField(CvqEngine):
             means.append(mean)
             entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
             bounds.append(form.constant + (mean * (form.linear - 0.5 * form.pull(mean))).sum(-1) + entropy)
-            statistics = added(statistics, moments(part, mean))
+            statistics = {k: statistics.get(k, 0) + v for k, v in moments(part, mean).items()}
         return EStep(statistics, {"mean": torch.cat(means)}, torch.cat(bounds))
 
     def bound(self, model: Model, params: Params, rows: RealRows, mean: Tensor) -> Tensor:
