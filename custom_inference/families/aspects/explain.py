@@ -40,7 +40,7 @@ def phantoms(fit: Fit, *, mean: float = 0.02, extreme: float = 0.5, relative: fl
     the features, and ``share``, the mean membership. Empty where there is none. With thresholds of 1, and ``relative``
     infinite, every aspect is listed under both kinds.
     """
-    aspect, rows = _aspect(fit), CountRows.of(fit.data, _total_count(fit))
+    aspect, rows = _aspect(fit), CountRows.of(fit.data, fit.model.settings()["total_count"])
     rate = float(rows.ones.sum() / rows.draws.sum())
     columns = {
         "mean": aspect.mean(1), "max": aspect.amax(1), "min": aspect.amin(1), "sum": aspect.sum(1),
@@ -51,7 +51,7 @@ def phantoms(fit: Fit, *, mean: float = 0.02, extreme: float = 0.5, relative: fl
     for kind, value, own in (("white", aspect, rate), ("black", 1 - aspect, 1 - rate)):
         near = (value.mean(1) <= min(mean, relative * own)) & (value.amax(1) <= extreme)
         found.append(every[near.cpu().numpy()].assign(kind=kind))
-    table = pd.concat(found).sort_values("share", ascending=False).rename_axis("component")
+    table: Any = pd.concat(found).sort_values("share", ascending=False).rename_axis("component")
     return table[["kind", *columns]]
 
 
@@ -83,7 +83,7 @@ def attribute(fit: Fit, x: Any = None, *, mask: Any = None, rows: Any = None) ->
         "row": data.coords.get("row", range(len(data))),
         "feature": data.coords.get("feature", range(data.num_features)),
     }
-    q = _attribution(aspect, membership, data, _total_count(fit))
+    q = _attribution(fit, membership, data)
     return xr.DataArray(q.cpu().numpy(), dims=("component", "row", "feature"), coords=coords, name="attribution")
 
 
@@ -116,12 +116,11 @@ def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", *
     DataFrame indexed by feature: ``probability`` q of the phantom(s), and ``mean``, the probability of a 1 with the
     phantom dropped (:func:`denoise`).
     """
-    aspect = _aspect(fit)
     if top < 1:
         raise MethodError(f"top = {top}, expected at least 1")
     chosen = _chosen(fit, phantom, thresholds)
     data, membership = _one_row(fit, row)
-    q = _attribution(aspect, membership, data, _total_count(fit))[chosen].sum(0)[0]
+    q = _attribution(fit, membership, data)[chosen].sum(0)[0]
     wanted = data.x[0] > 0 if phantom == "black" else data.x[0] == 0
     if data.mask is not None:
         wanted = wanted & data.mask[0]
@@ -160,14 +159,14 @@ def _denoised(fit: Fit, membership: Tensor, dropped: list[int]) -> Tensor:
     return share @ aspect
 
 
-def _attribution(aspect: Tensor, membership: Tensor, data: Data, total_count: int) -> Tensor:
+def _attribution(fit: Fit, membership: Tensor, data: Data) -> Tensor:
     """q of every entry, (K, N, D)."""
-    joint = membership.T[:, :, None] * aspect[:, None, :]
+    joint = membership.T[:, :, None] * _aspect(fit)[:, None, :]
     mean = joint.sum(0)
     present = joint / mean.clamp(min=torch.finfo(mean.dtype).tiny)
     absent = (membership.T[:, :, None] - joint).clamp(min=0)
     absent = absent / absent.sum(0).clamp(min=torch.finfo(mean.dtype).tiny)
-    ones = data.x / total_count
+    ones = data.x / fit.model.settings()["total_count"]
     q = ones * present + (1 - ones) * absent
     return q if data.mask is None else torch.where(data.mask, q, membership.T[:, :, None])
 
@@ -181,7 +180,7 @@ def _chosen(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[in
         return [int(which)]
     if which not in _KINDS:
         raise MethodError(unknown_name("kind of phantom", which, _KINDS) + ", or a component's number")
-    table = phantoms(fit, **thresholds)
+    table: Any = phantoms(fit, **thresholds)
     found = table.index[table["kind"] == which].tolist()
     if not found:
         means = aspect.mean(1) if which == "white" else 1 - aspect.mean(1)
@@ -198,10 +197,6 @@ def _aspect(fit: Fit) -> Tensor:
     if not isinstance(fit.model, AspectBernoulli):
         raise ModelError(f"a fit of {type(fit.model).__name__}; phantoms are aspects of AspectBernoulli")
     return fit.params["aspect_probability"]
-
-
-def _total_count(fit: Fit) -> int:
-    return fit.model.settings()["total_count"]
 
 
 def _rows(fit: Fit, x: Any, mask: Any) -> tuple[Data, Tensor]:

@@ -39,7 +39,6 @@ _STARTS, _ADAM_STEPS, _SPREAD, _RATE = 6, 400, 0.3, 0.05
 _POLISH, _M_STEP = 800, 40
 
 SITES = ("weight", "visible_bias", "hidden_bias")
-Objective = Callable[[Params], Tensor]
 
 
 def log_likelihood(params: Params, rows: BinaryRows) -> Tensor:
@@ -172,7 +171,7 @@ def ascend(model: Model, rows: BinaryRows, starts: Params) -> Params:
     return polished(single, {site: value[best] for site, value in found.items()}, _POLISH, float(len(rows)))
 
 
-def polished(objective: Objective, start: Params, iterations: int, scale: float) -> Params:
+def polished(objective: Callable[[Params], Tensor], start: Params, iterations: int, scale: float) -> Params:
     """L-BFGS up ``objective`` in double precision; the start itself where that is no better."""
     like, shapes = start["weight"], {site: start[site].shape for site in SITES}
 

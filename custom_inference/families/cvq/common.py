@@ -105,11 +105,6 @@ def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[
     }
 
 
-def added(total: dict[str, Tensor], more: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The statistics of two blocks of rows together."""
-    return {k: total[k] + v for k, v in more.items()} if total else more
-
-
 class CvqEngine(Checked, Engine):
     """Data, priors, starts and the M step of every CVQ engine."""
 

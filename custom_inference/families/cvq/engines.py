@@ -23,7 +23,7 @@ in each lambda_i, so the update of one source at a time, the others held, never 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -35,7 +35,7 @@ from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
 from custom_inference.families.common.rows import RealRows
-from custom_inference.families.cvq.common import CvqEngine, Quadratic, added, moments, quadratics
+from custom_inference.families.cvq.common import CvqEngine, Quadratic, moments, quadratics
 from ppl_models import Model
 
 #: Rows a block of truncated posteriors: its (rows, 2^H) table stays in cache.
@@ -52,13 +52,12 @@ class CvqExact(CvqEngine, Enumerated):
     def e_step(
         self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        tables = self.tables(params, rows, temperature)
-        statistics: dict[str, Tensor] = {}
-        bounds = []
+        tables, statistics, bounds = self.tables(params, rows, temperature), {}, []
         for part in self.blocks(params, rows):
             weight, scale, evidence = exponentiated(tables.joint(part))
             bounds.append(evidence)
-            statistics = added(statistics, self._moments(part, tables.codes, weight, scale))
+            counts = self._moments(part, tables.codes, weight, scale)
+            statistics = {k: statistics.get(k, 0) + v for k, v in counts.items()}
         return EStep(statistics, {}, torch.cat(bounds))
 
     def _moments(self, rows: RealRows, codes: Tensor, weight: Tensor, scale: Tensor) -> dict[str, Tensor]:
@@ -158,7 +157,8 @@ class _Moments(CubeModel):
             covariance = mean.new_zeros(len(mean), num_bits**2).scatter_add_(1, position, extra)
             pairs = mean[:, :, None] * mean[:, None, :]
         covariance = covariance.view_as(pairs)
-        self.total = added(self.total, moments(scores.rows, mean, pairs + covariance + covariance.mT))
+        counts = moments(scores.rows, mean, pairs + covariance + covariance.mT)
+        self.total = {k: self.total.get(k, 0) + v for k, v in counts.items()}
 
     def statistics(self, mean: Tensor) -> dict[str, Tensor]:
         return self.total
@@ -206,15 +206,18 @@ class CvqMeanField(CvqEngine):
     ) -> EStep:
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
         start = warm["mean"] if warm else likely_codes(model, params, rows)
-        statistics: dict[str, Tensor] = {}
-        means, bounds = [], []
+        statistics, means, bounds = {}, [], []
         for block, part, form in quadratics(params, rows, temperature):
             mean = swept(form, start[block], self.sweeps)
             means.append(mean)
             entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
             bounds.append(form.constant + (mean * (form.linear - 0.5 * form.pull(mean))).sum(-1) + entropy)
-            statistics = added(statistics, moments(part, mean))
+            statistics = {k: statistics.get(k, 0) + v for k, v in moments(part, mean).items()}
         return EStep(statistics, {"mean": torch.cat(means)}, torch.cat(bounds))
+
+    def bound(self, model: Model, params: Params, rows: RealRows, mean: Tensor) -> Tensor:
+        """F_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
+        return replace(self, sweeps=0).e_step(model, params, rows, {"mean": mean}).bound
 
     def posterior(self, model: Model, params: Params, rows: RealRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])

@@ -122,10 +122,7 @@ class LogisticEngine(Proposals, Canonical, Checked, Engine):
         return bool(cross > 0.98 * own[0] * own[1])
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """Orthogonal rows of the weight, the longest first, the largest entry of each positive; scores turned alike.
-
-        As it is where the priors prefer directions of the score space.
-        """
+        """Orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors allow."""
         sites = {"weight": model.shapes["weight"], "score": model.local_shape}
         priors = [normal_parameters(model, site, shape, params["weight"]) for site, shape in sites.items()]
         if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):

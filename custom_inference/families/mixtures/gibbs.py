@@ -49,7 +49,7 @@ class MixtureChain(Chain):
         """One new class for every row; other threads may run meanwhile."""
         from custom_inference.families.mixtures import gibbs_kernels as kernels
 
-        sweep = kernels.sweep_rates if isinstance(self.density, Rates) else kernels.sweep_simplices
+        sweep: Any = kernels.sweep_rates if isinstance(self.density, Rates) else kernels.sweep_simplices
         sweep(*self._arguments, self.responsibility, self._rng)
 
     def _of_simplices(self) -> tuple[NDArray[Any], ...]:

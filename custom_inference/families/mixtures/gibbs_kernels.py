@@ -28,7 +28,7 @@ _MANY = 24
 
 @njit(inline="always")
 def _uniform(state):
-    """The next number in [0, 1), of 53 bits, and the next state (SplitMix64; see ``_lda_kernels``)."""
+    """The next number in [0, 1), of 53 bits, and the next state (SplitMix64; see ``topics.gibbs_kernels``)."""
     state += np.uint64(0x9E3779B97F4A7C15)
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

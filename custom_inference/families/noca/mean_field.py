@@ -154,7 +154,7 @@ class _Block:
 
 @dataclass(frozen=True, kw_only=True)
 class NocaMeanField(NocaEngine):
-    """E step: ``sweeps`` coordinate sweeps over the sources (0: L_n at given lambda); M step: cause transmission.
+    """E step: ``sweeps`` coordinate sweeps over the sources; M step: cause transmission.
 
     tolerance: largest uniform error of the exponential sum, per observed one.
     """
@@ -171,8 +171,7 @@ class NocaMeanField(NocaEngine):
         start = warm["mean"] if warm else likely_codes(model, params, rows)
         total: dict[str, Tensor] = {}
         means, bounds = [], []
-        per_row = max(1, int(rows.ones.sum() / len(rows))) * len(nodes.weights)
-        for at, part in rows.parts(max(1, _BLOCK_ENTRIES // per_row)):
+        for at, part in rows.parts(_block_rows(rows, nodes)):
             block = _Block(params, part, _clipped(start[at].clone()), nodes)
             for _ in range(self.sweeps):
                 block.sweep(temperature)
@@ -181,8 +180,19 @@ class NocaMeanField(NocaEngine):
             means.append(block.mean)
         return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
 
+    def bound(self, model: Model, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
+        """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
+        nodes = _Nodes.of(params, self.tolerance)
+        parts = rows.parts(_block_rows(rows, nodes))
+        return torch.cat([_Block(params, part, mean[at], nodes).bound() for at, part in parts])
+
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return BernoulliPosterior(step.locals["mean"])
+
+
+def _block_rows(rows: BinaryRows, nodes: _Nodes) -> int:
+    per_row = max(1, int(rows.ones.sum() / len(rows))) * len(nodes.weights)
+    return max(1, _BLOCK_ENTRIES // per_row)
 
 
 def _clipped(mean: Tensor) -> Tensor:
