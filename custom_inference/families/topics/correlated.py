@@ -126,7 +126,6 @@ class CorrelatedGaussian(TopicEngine):
         conjugate_prior(model, "covariance", InverseWishart)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        """Random topics; uncorrelated logits."""
         topic = super().initial(model, rows, generator)["topic"]
         size = len(topic)
         return {"topic": topic, "mean": topic.new_zeros(size), "covariance": torch.eye(size).to(topic)}

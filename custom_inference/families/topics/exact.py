@@ -49,7 +49,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         """Raises MethodError for priors without closed-form updates, CapacityError for polynomials that do not fit."""
         super().check(model, rows)
         longest = int(rows.lengths.max()) if len(rows) else 0
-        self._require(model.shapes["topic"][0], longest, 1, rows.like.values().element_size())
+        self._require(model.shapes[self.site][0], longest, 1, rows.like.values().element_size())
 
     def _require(self, size: int, length: int, num_rows: int, itemsize: int, *, only_last: bool = False) -> None:
         what = f"{length} tokens in {size} topics"
@@ -137,13 +137,11 @@ class _Tokens:
     def __init__(self, topic: Tensor, rows: DocumentRows, documents: Tensor, length: int, temperature: float = 1.0):
         self.like, self.size, self.num_rows = topic, len(topic), len(documents)
         self.documents, self.temperature, self._length = documents, temperature, length
-        crow, count = rows.counts.crow_indices(), rows.counts.values().round().long()
-        # Where each cell's tokens begin among those of all documents.
-        ends = count.cumsum(0)
-        begins = torch.cat([ends.new_zeros(1), ends])
-        first, last = begins[crow[documents]], begins[crow[documents + 1]]
-        token = first + torch.arange(length, device=topic.device).unsqueeze(1)
-        self.inside = token < last
+        # Where each cell's tokens end among those of all documents, and where each document's begin.
+        ends = rows.counts.values().round().long().cumsum(0)
+        begins = torch.cat([ends.new_zeros(1), ends])[rows.counts.crow_indices()]
+        token = begins[documents] + torch.arange(length, device=topic.device).unsqueeze(1)
+        self.inside = token < begins[documents + 1]
         self.cell = torch.searchsorted(ends, token, right=True).clamp(max=max(len(ends) - 1, 0))
         columns = rows.counts.col_indices()
         self.word = columns[self.cell] if len(columns) else torch.zeros_like(self.cell)
