@@ -12,7 +12,7 @@ from torch import Tensor
 
 from custom_inference.core.fit import Fit, completed
 from custom_inference.em.method import VariationalEM
-from custom_inference.families.topics.integrated import CollapsedPosterior, collapsed_posterior
+from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
 from custom_inference.gibbs import CollapsedGibbs
 from ppl_models import Data, MethodError, Model
 

@@ -171,7 +171,9 @@ class CorrelatedGaussian(TopicEngine):
             covariance = (covariance + covariance.T) / 2
             if float((mean - before).abs().max()) < 1e-10:
                 break
-        if _exchangeable(center, weight, psi):
+        diagonal = psi.diagonal()
+        same = all(bool((value == value[0]).all()) for value in (center, weight, diagonal))
+        if same and bool((psi == torch.diag(diagonal)).all()):
             # Equal changes of all logits: to their mode under the priors, which never lowers the objective.
             centre = eye - 1.0 / size
             mean = centre @ mean + center.mean()
@@ -180,10 +182,3 @@ class CorrelatedGaussian(TopicEngine):
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> GaussianPosterior:
         return GaussianPosterior(step.locals["mean"], step.locals["covariance"])
-
-
-def _exchangeable(center: Tensor, weight: Tensor, psi: Tensor) -> bool:
-    """Whether the priors of mean and covariance are the same for all topics, the latter's scale a multiple of I."""
-    diagonal = psi.diagonal()
-    same = all(bool((value == value[0]).all()) for value in (center, weight, diagonal))
-    return same and bool((psi - torch.diag(diagonal)).abs().max() == 0)

@@ -57,7 +57,6 @@ class Scores(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LdaDirichlet(TopicEngine):
     """sweeps, cold_sweeps: at most this many of an E step that goes on from the last one, and of one that does not.
-
     threshold: a block of documents is done when pi~ changes by less than this, on average over the topics.
     """
 

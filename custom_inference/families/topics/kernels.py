@@ -67,10 +67,8 @@ def _parts(rows: DocumentRows) -> list[np.ndarray]:
 
 def _cuts(crow: np.ndarray) -> list[int]:
     """Documents at which calls begin and end, so that each has about ``_CHUNK_CELLS`` cells."""
-    marks = np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS)
-    inner = np.unique(np.searchsorted(crow, marks)).tolist()
-    size = len(crow) - 1
-    return [0, *(at for at in inner if 0 < at < size), size]
+    inner = np.searchsorted(crow, np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS))
+    return np.unique([0, *inner, len(crow) - 1]).tolist()
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
@@ -171,9 +169,6 @@ def _beside_log(x):
 @numba.njit(nogil=True, cache=True)
 def _psi(x):
     return math.log(x + 9.5) + _beside_log(np.float64(x))
-
-
-# ----- CVB0 ----------------------------------------------------------------------------------------------------------
 
 
 def refresh_documents(
