@@ -117,6 +117,7 @@ class Draws(Protocol):
 
     def form(self, draw: int) -> Tensor:
         """b (K, B) of one draw; 1 for rows that do not have it."""
+        ...
 
 
 def multiplied(draws: Draws, *, keep: bool) -> tuple[list[Tensor], Tensor]:

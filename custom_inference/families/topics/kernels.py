@@ -48,7 +48,7 @@ def settle_documents(
     given = (*_parts(rows), *(part.numpy() for part in (score, alpha, concentration, share, ratio, bound, used)))
 
     def run(first: int, last: int) -> None:
-        _settle(*given, first, last, sweeps, threshold)
+        _settle(*given, first, last, sweeps, threshold)  # pyright: ignore[reportCallIssue]
 
     cuts = _cuts(given[0])
     if torch.get_num_threads() == 1 or len(cuts) == 2:
