@@ -117,8 +117,8 @@ class CorrelatedGaussian(TopicEngine):
     name: ClassVar[str] = "gaussian"
 
     def alpha(self, model: Model, like: Tensor) -> Tensor:
-        """(0,): the logits have no Dirichlet prior."""
-        return like.new_zeros(0)
+        """(K,): the logits have no Dirichlet prior; starts are sampled as under a flat one."""
+        return like.new_ones(model.shapes["topic"][0])
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         super().check(model, rows)
