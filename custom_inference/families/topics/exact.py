@@ -243,8 +243,7 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
         raise MethodError("the prior of 'topic' differs between topics; the collapsed posterior takes one for all")
     gamma = gamma.expand(model.vocabulary_size)
     blocks = [log_joint(document, word, alpha, gamma, q) for _, q in assignment_blocks(len(alpha), len(word))]
-    constant = float(rows.log_coefficient.sum())
-    return CollapsedPosterior(document, word, alpha, torch.cat(blocks), len(rows), constant)
+    return CollapsedPosterior(document, word, alpha, torch.cat(blocks), len(rows), float(rows.log_coefficient.sum()))
 
 
 def assignment_blocks(num_topics: int, tokens: int) -> Iterator[tuple[int, Tensor]]:

@@ -38,11 +38,8 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 def settle_documents(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The fields of ``Settled``: sweeps every document until it settles, on the CPU; updates ``concentration`` (N, K)
-    in place.
-
-    score: s_vk (V, K), each word's largest being 1.
-    """
+    """The fields of ``Settled``, ``concentration`` (N, K) being updated in place; score: s_vk (V, K), each word's
+    largest being 1."""
     share, ratio = torch.empty_like(concentration), torch.empty_like(rows.counts.values())
     bound, used = concentration.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int32)
     given = (*_parts(rows), *(part.numpy() for part in (score, alpha, concentration, share, ratio, bound, used)))
@@ -174,10 +171,8 @@ def _psi(x):
 def refresh_documents(
     rows: DocumentRows, share: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
 ) -> Tensor:
-    """One pass, in place: ``share`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,).
-
-    Returns N_kv (V, K), counted anew: the running table has rounded at every word.
-    """
+    """One pass, in place: ``share`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,). Returns N_kv,
+    (V, K), counted anew: the running table has rounded at every word."""
     total, counts = table.sum(0), torch.zeros_like(table)
     arrays: Any = (*_parts(rows), *(part.numpy() for part in (alpha, share, table, total, counts, bound)))
     for first, last in pairwise(_cuts(arrays[0])):
