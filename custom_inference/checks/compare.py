@@ -16,7 +16,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import kullback_leibler
 from custom_inference.em.method import VariationalEM
 from custom_inference.exact import Exact
-from custom_inference.families.topics.integrated import CollapsedPosterior, collapsed_posterior
+from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.methods import fit as default_fit
 from ppl_models import Data, MethodError, Model

@@ -41,14 +41,11 @@ def plot_topics(
         lines = table.loc[name]
         axes.barh(range(len(lines)), lines["probability"], color=INK, height=0.7)
         axes.set_yticks(range(len(lines)), [drawing.shortened(word, 18) for word in lines["word"]], fontsize=8)
-        axes.set_ylim(len(lines) - 0.4, -0.6)
-        axes.set_xlim(0, 1.08 * widest)
+        axes.set(xlim=(0, 1.08 * widest), ylim=(len(lines) - 0.4, -0.6))
         axes.set_title(f"{_label(name)}  share {share[name]:.3f}", fontsize=9)
-        axes.tick_params(axis="x", labelsize=8)
+        axes.tick_params(axis="x", labelsize=8, labelbottom=place + columns >= len(names))
         axes.locator_params(axis="x", nbins=3)
         axes.spines[["top", "right"]].set_visible(False)
-        if place + columns >= len(names):
-            axes.tick_params(axis="x", labelbottom=True)
     figure.supxlabel(presentation_of(fit.model).value, fontsize=9)
     figure.suptitle(title)
     return figure

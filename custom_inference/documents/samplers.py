@@ -96,10 +96,8 @@ def _weights(
 
 
 def _log_dirichlet(concentration: Array, rng: np.random.Generator) -> Array:
-    """log of draws of Dirichlet(concentration): in logs, as small concentrations give shares below 1e-300.
-
-    Gamma(a) = Gamma(a + 1) U^(1 / a).
-    """
+    """log of draws of Dirichlet(concentration): in logs, as small concentrations give shares below 1e-300, by
+    Gamma(a) = Gamma(a + 1) U^(1 / a)."""
     log_uniform = np.log1p(-rng.random(concentration.shape))
     log_gamma = np.log(rng.standard_gamma(concentration + 1)) + log_uniform / concentration
     return log_gamma - np.logaddexp.reduce(log_gamma, axis=1, keepdims=True)

@@ -41,7 +41,7 @@ class HeldOut:
 
     log_probability: Tensor
     tokens: Tensor
-    how: str
+    how: str = ""
     standard_error: Tensor | None = None
 
     def perplexity(self, per: str = "token") -> float:
@@ -121,14 +121,11 @@ class _Problem(NamedTuple):
     rows: DocumentRows
 
 
-def _scored(log_p: Tensor, rows: DocumentRows, error: Tensor | None = None) -> HeldOut:
-    return HeldOut(log_probability=log_p, tokens=rows.lengths, how="", standard_error=error)
-
-
 def _bound(problem: _Problem, seed: int = 0, *, name: str) -> HeldOut:
     model, rows = problem.model, problem.rows
     log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
-    return _scored(log_p - replace(rows, coefficient=getattr(model, "coefficient", False)).log_coefficient, rows)
+    coefficient = replace(rows, coefficient=getattr(model, "coefficient", False)).log_coefficient
+    return HeldOut(log_probability=log_p - coefficient, tokens=rows.lengths)
 
 
 def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1, seed: int = 0) -> HeldOut:
@@ -163,14 +160,16 @@ def _estimated(problem: _Problem, sampler: Callable[..., samplers.Estimate], **s
     topic, rows = problem.params["topic"], problem.rows
     estimate = sampler(topic, topic_prior(problem.model, topic), rows, **settings)
     log_mean, error = (value.to(topic) for value in estimate)
-    return _scored(log_mean, rows, None if bool(torch.isnan(error).all()) else error)
+    error = None if bool(torch.isnan(error).all()) else error
+    return HeldOut(log_probability=log_mean, tokens=rows.lengths, standard_error=error)
 
 
 def _completed(problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: Any, iterations: int) -> HeldOut:
     """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones."""
     topic = problem.params["topic"]
     proportion = fold_in(problem.model, problem.params, observed, alpha=alpha, iterations=iterations)
-    return _scored(Tokens(proportion, topic).log_prob(scored.counts.to(topic.dtype)), scored)
+    log_p = Tokens(proportion, topic).log_prob(scored.counts.to(topic.dtype))
+    return HeldOut(log_probability=log_p, tokens=scored.lengths)
 
 
 def _plugin(problem: _Problem, alpha: Any = None, iterations: int = 100) -> HeldOut:

@@ -8,7 +8,7 @@ import torch
 from scipy.special import logsumexp
 
 from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM, compare
-from custom_inference.families.topics.integrated import CollapsedPosterior, collapsed_posterior
+from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
 from ppl_models import LDA, CapacityError, MethodError, MixtureOfBernoullis, MultinomialPCA
 from ppl_models.data import sparse as _sparse
 from tests.references import _collapsed as reference

@@ -54,6 +54,7 @@ class CubeScores(Protocol):
 
     def cheapest_flips(self, base: Tensor, number: int) -> Tensor:
         """The sources whose flip, alone, leaves the base code's log joint highest, (B, number)."""
+        ...
 
     def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> Any:
         """A table of the cubes; subsets (2^H, H) are the values that the free sources take.

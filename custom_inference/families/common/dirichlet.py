@@ -59,18 +59,14 @@ def dirichlet_mode(counts: Tensor, concentration: Tensor, *, floor: float, group
 
 
 def softmax_or_simplex(counts: Tensor, concentration: Tensor, *, floor: float = 0.0, groups: int = 1) -> Tensor:
-    """argmax of sum_k counts_k log p_k + log prior, in the softmax basis where some concentration is below 1.
-
-    Kept ``floor`` off the edges. Goes with :func:`log_prior_density`.
-    """
+    """argmax of sum_k counts_k log p_k + log prior, in the softmax basis where some concentration is below 1, kept
+    ``floor`` off the edges. Goes with :func:`log_prior_density`."""
     return _shares(counts + concentration - basis_shift(concentration), floor, groups)
 
 
 def log_prior_density(value: Tensor, concentration: Tensor, *, groups: int = 1) -> Tensor:
-    """Sum of log Dirichlet(value; concentration) over rows and groups, in the basis of :func:`softmax_or_simplex`.
-
-    0 for a flat prior, which moves no maximum, as in ``Model.log_prior``.
-    """
+    """Sum of log Dirichlet(value; concentration) over rows and groups, in the basis of :func:`softmax_or_simplex`; 0
+    for a flat prior, which moves no maximum, as in ``Model.log_prior``."""
     if bool((concentration == 1).all()):
         return value.new_zeros(())
     parameter = concentration.expand_as(value)

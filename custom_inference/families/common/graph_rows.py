@@ -30,7 +30,6 @@ class Neighbours(NamedTuple):
 
     @property
     def matrix(self) -> scipy.sparse.csr_matrix:
-        """The same as a scipy matrix."""
         size = len(self.start) - 1
         return scipy.sparse.csr_matrix((self.value, self.index, self.start), shape=(size, size))
 
@@ -70,7 +69,6 @@ class GraphRows:
         return len(self.outgoing.start) - 1
 
     def select(self, index: Tensor | slice) -> GraphRows:
-        """Refused: the nodes of a graph are not independent rows."""
         raise MethodError("the nodes of a graph are one observation; steps of a graph take all of them")
 
     def to(self, dtype: torch.dtype) -> GraphRows:

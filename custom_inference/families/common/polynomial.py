@@ -117,6 +117,7 @@ class Draws(Protocol):
 
     def form(self, draw: int) -> Tensor:
         """b (K, B) of one draw; 1 for rows that do not have it."""
+        ...
 
 
 def multiplied(draws: Draws, *, keep: bool) -> tuple[list[Tensor], Tensor]:
@@ -184,24 +185,22 @@ def log_terms(draws: Draws, alpha: Tensor) -> tuple[Tensor, Tensor]:
 def terms_of(num_draws: int, num_components: int, device: torch.device) -> Terms:
     """Exponents in order of the sum of the first K - 1, so that a lower degree's are the first of a higher one's."""
     free = num_components - 1
-    groups = {0: {total: np.zeros((int(total == 0), 0), dtype=np.int64) for total in range(num_draws + 1)}}
-    for width in range(1, free + 1):
-        groups[width] = {total: _compositions(groups[width - 1], total) for total in range(num_draws + 1)}
-    count = np.concatenate([groups[free][total] for total in range(num_draws + 1)])
+    # Of every sum of the first counts, all vectors with that sum; one count more in every round.
+    groups = {total: np.zeros((int(total == 0), 0), dtype=np.int64) for total in range(num_draws + 1)}
+    for _ in range(free):
+        groups = {
+            total: np.concatenate([np.insert(groups[total - own], 0, own, axis=1) for own in range(total + 1)])
+            for total in groups
+        }
+    count = np.concatenate(list(groups.values()))
     # Exponents are looked up by their products with random numbers modulo 2^64: digits of a number would not fit.
     power = np.random.default_rng(0).integers(2**62, size=free, dtype=np.int64) * 2 + 1
     key = count @ power
     order = np.argsort(key)
     found = key[order]
-    lower = len(count) - len(groups[free][num_draws])
+    lower = len(count) - len(groups[num_draws])
     less = [np.where(count[:, k] > 0, order[np.searchsorted(found, key - power[k]) % len(key)], 0) for k in range(free)]
     more = [order[np.searchsorted(found, key[:lower] + power[k])] for k in range(free)]
     shapes = ((less, (free, len(count))), (more, (free, lower)))
     neighbours = [np.array(each, dtype=np.int64).reshape(shape) for each, shape in shapes]
     return Terms(*(torch.from_numpy(value).to(device) for value in (count, count.sum(1), *neighbours)))
-
-
-def _compositions(shorter: dict[int, np.ndarray], total: int) -> np.ndarray:
-    """All vectors of one more entry than ``shorter``'s with this sum."""
-    parts = [np.insert(shorter[total - first], 0, first, axis=1) for first in range(total + 1)]
-    return np.concatenate(parts)

@@ -32,7 +32,6 @@ class Rows:
         return self.like.shape[0]
 
     def select(self, index: Tensor | slice) -> Self:
-        """The chosen rows."""
         mask = None if self.mask is None else self.mask[index]
         return replace(self, like=sparse.select_rows(self.like, index), mask=mask)
 

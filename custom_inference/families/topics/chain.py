@@ -18,7 +18,7 @@ from ppl_models import Model
 
 #: Single precision holds no smaller concentrations in products with others.
 _SMALLEST = 1e-30
-#: Topics are padded to whole blocks of so many: ``_lda_kernels.LANES``, without loading the compiler.
+#: Topics are padded to whole blocks of so many: ``gibbs_kernels.LANES``, without loading the compiler.
 _LANES = 16
 #: Learned concentrations stay above this: a topic that no token has would never come back from 0.
 _LEARNED_FLOOR = 1e-6
@@ -140,7 +140,6 @@ class LdaChain(Chain):
         return torch.as_tensor(self.document_topic + self.alpha)
 
     def indicators(self) -> Tensor:
-        """The topic of every token, (T,)."""
         return torch.as_tensor(self.topic.astype(np.int64))
 
     def learn(self) -> None:

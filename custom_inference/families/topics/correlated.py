@@ -117,8 +117,8 @@ class CorrelatedGaussian(TopicEngine):
     name: ClassVar[str] = "gaussian"
 
     def alpha(self, model: Model, like: Tensor) -> Tensor:
-        """(0,): the logits have no Dirichlet prior."""
-        return like.new_zeros(0)
+        """(K,): the logits have no Dirichlet prior; starts are sampled as under a flat one."""
+        return like.new_ones(model.shapes["topic"][0])
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         super().check(model, rows)
@@ -126,7 +126,6 @@ class CorrelatedGaussian(TopicEngine):
         conjugate_prior(model, "covariance", InverseWishart)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        """Random topics; uncorrelated logits."""
         topic = super().initial(model, rows, generator)["topic"]
         size = len(topic)
         return {"topic": topic, "mean": topic.new_zeros(size), "covariance": torch.eye(size).to(topic)}
@@ -172,7 +171,9 @@ class CorrelatedGaussian(TopicEngine):
             covariance = (covariance + covariance.T) / 2
             if float((mean - before).abs().max()) < 1e-10:
                 break
-        if _exchangeable(center, weight, psi):
+        diagonal = psi.diagonal()
+        same = all(bool((value == value[0]).all()) for value in (center, weight, diagonal))
+        if same and bool((psi == torch.diag(diagonal)).all()):
             # Equal changes of all logits: to their mode under the priors, which never lowers the objective.
             centre = eye - 1.0 / size
             mean = centre @ mean + center.mean()
@@ -181,10 +182,3 @@ class CorrelatedGaussian(TopicEngine):
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> GaussianPosterior:
         return GaussianPosterior(step.locals["mean"], step.locals["covariance"])
-
-
-def _exchangeable(center: Tensor, weight: Tensor, psi: Tensor) -> bool:
-    """Whether the priors of mean and covariance are the same for all topics, the latter's scale a multiple of I."""
-    diagonal = psi.diagonal()
-    same = all(bool((value == value[0]).all()) for value in (center, weight, diagonal))
-    return same and bool((psi - torch.diag(diagonal)).abs().max() == 0)

@@ -77,11 +77,6 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
     objective: ClassVar[Objective] = "estimate"
     state: ClassVar[type[State]] = TopicCounts
 
-    def gamma(self, model: Model, like: Tensor) -> Tensor:
-        """(1,) where all are the same, or (V,)."""
-        gamma = dirichlet_prior(model, "topic", like).flatten()
-        return gamma[:1] if bool((gamma == gamma[0]).all()) else gamma
-
     def local(self) -> Engine:
         """At given topics: the variational Dirichlet posteriors of the proportions."""
         return LdaDirichlet()
@@ -105,7 +100,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         else:
             share = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
             counts = counted(rows, share)
-        table = (counts + self.gamma(model, alpha).unsqueeze(-1)).contiguous()
+        table = (counts + self.words_prior(model, alpha).expand_as(state.counts).T).contiguous()
         bound = torch.zeros_like(rows.lengths)
         counts = refresh(rows, share, alpha, table, bound, temperature)
         return EStep({"topic": counts.T}, {"share": share}, bound + rows.log_coefficient)

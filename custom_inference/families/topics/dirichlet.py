@@ -57,7 +57,6 @@ class Scores(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LdaDirichlet(TopicEngine):
     """sweeps, cold_sweeps: at most this many of an E step that goes on from the last one, and of one that does not.
-
     threshold: a block of documents is done when pi~ changes by less than this, on average over the topics.
     """
 
@@ -143,7 +142,8 @@ def sweep_documents(
         cells, others = (one.counts.crow_indices().diff() for one in (rows, part))
         found.ratio[chosen.repeat_interleave(cells)] = again.ratio[better.repeat_interleave(others)]
     counts = scores.word * rows.gathered(found.ratio, found.share)
-    scale = sparse_product(rows.counts, scores.log_scale.unsqueeze(-1)).squeeze(-1)
+    counted = rows.counts.to(scores.log_scale.dtype)
+    scale = sparse_product(counted, scores.log_scale.unsqueeze(-1)).squeeze(-1)
     return Swept(concentration, bound + scale + rows.log_coefficient, counts.T)
 
 

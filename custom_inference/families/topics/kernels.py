@@ -38,17 +38,14 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 def settle_documents(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The fields of ``Settled``: sweeps every document until it settles, on the CPU; updates ``concentration`` (N, K)
-    in place.
-
-    score: s_vk (V, K), each word's largest being 1.
-    """
+    """The fields of ``Settled``, ``concentration`` (N, K) being updated in place; score: s_vk (V, K), each word's
+    largest being 1."""
     share, ratio = torch.empty_like(concentration), torch.empty_like(rows.counts.values())
     bound, used = concentration.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int32)
     given = (*_parts(rows), *(part.numpy() for part in (score, alpha, concentration, share, ratio, bound, used)))
 
     def run(first: int, last: int) -> None:
-        _settle(*given, first, last, sweeps, threshold)
+        _settle(*given, first, last, sweeps, threshold)  # pyright: ignore[reportCallIssue]
 
     cuts = _cuts(given[0])
     if torch.get_num_threads() == 1 or len(cuts) == 2:
@@ -67,10 +64,8 @@ def _parts(rows: DocumentRows) -> list[np.ndarray]:
 
 def _cuts(crow: np.ndarray) -> list[int]:
     """Documents at which calls begin and end, so that each has about ``_CHUNK_CELLS`` cells."""
-    marks = np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS)
-    inner = np.unique(np.searchsorted(crow, marks)).tolist()
-    size = len(crow) - 1
-    return [0, *(at for at in inner if 0 < at < size), size]
+    inner = np.searchsorted(crow, np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS))
+    return np.unique([0, *inner, len(crow) - 1]).tolist()
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
@@ -173,16 +168,11 @@ def _psi(x):
     return math.log(x + 9.5) + _beside_log(np.float64(x))
 
 
-# ----- CVB0 ----------------------------------------------------------------------------------------------------------
-
-
 def refresh_documents(
     rows: DocumentRows, share: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
 ) -> Tensor:
-    """One pass, in place: ``share`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,).
-
-    Returns N_kv (V, K), counted anew: the running table has rounded at every word.
-    """
+    """One pass, in place: ``share`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,). Returns N_kv,
+    (V, K), counted anew: the running table has rounded at every word."""
     total, counts = table.sum(0), torch.zeros_like(table)
     arrays: Any = (*_parts(rows), *(part.numpy() for part in (alpha, share, table, total, counts, bound)))
     for first, last in pairwise(_cuts(arrays[0])):

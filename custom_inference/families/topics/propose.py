@@ -58,12 +58,8 @@ class TopicProposals(Proposals):
         like = rows.like.values()
         gamma = self.engine.words_prior(model, like)
         gamma = (gamma if gamma.ndim == 1 else gamma.mean(0)).clamp(max=self.most_gamma)
-        counts = propose_topics(rows, self.sampling_alpha(model, like), gamma, generator)
-        return self.engine.from_counts(model, counts)
-
-    def sampling_alpha(self, model: Model, like: Tensor) -> Tensor:
-        """The concentration of the proportions that topics are sampled under, (K,)."""
-        return self.engine.alpha(model, like).clamp(max=self.most_alpha)
+        alpha = self.engine.alpha(model, like).clamp(max=self.most_alpha)
+        return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Three starts; on so many documents that they show every topic often."""
@@ -102,9 +98,6 @@ class ProfileProposals(TopicProposals):
 
 
 class CorrelatedProposals(TopicProposals):
-    def sampling_alpha(self, model: Model, like: Tensor) -> Tensor:
-        return like.new_full((model.shapes["topic"][0],), self.most_alpha)
-
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """LDA's sampled topics, and the mean and covariance of the logarithms of its proportions."""
         start = super().propose(model, rows, generator, attempt)

@@ -44,12 +44,6 @@ class SupervisedRows(DocumentRows):
 
     sign: Tensor = None  # pyright: ignore[reportAssignmentType]
 
-    @classmethod
-    def supervised(cls, data: Data) -> SupervisedRows:
-        counts = DocumentRows.of(data).counts
-        response = data.others.get("response", counts.values().new_full((len(data),), torch.nan))
-        return cls(counts, sign=torch.nan_to_num(2 * response - 1).to(counts.dtype))
-
     def select(self, index: Tensor | slice) -> Self:
         return replace(super().select(index), sign=self.sign[index])
 
@@ -122,7 +116,9 @@ class SupervisedDirichlet(TopicEngine):
     name: ClassVar[str] = "dirichlet"
 
     def rows(self, model: Model, data: Data) -> SupervisedRows:
-        return SupervisedRows.supervised(data)
+        counts = DocumentRows.of(data).counts
+        response = data.others.get("response", counts.values().new_full((len(data),), torch.nan))
+        return SupervisedRows(counts, sign=torch.nan_to_num(2 * response - 1).to(counts.dtype))
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         super().check(model, rows)
@@ -180,7 +176,7 @@ def _unweighted(params: Params) -> Params:
 def predicted_response(fit: Any, data: Data) -> Tensor:
     """P(response = 1 | words) of every document, (N,): topics inferred without a response, their tokens' summed out."""
     engine, model, params = SupervisedDirichlet(), fit.model, fit.globals
-    rows = SupervisedRows.supervised(replace(data, others={}))
+    rows = engine.rows(model, replace(data, others={}))
     step = engine.e_step(model, params, rows)
     documents = _Documents(params, rows, engine.alpha(model, params["topic"]), 1.0)
     phi, _ = documents.tokens(step.locals["concentration"], step.locals["xi"], step.locals["answer"])

@@ -94,11 +94,10 @@ class TemperedEM(Method):
             path = _Path(self, model, observed, hidden, start)
             path.follow(bar)
             try:
-                fit = self._result(data, rows, start, path, call.seed)
+                return self._result(data, rows, start, path, call.seed)
             except KeyboardInterrupt:  # the best state is there all the same
                 path.interrupted = True
-                fit = self._result(data, rows, start, path, call.seed)
-        return fit
+                return self._result(data, rows, start, path, call.seed)
 
     def _result(self, data: Data, rows: DocumentRows, start: _State, path: _Path, seed: int) -> Fit:
         model, best = path.model, path.best

@@ -62,8 +62,8 @@ class TopicPosteriors(State):
 
     def fitted_model(self, model: Any) -> Model:
         """With the learned concentrations as its priors'."""
-        learned = {name: value for name, value in (("alpha", self.alpha), ("gamma", self.gamma)) if value is not None}
-        return model.with_concentration(**learned) if learned else model
+        learned = self.alpha is not None or self.gamma is not None
+        return model.with_concentration(alpha=self.alpha, gamma=self.gamma) if learned else model
 
     @classmethod
     def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:

@@ -12,7 +12,7 @@ from custom_inference.core.diagnostics import effective_size
 from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, fixed_point, sweep_topics
-from custom_inference.families.topics.integrated import CollapsedPosterior, collapsed_posterior
+from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
 from ppl_models import LDA, Data, LDAIndicator
 from tests.references import _collapsed as reference
 from tests.references._topics import log_dirichlet_moment, tokens_of
