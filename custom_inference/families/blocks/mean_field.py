@@ -85,8 +85,6 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         likelihood_of(model).prior()
         self.nodes(model).check()
 
-    # ----- the E step -------------------------------------------------------------------------------------
-
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         """Sweeps over the nodes, from where the state's responsibilities are; without any, from the best of some."""
         at = self.expected(model, state, rows)
@@ -106,8 +104,6 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
     def posterior(self, model: Any, state: Any, rows: SbmRows, step: EStep) -> CodePosterior:
         return code_posterior(step)
-
-    # ----- the M step -------------------------------------------------------------------------------------
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
         """Proportions and block matrix; then propensities, and the other two again."""

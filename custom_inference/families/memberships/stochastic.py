@@ -29,7 +29,6 @@ from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.em.stepwise import Rates
-from custom_inference.families.common.graph_rows import Neighbours
 from custom_inference.families.memberships.common import Factors, MembershipPosteriors, bounded_exp
 from custom_inference.families.memberships.dyads import Dyads, either_order
 from custom_inference.families.memberships.initialisation import MembershipProposals
@@ -135,13 +134,6 @@ class Ends:
     index: Tensor
     taken: Tensor
 
-    @classmethod
-    def of(cls, edges: Neighbours, hidden: Neighbours, device: torch.device) -> Ends:
-        size = len(edges.start) - 1
-        every = [np.repeat(np.arange(size), np.diff(one.start)) * size + one.index for one in (edges, hidden)]
-        taken = np.sort(np.concatenate([[-1], *every]))
-        return cls(*(torch.as_tensor(part, device=device) for part in (edges.start, edges.index, taken)))
-
     def neighbours(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """(place in ``nodes``, neighbour) of all their edges."""
         first, count = self.start[nodes], self.start[nodes + 1] - self.start[nodes]
@@ -158,9 +150,12 @@ class Ends:
 
 def sides_of(dyads: Dyads) -> list[Ends]:
     """Where nodes send and, in directed graphs, where they receive."""
-    graph, device = dyads.graph, dyads.like.device
-    sides = [(graph.outgoing, graph.hidden_out), (graph.incoming, graph.hidden_in)][: 2 if graph.directed else 1]
-    return [Ends.of(edges, hidden, device) for edges, hidden in sides]
+    graph, size, found = dyads.graph, len(dyads), []
+    for edges, hidden in ((graph.outgoing, graph.hidden_out), (graph.incoming, graph.hidden_in))[: 1 + graph.directed]:
+        every = [np.repeat(np.arange(size), np.diff(one.start)) * size + one.index for one in (edges, hidden)]
+        parts = edges.start, edges.index, np.sort(np.concatenate([[-1], *every]))
+        found.append(Ends(*(torch.as_tensor(part, device=dyads.like.device) for part in parts)))
+    return found
 
 
 def sampled_statistics(
