@@ -19,8 +19,8 @@ from ppl_models import DataError, GraphData, MethodError, Model
 
 
 def graph_of(fit: Result) -> GraphData:
-    """The graph of a fit. Raises MethodError for a fit to other data."""
-    if not isinstance(fit.data, GraphData):
+    """The graph of a fit. Raises MethodError for a fit of another kind of model."""
+    if not (isinstance(fit.data, GraphData) and fit.model.is_graph):
         raise MethodError(f"{type(fit.model).__name__} is no model of graphs")
     return fit.data
 

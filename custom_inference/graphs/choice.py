@@ -74,8 +74,10 @@ def choose_num_blocks(
             fitted = completed(default_fit(make(k), seen, seed=seed, **settings))
             if held is not None:
                 score = -float(link_prediction(fitted, held).loc["model", "log_loss"])
-            else:
-                score = _integrated(fitted) if criterion == "icl" else _bound(fitted)
+            elif criterion == "evidence":
+                score = _bound(fitted)
+            else:  # exact where there is a closed form
+                score = icl(fitted) if propensities_of(fitted.model) else integrated_likelihood(fitted)
             used = len(fitted.posterior.mean.argmax(-1).unique())
             rows[k] = {"score": score, "used": used, "status": fitted.status}
     except KeyboardInterrupt:
@@ -91,11 +93,6 @@ def _bound(fit: Fit) -> float:
         found = f"a fit by {fit.method} with the objective {fit.bound_name!r}"
         raise MethodError(f"{found} bounds no evidence; expected 'vb', or criterion='icl' or 'held_out'")
     return float(fit.elbo[-1])
-
-
-def _integrated(fit: Fit) -> float:
-    """Exact where there is a closed form; with propensities the asymptotic ICL."""
-    return icl(fit) if propensities_of(fit.model) else integrated_likelihood(fit)
 
 
 def integrated_likelihood(fit: Fit) -> float:

@@ -103,7 +103,7 @@ def link_probability(fit: Fit, i: Any, j: Any) -> Tensor:
     """
     graph, model = graph_of(fit), fit.model
     first, second = (torch.as_tensor(part).long().flatten() for part in (i, j))
-    if first.shape != second.shape or (len(first) and not _within(first, second, len(graph))):
+    if first.shape != second.shape or any(bool(((one < 0) | (one >= len(graph))).any()) for one in (first, second)):
         raise DataError("dyads of unknown nodes", axis="dyad", expected=f"two vectors of numbers below {len(graph)}")
     total = fit.params[model.component_site].new_zeros(len(first))
     for weight, site, local in _states(fit):
@@ -111,11 +111,6 @@ def link_probability(fit: Fit, i: Any, j: Any) -> Tensor:
             part = slice(start, start + _BLOCK)
             total[part] += weight * _chance(model, site, local, first[part], second[part])
     return total
-
-
-def _within(first: Tensor, second: Tensor, size: int) -> bool:
-    both = torch.cat([first, second])
-    return bool((both >= 0).all() and (both < size).all())
 
 
 def _states(fit: Fit) -> list[tuple[float, dict[str, Tensor], Tensor]]:
@@ -177,14 +172,8 @@ def link_prediction(fit: Fit, held: HeldDyads) -> pd.DataFrame:
         raise DataError(found, axis="dyad", expected="some that have one and some that have none")
     # A probability of 0 where there is an edge would be an infinite loss.
     rows = {name: p.detach().cpu().double().clamp(1e-12, 1 - 1e-12).numpy() for name, p in _predictors(fit, held)}
-    scores = {
-        name: {
-            "auc": roc_auc_score(truth, p),
-            "average_precision": average_precision_score(truth, p),
-            "log_loss": log_loss(truth, p),
-        }
-        for name, p in rows.items()
-    }
+    measures = {"auc": roc_auc_score, "average_precision": average_precision_score, "log_loss": log_loss}
+    scores = {name: {measure: of(truth, p) for measure, of in measures.items()} for name, p in rows.items()}
     return pd.DataFrame.from_dict(scores, orient="index").rename_axis("predictor")
 
 

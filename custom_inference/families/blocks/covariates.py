@@ -145,10 +145,7 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
             prior = prior + model.prior("weight", like=params["weight"]).log_prob(params["weight"]).double()
         return prior
 
-    # ----- starts -----------------------------------------------------------------------------------------
-
     def initial(self, model: Any, rows: CovariateRows, generator: torch.Generator) -> Any:
-        """Every node in a random block."""
         return self.from_labels(model, torch.randint(model.num_blocks, (len(rows),), generator=generator), rows)
 
     def from_labels(self, model: Any, labels: Tensor, rows: CovariateRows) -> Any:
@@ -191,10 +188,7 @@ class CovariateMeanField(OwnState, CovariatePoints):
         return _bound(*rows.exposures(params["weight"]), log, phi.double()).reshape(1)
 
     def posterior(self, model: Model, params: Params, rows: CovariateRows, step: EStep) -> CodePosterior:
-        """The K one-hot codes and the probability of each for every node."""
         return code_posterior(step)
-
-    # ----- the M step -------------------------------------------------------------------------------------
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: CovariateRows) -> PointsWithLocals:
         found, weight = step.locals[RESPONSIBILITY].double(), values_of(model, state)["weight"].double()
@@ -253,8 +247,6 @@ def _random_divisions(rows: CovariateRows, blocks: int, generator: torch.Generat
 
 def _block_pairs(blocks: int, directed: bool, device: Any) -> tuple[Tensor, Tensor]:
     """The pairs (a, b) that have weights of their own."""
-    if directed:
-        every = torch.arange(blocks**2, device=device)
-        return every // blocks, every % blocks
-    first, second = torch.triu_indices(blocks, blocks, device=device)
+    every = torch.ones(blocks, blocks, device=device)
+    first, second = (every if directed else every.triu()).nonzero(as_tuple=True)
     return first, second

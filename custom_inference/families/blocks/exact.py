@@ -135,8 +135,6 @@ class SbmExact(Accelerated, AllLabelings, PointBlocks):
 
         return log, score
 
-    # ----- the M step -------------------------------------------------------------------------------------
-
     def m_step(self, model: Any, params: Params, step: EStep, rows: SbmRows) -> Params:
         """Proportions and block matrix; then propensities, and the other two again."""
         pairs, propensities = step.statistics["pairs"].double().numpy(), self.nodes(model)
@@ -148,9 +146,6 @@ class SbmExact(Accelerated, AllLabelings, PointBlocks):
 
     def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Params:
         return self.best_sites(model, nodes, counts)
-
-    def division(self, state: Params) -> None:
-        """Labelings are summed out."""
 
     def _counts(self, model: Any, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> Counts:
         ends, (x, seen) = self.nodes(model).weights(nodes, rows).ends, rows.dense

@@ -21,7 +21,7 @@ from custom_inference.families.blocks.sweep import Expected, score_names
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import SBM, Data, DegreeCorrectedSBM, MethodError
+from ppl_models import SBM, Data, DegreeCorrectedSBM, MethodError, Model
 from ppl_models.distributions import Flat
 from ppl_models.sbm import BlockModel
 
@@ -161,6 +161,8 @@ class BlockSampler(Sampler):
         for site in model.global_sites[1:]:
             if isinstance(model.priors[site], Flat):
                 raise MethodError(f"the prior of '{site}' is improper (Flat) and cannot be integrated out; use EM")
+        if isinstance(model, SBM):
+            check_betas(model, "edge_probability")
         likelihood_of(model).prior()
         Propensities(model, integrated=True).check()
 
@@ -199,6 +201,15 @@ class BlockSampler(Sampler):
             rename_given(graph, state, at, generator)
             draws.append(torch.as_tensor(state.label.copy()))
         return self.local_of_draws(model, data, torch.stack(draws))
+
+
+def check_betas(model: Model, *sites: str) -> None:
+    """Raises MethodError for priors other than Betas, which cannot be integrated out."""
+    for site in sites:
+        prior = model.priors[site]
+        if not isinstance(prior, torch.distributions.Beta):
+            name = "an improper prior (Flat)" if isinstance(prior, Flat) else type(prior).__name__
+            raise MethodError(f"collapsed Gibbs sampling needs a Beta prior for '{site}', not {name}; use SVI or NUTS")
 
 
 # ----- what priors and globals are as arrays, and labels drawn at given globals ---------------------------

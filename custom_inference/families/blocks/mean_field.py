@@ -70,15 +70,11 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
     @abc.abstractmethod
     def node_params(self, model: Any, state: Any) -> Params:
-        """The parameters of the propensities."""
+        """The parameters of the propensities, among others."""
 
-    @abc.abstractmethod
     def block_means(self, model: Any, state: Any) -> Floats:
         """E[eta], (K, K)."""
-
-    @abc.abstractmethod
-    def division(self, state: Any) -> Tensor | None:
-        """The responsibilities (N, K) of a state, where it has them."""
+        return values_of(model, state)[likelihood_of(model).site].double().numpy()
 
     def rows(self, model: Any, data: Data) -> SbmRows:
         return SbmRows.of(model, data)
@@ -89,12 +85,10 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         likelihood_of(model).prior()
         self.nodes(model).check()
 
-    # ----- the E step -------------------------------------------------------------------------------------
-
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         """Sweeps over the nodes, from where the state's responsibilities are; without any, from the best of some."""
         at = self.expected(model, state, rows)
-        known = warm[RESPONSIBILITY] if warm else self.division(state)
+        known = warm[RESPONSIBILITY] if warm else division_of(state)
         phi = cold_start(at, rows, generator) if known is None else known.double().numpy().copy()
         sweep(at, rows, phi, SWEEPS, temperature)
         counts = rows.counts(phi, at.weights)
@@ -109,10 +103,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return torch.tensor([bound_at(at, rows, phi, rows.counts(phi, at.weights))], dtype=torch.float64)
 
     def posterior(self, model: Any, state: Any, rows: SbmRows, step: EStep) -> CodePosterior:
-        """The K one-hot codes and the probability of each for every node."""
         return code_posterior(step)
-
-    # ----- the M step -------------------------------------------------------------------------------------
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
         """Proportions and block matrix; then propensities, and the other two again."""
@@ -191,11 +182,7 @@ class PointBlocks(BlockEngine):
         }
 
     def node_params(self, model: Any, state: PointsWithLocals | Params) -> Params:
-        params = values_of(model, state)
-        return {site: params[site] for site in self.nodes(model).names}
-
-    def block_means(self, model: Any, state: PointsWithLocals | Params) -> Floats:
-        return values_of(model, state)[likelihood_of(model).site].double().numpy()
+        return values_of(model, state)
 
     def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
         params, matrix = values_of(model, state), likelihood_of(model)
@@ -216,12 +203,16 @@ class SbmMeanField(OwnState, PointBlocks):
     def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Any:
         return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
 
-    def division(self, state: PointsWithLocals | Params) -> Tensor | None:
-        return PointsWithLocals.from_any(state).locals.get(RESPONSIBILITY)
-
     def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: Looks) -> Any:
         """The given values with the division that suits them."""
         return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
+
+
+def division_of(state: Any) -> Tensor | None:
+    """The responsibilities (N, K) of a state, where it has them."""
+    if isinstance(state, PointsWithLocals):
+        return state.locals.get(RESPONSIBILITY)
+    return getattr(state, RESPONSIBILITY, None)
 
 
 def code_posterior(step: EStep) -> CodePosterior:

@@ -94,8 +94,6 @@ class Propensities:
     def _powers(self) -> Floats:
         return torch.stack([self.power(shape) for shape in self.priors()[0]]).numpy()
 
-    # ----- parameters and values --------------------------------------------------------------------------
-
     def _stacked(self, params: Params, part: str = "") -> Tensor:
         return torch.stack([params[site + part].double() for site in self.sites])
 
@@ -138,8 +136,6 @@ class Propensities:
         middle = np.where(rate > 0, shape / np.maximum(rate, FLOOR), 1.0)
         typical = (degree @ phi + 1e-3) / (phi.sum(0) + 1e-3)
         return self._from_means(np.maximum((degree + 0.1) / (typical @ phi.T + 0.1) * middle, FLOOR), rows)
-
-    # ----- updates ----------------------------------------------------------------------------------------
 
     def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
         """Better parameters."""

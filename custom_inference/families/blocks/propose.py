@@ -15,10 +15,9 @@ from torch.nn.functional import one_hot
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.covariates import CovariateRows
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
-from custom_inference.families.blocks.mean_field import RESPONSIBILITY
+from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.rows import SbmRows
 from ppl_models import Model
 
@@ -75,7 +74,7 @@ class BlockProposals(Proposals):
 
     def same_solution(self, model: Any, first: Any, second: Any) -> bool:
         """The same division; of the exact engine, which keeps none, matrices alike in some order of the blocks."""
-        if _division(first) is not None:
+        if division_of(first) is not None:
             return same_division(first, second)
         one, other = (params[likelihood_of(model).site].double().numpy() for params in (first, second))
         if len(one) > 6:
@@ -97,7 +96,7 @@ class CovariateProposals(Proposals):
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """The exact engine keeps no division."""
-        return first is second or (_division(first) is not None and same_division(first, second))
+        return first is second or (division_of(first) is not None and same_division(first, second))
 
 
 def _seed(generator: torch.Generator) -> int:
@@ -106,13 +105,7 @@ def _seed(generator: torch.Generator) -> int:
 
 def same_division(first: Any, second: Any) -> bool:
     """Whether nearly all nodes are in blocks that correspond."""
-    one, other = (one_hot(one.argmax(-1), one.shape[1]).cpu() for one in map(_division, (first, second)))
+    divisions: Any = map(division_of, (first, second))
+    one, other = (one_hot(one.argmax(-1), one.shape[1]).cpu() for one in divisions)
     both = (one.T @ other).numpy()
     return bool(both[linear_sum_assignment(-both)].sum() >= _SAME * both.sum())
-
-
-def _division(state: Any) -> Any:
-    """The responsibilities (N, K), where a state has them."""
-    if isinstance(state, PointsWithLocals):
-        return state.locals[RESPONSIBILITY]
-    return getattr(state, "responsibility", None)

@@ -22,7 +22,7 @@ pair once, on and above the diagonal of m and t, which are kept symmetric.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -95,7 +95,8 @@ class SbmRows(GraphRows):
     @classmethod
     def of_rows(cls, rows: GraphRows) -> SbmRows:
         """The same graph."""
-        return rows if isinstance(rows, SbmRows) else cls(**vars(rows))
+        known = {field.name: getattr(rows, field.name) for field in fields(GraphRows)}
+        return rows if isinstance(rows, SbmRows) else cls(**known)
 
     @cached_property
     def loops(self) -> Floats:

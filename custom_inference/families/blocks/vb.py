@@ -22,7 +22,7 @@ from custom_inference.core.states import State
 from custom_inference.families.blocks.likelihoods import Pair, likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, BlockEngine, SbmMeanField
 from custom_inference.families.blocks.nodes import Propensities
-from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
+from custom_inference.families.blocks.rows import Counts, SbmRows
 from custom_inference.families.blocks.sweep import Expected
 from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from ppl_models import MethodError
@@ -44,7 +44,6 @@ class BlockPosteriors(State):
         return self.first.double(), self.second.double()
 
     def values(self, model: Any) -> Params:
-        """The posterior means."""
         return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
 
     def posteriors(self, model: Any) -> Mapping[str, ContinuousPosterior]:
@@ -64,7 +63,6 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
     state: ClassVar[type[State]] = BlockPosteriors
 
     def local(self) -> SbmMeanField:
-        """The blocks at given values of the globals."""
         return SbmMeanField()
 
     def check(self, model: Any, rows: SbmRows) -> None:
@@ -81,12 +79,6 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
 
     def node_params(self, model: Any, state: BlockPosteriors) -> Params:
         return state.propensities
-
-    def division(self, state: BlockPosteriors) -> Tensor:
-        return state.responsibility
-
-    def block_means(self, model: Any, state: BlockPosteriors) -> Floats:
-        return likelihood_of(model).posterior(state.pair).mean.numpy()
 
     def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> BlockPosteriors:
         size = torch.as_tensor(counts.size)

@@ -168,8 +168,6 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         dense = 3.0 * len(rows) ** 2 * model.num_blocks
         return self.zeros == "shared" if self.zeros is not None else dense > DENSE_UP_TO
 
-    # ----- starts -------------------------------------------------------------------------------------------------
-
     @abc.abstractmethod
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> Any:
         """The state at which nodes divide their dyads as ``membership`` (N, K) says, the two ends independently."""
@@ -182,9 +180,7 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         links, gaps = pair_totals(rows, membership)
         return ExpectedCounts(rows.ends[:, None] * membership, links, gaps, rows.like.new_zeros(2))
 
-    # ----- the tables ---------------------------------------------------------------------------------------------
-
-    def bound(self, model: Any, gamma: Tensor, found: Collected) -> Tensor:
+    def table_bound(self, model: Any, gamma: Tensor, found: Collected) -> Tensor:
         """On log p(x | eta, rho), ()."""
         divergence = dirichlet_divergence(gamma, membership_prior(model, gamma)).sum(dtype=torch.float64)
         return found.total - divergence

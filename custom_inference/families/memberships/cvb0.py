@@ -91,8 +91,6 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
         fits = 'use guide="vb", which keeps no tables'
         require(f"a table for each dyad of {len(rows)} nodes", needed, allowed=allowed_bytes(self.max_bytes), fits=fits)
 
-    # ----- E step -------------------------------------------------------------------------------------------------
-
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         listed, counts = _Listed.of(rows), moved(state, rows.like)
         table = None if not warm else warm["table"].to(rows.like)
@@ -160,8 +158,6 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     def posterior(self, model: Any, state: ExpectedCounts, rows: Dyads, step: EStep) -> DirichletPosterior:
         """Dirichlet(alpha + n_i)."""
         return DirichletPosterior(membership_prior(model, rows.like) + step.statistics["members"])
-
-    # ----- starts: no dyads of the background ---------------------------------------------------------------------
 
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> ExpectedCounts:
         return _in_foreground(self.counts_of(rows, membership), rows)

@@ -76,8 +76,6 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
             needed = math.inf
         require(f"summing {size} blocks out of {len(i)} dyads", needed, allowed=allowed, fits=fits)
 
-    # ----- E step -----------------------------------------------------------------------------------------------------
-
     def _tables(self, model: Any, params: Params, rows: GraphRows) -> tuple[Tensor, Tensor, Tensor]:
         """w (E, K, K), of it what dyads bring that are not background, and x (E,)."""
         value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
@@ -120,8 +118,6 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         """The exact joint posterior of all memberships."""
         log_weight, counts = self._weighted(model, rows, self._tables(model, params, rows)[0])
         return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + membership_prior(model, counts))
-
-    # ----- globals ----------------------------------------------------------------------------------------------------
 
     def initial(self, model: Any, rows: GraphRows, generator: torch.Generator) -> Params:
         """Edge probabilities around a half."""

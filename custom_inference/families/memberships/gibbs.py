@@ -22,9 +22,10 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import JointDirichletMixture
+from custom_inference.families.blocks.gibbs import check_betas
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.memberships.common import membership_prior
-from custom_inference.families.memberships.gibbs_state import check_betas, empty_state, fixed_of, given, rates
+from custom_inference.families.memberships.gibbs_state import empty_state, fixed_of, rates
 from custom_inference.families.topics.chain import drawn_dirichlet, fixed_point, log_moment
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model
@@ -86,19 +87,16 @@ class MmsbChain(Chain):
 
     def give(self, probability: NDArray[np.float64], sparsity: float | None) -> None:
         """Hold eta (K, K), and rho, at these values from now on."""
-        self.fixed = given(self.fixed, probability, sparsity)
+        weights = self.fixed.sparsity if sparsity is None else np.array([1 - sparsity, sparsity])
+        held = {"prior": rates(probability), "sparsity": weights, "learns_rate": False, "learns_background": False}
+        self.fixed = self.fixed._replace(**held)
         self.state.rate[:] = self.fixed.prior
-
-    @property
-    def member(self) -> NDArray[np.int64]:
-        """c_ik (N, K), a view."""
-        return self.state.member
 
     def log_joint(self) -> float:
         prior, cells, kind = self.fixed.prior, self.state.cells, self.state.kind
         each = betaln(prior[1] + cells[1], prior[0] + cells[0]) - betaln(prior[1], prior[0])
         pairs = each.sum() if self.fixed.directed else np.triu(each).sum()
-        return float(log_moment(self.member, self.fixed.alpha) + pairs + self._log_background(kind[1], kind[0]))
+        return float(log_moment(self.state.member, self.fixed.alpha) + pairs + self._log_background(kind[1], kind[0]))
 
     def _log_background(self, some: int, rest: int) -> float:
         d, c = self.fixed.sparsity
@@ -109,7 +107,7 @@ class MmsbChain(Chain):
     def _concentrations(self) -> tuple[Any, Any, Any]:
         """Of pi (N, K); (2, K, K) of 1 - eta and eta; (2,) of 1 - rho and rho."""
         state, fixed = self.state, self.fixed
-        return self.member + fixed.alpha, state.cells + fixed.prior, state.kind + fixed.sparsity
+        return state.member + fixed.alpha, state.cells + fixed.prior, state.kind + fixed.sparsity
 
     def _globals(self, eta: Any, rho: Any, membership: Any) -> Params:
         found = {"edge_probability": eta, "membership": membership}
@@ -134,7 +132,7 @@ class MmsbChain(Chain):
 
     def locals(self) -> Tensor:
         """alpha + c_i, (N, K)."""
-        return torch.as_tensor(self.member + self.fixed.alpha)
+        return torch.as_tensor(self.state.member + self.fixed.alpha)
 
     def profile(self) -> Tensor:
         """Columns of the memberships, (K, N): where edges are few, those of eta tell blocks apart less well."""
@@ -148,7 +146,7 @@ class MmsbChain(Chain):
 
     def learn(self) -> None:
         """A step of Minka's fixed point for the concentration of the memberships."""
-        alpha = fixed_point(self.member, self.fixed.alpha)
+        alpha = fixed_point(self.state.member, self.fixed.alpha)
         self.fixed = self.fixed._replace(alpha=alpha, mass=float(alpha.sum()))
 
     def fitted_model(self, model: Model) -> Model:
@@ -163,7 +161,7 @@ class MmsbSampler(Sampler):
 
     def check(self, model: Any, data: Data) -> None:
         membership_prior(model, data.x)
-        check_betas(model)
+        check_betas(model, *model.shapes)
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> MmsbChain:
         return MmsbChain(model, GraphRows.of(model, data), seed, start)

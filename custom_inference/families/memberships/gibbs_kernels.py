@@ -115,7 +115,7 @@ def _from_table(left, right, rate, x, outside, same, rows, rng):
 
 @_inner
 def _by_counts(member, i, u):
-    """The block of node i at place u of its counts laid end to end."""
+    """The block of node i at place u of its counts, or shares, laid end to end."""
     k = 0
     while k < member.shape[1] - 1 and u >= member[i, k]:
         u -= member[i, k]
@@ -234,9 +234,7 @@ def seat(fixed, state, membership, rate, sparsity):
     sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
     kind, cells, rng, change = state.kind, state.cells, state.rng, np.int64(fixed.learns_rate)
     size, blocks = member.shape
-    cumulative, rows = np.empty((size, blocks)), np.empty(blocks)
-    for i in range(size):
-        cumulative[i] = np.cumsum(membership[i])
+    rows = np.empty(blocks)
     for i in range(size):
         at, last = fixed.start[i], fixed.start[i + 1]
         for j in range(0 if fixed.directed else i, size):
@@ -253,7 +251,7 @@ def seat(fixed, state, membership, rate, sparsity):
                 if found:
                     a, b = -1, -1
                     break
-                a, b = _find(cumulative, i, rng), _find(cumulative, j, rng)
+                a, b = _by_counts(membership, i, _random(rng)), _by_counts(membership, j, _random(rng))
                 found = _random(rng) < rate[x, a, b]
                 if found:
                     break
@@ -263,11 +261,3 @@ def seat(fixed, state, membership, rate, sparsity):
                 sender, receiver, member, taken, kind, cells, state.rate, fixed.prior, i, j, a, b, x,
                 fixed.background, change, not fixed.directed,
             )  # fmt: skip
-
-
-@njit(inline="always")
-def _find(cumulative, i, rng):
-    u, k = _random(rng) * cumulative[i, -1], 0
-    while k < cumulative.shape[1] - 1 and u >= cumulative[i, k]:
-        k += 1
-    return k

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.families.common.graph_rows import GraphRows, Neighbours
 from custom_inference.families.memberships.common import beta_prior, membership_prior
-from ppl_models import MMSB, MethodError
-from ppl_models.core.priors import is_flat
+from ppl_models import MMSB
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -66,15 +65,6 @@ class State(NamedTuple):
     rng: NDArray[np.uint64]
 
 
-def check_betas(model: MMSB) -> None:
-    """Raises MethodError for priors other than Betas, which cannot be integrated out."""
-    for site in model.shapes:
-        prior = model.priors[site]
-        if not isinstance(prior, torch.distributions.Beta):
-            name = "an improper prior (Flat)" if is_flat(prior) else type(prior).__name__
-            raise MethodError(f"collapsed Gibbs sampling needs a Beta prior for '{site}', not {name}; use SVI or NUTS")
-
-
 def fixed_of(model: MMSB, rows: GraphRows) -> Fixed:
     """The arrays of a graph under the priors of a model."""
     like, learned, rho = torch.zeros((), dtype=torch.float64), model.sparsity is None, float(model.sparsity or 0.0)
@@ -87,12 +77,6 @@ def fixed_of(model: MMSB, rows: GraphRows) -> Fixed:
         edges.start, edges.index, alpha, float(alpha.sum()), prior, np.array([float(d), float(c)]), True, learned,
         model.directed, 2 if model.directed or model.self_loops else 1, top, top - 1, top - 2,
     )  # fmt: skip
-
-
-def given(fixed: Fixed, probability: Any, sparsity: float | None) -> Fixed:
-    """The same at given eta (K, K) and rho."""
-    weights = fixed.sparsity if sparsity is None else np.array([1 - sparsity, sparsity])
-    return fixed._replace(prior=rates(probability), sparsity=weights, learns_rate=False, learns_background=False)
 
 
 def rates(probability: Any) -> Floats:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.core.align import match_components
@@ -31,28 +30,23 @@ _SEARCHED = 300
 _PASSES = 10
 
 
-def propose_membership(rows: Dyads, model: Model, generator: torch.Generator, attempt: int) -> Tensor:
+def propose_membership(rows: Dyads, model: Any, generator: torch.Generator, attempt: int) -> Tensor:
     """(N, K): softened partitions and overlapping communities in turn, of large graphs one partition in three."""
+    from custom_inference.families.blocks import partitions
     from custom_inference.families.memberships.overlap import overlapping_communities
 
-    size, blocks = len(rows), model.num_blocks  # pyright: ignore[reportAttributeAccessIssue]
+    size, blocks = len(rows), model.num_blocks
     seed = int(torch.randint(2**31, (), generator=generator))
     partition = attempt % 2 == 0 if size <= _SEARCHED else attempt % 3 == 1
     if rows.num_edges and not partition:
         return torch.as_tensor(overlapping_communities(rows, blocks, seed)).to(rows.like)
-    label = torch.as_tensor(_partition(rows, blocks, seed, attempt), device=rows.like.device)
-    hard = torch.nn.functional.one_hot(label, blocks).to(rows.like)
+    if size <= _SEARCHED:
+        label = partitions.propose_partition(rows.graph, blocks, "bernoulli", seed, attempt // 2)
+    else:
+        graph = partitions.flat_graph(rows.graph, blocks, "bernoulli")
+        label = partitions.spectral_partition(graph, blocks, np.random.default_rng(seed))
+    hard = torch.nn.functional.one_hot(torch.as_tensor(label, device=rows.like.device), blocks).to(rows.like)
     return (1 - _SOFT) * hard + _SOFT / blocks
-
-
-def _partition(rows: Dyads, blocks: int, seed: int, attempt: int) -> NDArray[np.int64]:
-    """Labels (N,)."""
-    from custom_inference.families.blocks import partitions
-
-    if len(rows) <= _SEARCHED:
-        return partitions.propose_partition(rows.graph, blocks, "bernoulli", seed, attempt // 2)
-    graph = partitions.flat_graph(rows.graph, blocks, "bernoulli")
-    return partitions.spectral_partition(graph, blocks, np.random.default_rng(seed))
 
 
 def random_membership(rows: Dyads, num_blocks: int, generator: torch.Generator) -> Tensor:
@@ -106,13 +100,6 @@ def matched_membership(rows: Dyads, membership: Tensor, eta: Tensor) -> Tensor:
     return found
 
 
-def same_memberships(first: Tensor, second: Tensor) -> bool:
-    """Whether every block has its counterpart, by the cosine of its memberships (N, K)."""
-    shares = [one / one.sum(-1, keepdim=True) for one in (first, second)]
-    found = match_components(*(one.mT.contiguous() for one in shares))
-    return bool((found.similarity > _SAME).all())
-
-
 class MembershipProposals(Proposals):
     """Starts of the variational engines."""
 
@@ -124,8 +111,9 @@ class MembershipProposals(Proposals):
         return (6 if num_rows <= 300 else 3 if num_rows <= 3000 else 2), num_rows
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Alike memberships; those of points are not compared."""
+        """Whether every block has its counterpart, by the cosine of its memberships; points are not compared."""
         if isinstance(first, PointsWithLocals):
             return first is second
-        counts = hasattr(first, "members")
-        return same_memberships(*(one.members + 1e-6 if counts else one.concentration for one in (first, second)))
+        weights = (one.members + 1e-6 if hasattr(one, "members") else one.concentration for one in (first, second))
+        found = match_components(*((one / one.sum(-1, keepdim=True)).mT.contiguous() for one in weights))
+        return bool((found.similarity > _SAME).all())

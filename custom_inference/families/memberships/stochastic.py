@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +28,6 @@ from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import Driver, run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.em.stepwise import Rates
-from custom_inference.families.common.graph_rows import Neighbours
 from custom_inference.families.memberships.common import Factors, MembershipPosteriors, bounded_exp
 from custom_inference.families.memberships.dyads import Dyads, either_order
 from custom_inference.families.memberships.initialisation import MembershipProposals
@@ -75,30 +75,28 @@ class StochasticMMSB(Method):
         engine.check(model, rows)
         generator = torch.Generator().manual_seed(call.seed)
         with Progress(None, self.name, enabled=call.progress) as bar, torch.no_grad():
-            start = call.start(model)
+            start, done, stopped = call.start(model), 0, False
             if start is not None:
                 state: Any = Driver(engine, model, rows).from_point(start)
             else:
                 state = MembershipProposals(engine).propose(model, rows, generator, 0)
-            outcome, done = f"made {self.steps} steps", 0
             try:
-                for reached in self.walk(engine, model, rows, state, generator, bar):
+                for reached in self.walk(engine, model, rows, state, generator):
                     state, done = reached, done + 1
+                    bar.advance(float(done))
             except KeyboardInterrupt:
                 if not done:
                     raise
-                outcome = f"interrupted after {done} of {self.steps} steps"
+                stopped = True
             run = run_em(engine, model, rows, state, max_iterations=2, tolerance=1e-9, generator=generator)
-        if run.interrupted:
-            outcome = f"interrupted after {done} of {self.steps} steps"
-        run.outcome = f"{outcome} of {min(self.batch_size, len(rows))} nodes each"
-        fit = method._result(model, data, engine, rows, run, call.seed)
-        return replace(fit, method=self.name)
+        stopped = stopped or run.interrupted
+        made = f"interrupted after {done} of {self.steps} steps" if stopped else f"made {self.steps} steps"
+        run.outcome = f"{made} of {min(self.batch_size, len(rows))} nodes each"
+        return replace(method._result(model, data, engine, rows, run, call.seed), method=self.name)
 
     def walk(
-        self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator,
-        bar: Progress | None,
-    ) -> Iterator[MembershipPosteriors]:  # fmt: skip
+        self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator
+    ) -> Iterator[MembershipPosteriors]:
         """The state after each of the steps, from a given one."""
         sides, size = sides_of(rows), len(rows)
         visits = torch.zeros(size, dtype=rows.like.dtype, device=rows.like.device)
@@ -106,8 +104,6 @@ class StochasticMMSB(Method):
         for t in range(self.steps):
             nodes = torch.randperm(size, generator=generator)[: self.batch_size].to(rows.like.device)
             state = self.step(engine, model, rows, state, nodes, sides, visits, rates.at(t), generator)
-            if bar is not None:
-                bar.advance(float(t + 1))
             yield state
 
     def step(
@@ -130,22 +126,12 @@ class StochasticMMSB(Method):
 
 @dataclass(frozen=True)
 class Ends:
-    """For every node where its edges begin in a list of neighbours, and sorted numbers i N + j of what is no zero."""
+    """For every node where its edges begin in a list of neighbours, and sorted numbers i N + j of what is no zero, -1
+    first."""
 
     start: Tensor
     index: Tensor
     taken: Tensor
-
-    @classmethod
-    def of(cls, edges: Neighbours, hidden: Neighbours, device: torch.device) -> Ends:
-        size = len(edges.start) - 1
-        parts = []
-        for one in (edges, hidden):
-            start = torch.as_tensor(one.start, device=device)
-            owner = torch.repeat_interleave(torch.arange(size, device=device), start.diff())
-            parts.append(owner * size + torch.as_tensor(one.index, device=device))
-        start, index = (torch.as_tensor(one, device=device) for one in (edges.start, edges.index))
-        return cls(start, index, torch.cat(parts).sort().values)
 
     def neighbours(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """(place in ``nodes``, neighbour) of all their edges."""
@@ -156,8 +142,6 @@ class Ends:
 
     def is_zero(self, node: Tensor, other: Tensor, size: int) -> Tensor:
         """Whether the dyads were observed without an edge."""
-        if not len(self.taken):
-            return torch.ones_like(node, dtype=torch.bool)
         number = node * size + other
         at = torch.searchsorted(self.taken, number).clamp(max=len(self.taken) - 1)
         return self.taken[at] != number
@@ -165,9 +149,12 @@ class Ends:
 
 def sides_of(dyads: Dyads) -> list[Ends]:
     """Where nodes send and, in directed graphs, where they receive."""
-    graph, device = dyads.graph, dyads.like.device
-    sides = [(graph.outgoing, graph.hidden_out), (graph.incoming, graph.hidden_in)][: 2 if graph.directed else 1]
-    return [Ends.of(edges, hidden, device) for edges, hidden in sides]
+    graph, size, found = dyads.graph, len(dyads), []
+    for edges, hidden in ((graph.outgoing, graph.hidden_out), (graph.incoming, graph.hidden_in))[: 1 + graph.directed]:
+        every = [np.repeat(np.arange(size), np.diff(one.start)) * size + one.index for one in (edges, hidden)]
+        parts = edges.start, edges.index, np.sort(np.concatenate([[-1], *every]))
+        found.append(Ends(*(torch.as_tensor(part, device=dyads.like.device) for part in parts)))
+    return found
 
 
 def sampled_statistics(
@@ -184,7 +171,7 @@ def sampled_statistics(
     for received, side in enumerate(sides):
         place, other = side.neighbours(nodes)
         edges = ("links", near * bounded_exp(factors.link), far.new_zeros(()), place, other, share.new_ones(len(place)))
-        place, other = _others(len(nodes), nodes, size, zeros, generator)
+        place, other = _others(nodes, size, zeros, generator)
         weight = side.is_zero(nodes[place], other, size).to(share)
         if zeros is not None:
             weight = weight * ((size - 1) / zeros)
@@ -204,14 +191,12 @@ def sampled_statistics(
     return {"members": members, **found, "background": split}
 
 
-def _others(
-    count: int, nodes: Tensor, size: int, zeros: int | None, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _others(nodes: Tensor, size: int, zeros: int | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """(place, other node): all others of each node, or so many at random."""
     many = size - 1 if zeros is None else zeros
-    place = torch.arange(count, device=nodes.device).repeat_interleave(many)
+    place = torch.arange(len(nodes), device=nodes.device).repeat_interleave(many)
     if zeros is None:
-        other = torch.arange(size - 1, device=nodes.device).repeat(count)
+        other = torch.arange(size - 1, device=nodes.device).repeat(len(nodes))
     else:
-        other = torch.randint(size - 1, (count * many,), generator=generator).to(nodes.device)
+        other = torch.randint(size - 1, (len(place),), generator=generator).to(nodes.device)
     return place, other + (other >= nodes[place])

@@ -81,7 +81,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
 
         def one(gamma: Tensor, role: Tensor | None) -> tuple[Collected, Tensor]:
             found = self.collect(model, rows, self.factors(model, at.sites, gamma), role, temperature)
-            return found, self.bound(model, gamma, found)
+            return found, self.table_bound(model, gamma, found)
 
         known = {**at.locals, **(warm or {})}
         gamma = known["concentration"] if known else self.cold_start(model, at.sites, rows, one, generator)
@@ -120,8 +120,6 @@ class MmsbDirichlet(OwnState, MmsbEngine):
 
     def posterior(self, model: Model, state: Any, rows: Dyads, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
-
-    # ----- starts -------------------------------------------------------------------------------------------------
 
     def from_point(self, model: Model, params: Params, rows: Dyads, e_step: Looks) -> PointsWithLocals:
         return PointsWithLocals(params)
@@ -169,7 +167,6 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
     state: ClassVar[type[State]] = MembershipPosteriors
 
     def local(self) -> MmsbDirichlet:
-        """Memberships at given globals."""
         return MmsbDirichlet(zeros=self.zeros)
 
     def factors(self, model: Any, state: MembershipPosteriors) -> Factors:
@@ -185,7 +182,7 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         gamma = state.concentration
         found = self.collect(model, rows, self.factors(model, state), (warm or {}).get("role"), temperature)
-        bound = self.bound(model, gamma, found).reshape(1).to(gamma)
+        bound = self.table_bound(model, gamma, found).reshape(1).to(gamma)
         return EStep(found.counts().tensors(), found.roles(), bound)
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: Dyads) -> MembershipPosteriors:
@@ -209,8 +206,6 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
         least = ExpectedCounts(nothing, nothing, nothing, nothing).added_to_priors(model).tensors()
         inside = {name: torch.maximum(value, least[name]) for name, value in state.tensors().items()}
         return MembershipPosteriors.of(inside), locals_
-
-    # ----- starts -------------------------------------------------------------------------------------------------
 
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> MembershipPosteriors:
         return self.counts_of(rows, membership).added_to_priors(model)

@@ -94,8 +94,8 @@ def test_counts_and_log_joint_are_those_of_the_blocks(case, exact):
         chain.sweep()
         s, r, z = values(chain, i, j)
         assert (s < 2).all() and (r < 2).all()
-        assert (chain.member == reference.member_counts(s, r, i, j, len(x), 2, ~z)).all()
-        assert (chain.state.taken == chain.member.sum(1)).all()
+        assert (chain.state.member == reference.member_counts(s, r, i, j, len(x), 2, ~z)).all()
+        assert (chain.state.taken == chain.state.member.sum(1)).all()
         assert chain.state.kind.tolist() == [(~z).sum(), z.sum()] and not (z & (x[i, j] > 0)).any()
         cells = np.zeros((2, 2, 2), int)
         np.add.at(cells, (x[i, j][~z].astype(int), s[~z], r[~z]), 1)
@@ -123,7 +123,7 @@ def test_draws_follow_the_exact_posterior(case, exact):
         a, b, out = values(chain, i, j)
         pair, same = 2 * a + b, (2 * a + b == 2 * a[0] + b[0]) & ~out & ~out[0]
         found = [(pair == k) & ~out for k in range(4)] + [out, same]
-        member = chain.member + alpha
+        member = chain.state.member + alpha
         series.append(np.concatenate([*found, (member / member.sum(1, keepdims=True)).ravel()]))
     series = np.array(series, dtype=float)
     error = batch_error(series) + 1e-3
@@ -173,7 +173,7 @@ def test_large_numbers_of_blocks_and_tiles():
         for _ in range(60):
             chain.sweep()
             trace.append(chain.log_joint())
-        assert chain.state.cells[1].sum() == x.sum() and chain.member.sum() == 2 * 150 * 149
+        assert chain.state.cells[1].sum() == x.sum() and chain.state.member.sum() == 2 * 150 * 149
         lp[exact] = np.array(trace)
     spread = max(trace.std() for trace in lp.values())
     assert abs(lp[True].mean() - lp[False].mean()) < 4 * spread
