@@ -6,7 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.methods import fit as fit_model
-from ppl_models import Data, DataError, MethodError, Model
+from ppl_models import Data, DataError, GraphData, MethodError, Model
 
 Array = NDArray[Any]
 
@@ -134,6 +134,10 @@ class ModelEstimator(BaseEstimator):
 
         ``y`` is what the model observes beside x, where that is one thing.
         """
+        if hasattr(self, "feature_names_in_"):
+            names: Any = self.feature_names_in_
+            axes = ("row", "feature") if isinstance(data, GraphData) else ("feature",)
+            data = replace(data, coords={axis: list(names) for axis in axes})
         model = self._model(data, {name: value for name, value in others.items() if name in _GIVEN})
         beside = {name: value for name, value in others.items() if name not in _GIVEN}
         if y is not None and len(model.other_sites) == 1:

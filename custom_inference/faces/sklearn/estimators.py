@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from operator import attrgetter
 from typing import Any, ClassVar, Self
@@ -84,14 +84,16 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
         narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.n_components, Integral)
         x = self._validated(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
-        data = as_matrix(x, keep_sparse=True, dtype=torch.float64)
-        names = getattr(self, "feature_names_in_", None)
-        return self._learn(data if names is None else replace(data, coords={"feature": list(names)}), y, others)
+        return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others)
+
+    def _seen(self, X: Any) -> Any:
+        """X as a fitted estimator reads it."""
+        check_is_fitted(self)
+        return self._validated(X, reset=False)
 
     def transform(self, X: Any) -> Array:
         """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores."""
-        check_is_fitted(self)
-        return array(self.fit_.transform(self._validated(X, reset=False)))
+        return array(self.fit_.transform(self._seen(X)))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
@@ -105,17 +107,14 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """The name of what ``score`` and ``score_samples`` report; "exact" is exact."""
         check_is_fitted(self, "fit_")
         model = self.fit_.model
-        if self.bound is not None:
-            return self.bound
-        return scalable_bound(model) if model.has_continuous_locals else "exact"
+        return self.bound or (scalable_bound(model) if model.has_continuous_locals else "exact")
 
     def score_samples(self, X: Any) -> Array:
         """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_`` names.
 
         Raises ``ppl_models.CapacityError`` where the exact sum does not fit; it lists the bounds to choose from.
         """
-        check_is_fitted(self)
-        return array(self.fit_.log_likelihood(self._validated(X, reset=False), bound=self.bound_))
+        return array(self.fit_.log_likelihood(self._seen(X), bound=self.bound_))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of ``score_samples``: what cross-validation maximises."""
@@ -126,14 +125,12 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """New rows (n_samples, D) from the fitted model; by default with the estimator's ``random_state``."""
         check_is_fitted(self)
         seed = seed_of(self.random_state if random_state is None else random_state)
-        drawn = self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site]
-        return array(drawn)
+        return array(self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site])
 
     @_of_mixtures
     def predict_proba(self, X: Any) -> Array:
         """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
-        check_is_fitted(self)
-        return array(self.fit_.transform(self._validated(X, reset=False)))
+        return array(self.fit_.transform(self._seen(X)))
 
     @_of_mixtures
     def predict(self, X: Any) -> Array:
@@ -193,9 +190,6 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
         kind: Any = "counts" if self._data_kind.startswith("multi") else "binary"
         loops = bool(self.self_loops)
         data = as_graph(x, directed=self.directed, self_loops=loops, kind=kind, dtype=torch.float64)
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            data = replace(data, coords={"row": list(names), "feature": list(names)})
         given = {name: np.asarray(value, dtype=np.float64) for name, value in others.items() if value is not None}
         self._learn(data, None, given)
         self.membership_: Array = array(self.fit_.posterior.mean)
