@@ -32,7 +32,6 @@ class Source(SourceOptions):
         Missing entries are marked before anything is compared with a threshold. as_documents: texts, lda-c and UCI
         files are read too, and words are left out as asked.
         """
-        self._refuse(() if as_documents else _WORDS, "for a model that reads no documents", "lda or the like")
         self._refuse(("directed",), "for a model that reads no graph", "sbm or the like")
         data = self._raw(as_documents)
         data = self._changed(_transposed(data) if self.transpose else data)
@@ -42,12 +41,11 @@ class Source(SourceOptions):
             data = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
         return _without_empty(data) if self.drop_empty_rows else data
 
-    def blocks(self, block_rows: int, *, as_documents: bool = False) -> RowBlocks:
+    def blocks(self, block_rows: int) -> RowBlocks:
         """The file, or the folder of files, read in blocks of so many rows; entries are changed as they are read.
 
         Raises DataError for options that need to see all rows.
         """
-        self._refuse(() if as_documents else _WORDS, "for a model that reads no documents", "lda or the like")
         self._refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
         settings: dict[str, Any] = {"columns": self.columns, "matrix": self.matrix, "vocabulary": self.vocabulary}
         source = row_blocks(self.file, block_rows=block_rows, **settings)
@@ -59,16 +57,14 @@ class Source(SourceOptions):
         threshold: edges of a greater weight, as 0/1. drop_empty_rows: without the nodes that have no edge. kind:
         "binary" or "counts".
         """
-        self._refuse(_WORDS, "for a model that reads no documents", "lda or the like")
         self._refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
         settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64}
         if self.threshold is None:
             data = graph(self.file, kind=kind, **settings)
+        elif self.threshold < 0:
+            raise DataError(f"--threshold {self.threshold:g} for a graph", expected="a number of at least 0")
         else:
-            if self.threshold < 0:
-                raise DataError(f"--threshold {self.threshold:g} for a graph", expected="a number of at least 0")
             data = graph(self.file, **settings)
-            assert isinstance(data, GraphData)
             data = replace(data, x=_above(data, self.threshold).x)
         if not self.drop_empty_rows:
             return data
@@ -88,8 +84,11 @@ class Source(SourceOptions):
             found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
         return found
 
+    def refuse_words(self) -> None:
+        """Raises DataError where an option of documents was given."""
+        self._refuse(_WORDS, "for a model that reads no documents", "lda or the like")
+
     def _refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
-        """Raises DataError where one of these options was given."""
         for option in fields(self):
             if option.name in names and getattr(self, option.name) != option.default:
                 told = _SPELLED.get(option.name) or f"--{option.name.replace('_', '-')}"
