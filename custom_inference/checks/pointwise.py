@@ -119,26 +119,22 @@ def _weighted(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params, T
         inner: Any = fit.guide.globals_guide if isinstance(fit.guide, LocalGuide) else fit.guide
         if isinstance(inner, AutoNormal | DirichletGlobals):
             return _of_guide(fit, inner, draws), f"globals: {draws.num_samples} draws of the guide of {fit.method}"
+    missing = ""
     if not fit.global_posterior:
-        raise MethodError(_instead(fit))
-    if fit.model.is_graph and isinstance(fit.posterior, PointPosterior):
-        raise MethodError(f"{fit.method} estimated the locals as points, which have no density. {_methods(fit)}")
+        missing = "estimated the globals as a point; leave-one-out needs their posterior"
+        if fit.draws is not None:  # custom guides do not tell their density, and none is saved with a fit
+            missing = "draws by a guide whose density is not known (a custom one, or one that is not saved with a fit)"
+    elif fit.model.is_graph and isinstance(fit.posterior, PointPosterior):
+        missing = "estimated the locals as points, which have no density"
+    if missing:
+        raise MethodError(f"{fit.method} {missing}. {_instead(fit)}")
     return _of_posterior(fit, draws), source
 
 
 def _instead(fit: Fit) -> str:
-    if fit.draws is not None:
-        return (
-            f"{fit.method}: the density of the guide that its draws come from is not known (custom guides do not tell "
-            f"it, and it is not saved with a fit). {_methods(fit)}"
-        )
-    return f"{fit.method} estimated the globals as a point; leave-one-out needs their posterior. {_methods(fit)}"
-
-
-def _methods(fit: Fit) -> str:
     """What to use in place of a point estimate."""
     able = {"vb": 'VariationalEM(guide="vb")', "gibbs": "CollapsedGibbs()", "nuts": "NUTS()"}
-    able |= {"svi_normal": 'SVI(guide="normal")'}
+    able["svi_normal"] = 'SVI(guide="normal")'
     names = set(methods_for(fit.model))
     return f"Use {', '.join(text for name, text in able.items() if name in names)}; or score rows that were held out"
 
