@@ -103,14 +103,18 @@ class ModelEstimator(BaseEstimator):
         tags.input_tags.categorical = self._data_kind == "categories"
         return tags
 
-    def _validated(self, X: Any, **settings: Any) -> Any:
-        """X as an array or a CSR matrix of the entries that the model reads: binarised, rounded, or as they are."""
-        tags, threshold = self.__sklearn_tags__().input_tags, getattr(self, "binarize", None)
-        settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
-        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings)
+    def _entries(self, x: Any) -> Any:
+        """The entries as the model reads them: binarised, rounded, or as they are."""
+        threshold = getattr(self, "binarize", None)
         if threshold is not None:
             return thresholded(x, threshold)
         return np.round(x) if getattr(self, "round_counts", False) else x
+
+    def _validated(self, X: Any, **settings: Any) -> Any:
+        """X as an array or a CSR matrix of the entries that the model reads."""
+        tags = self.__sklearn_tags__().input_tags
+        settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
+        return self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
 
     def _model(self, data: Data, given: Mapping[str, Any]) -> Model:
         """The model whose shape fits the data, with the estimator's settings and priors."""

@@ -86,14 +86,10 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         x = self._validated(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
         return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others)
 
-    def _seen(self, X: Any) -> Any:
-        """X as a fitted estimator reads it."""
-        check_is_fitted(self)
-        return self._validated(X, reset=False)
-
     def transform(self, X: Any) -> Array:
         """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores."""
-        return array(self.fit_.transform(self._seen(X)))
+        check_is_fitted(self)
+        return array(self.fit_.transform(self._validated(X, reset=False)))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
@@ -114,7 +110,8 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
 
         Raises ``ppl_models.CapacityError`` where the exact sum does not fit; it lists the bounds to choose from.
         """
-        return array(self.fit_.log_likelihood(self._seen(X), bound=self.bound_))
+        check_is_fitted(self)
+        return array(self.fit_.log_likelihood(self._validated(X, reset=False), bound=self.bound_))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of ``score_samples``: what cross-validation maximises."""
@@ -130,7 +127,8 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     @_of_mixtures
     def predict_proba(self, X: Any) -> Array:
         """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
-        return array(self.fit_.transform(self._seen(X)))
+        check_is_fitted(self)
+        return array(self.fit_.transform(self._validated(X, reset=False)))
 
     @_of_mixtures
     def predict(self, X: Any) -> Array:
