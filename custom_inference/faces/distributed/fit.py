@@ -18,8 +18,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from custom_inference.core.fit import Fit
 from custom_inference.core.processes import UNGUARDED, Surroundings, begun, packed, run_all, unguarded, unpacked
 from custom_inference.core.settings import require_whole
@@ -39,14 +37,9 @@ def fit(
     *,
     processes: int | None = None,
     method: Any = None,
-    mask: Any = None,
-    seed: int = 0,
-    device: Any = None,
-    dtype: torch.dtype = torch.float64,
-    init: Any = None,
-    progress: bool = True,
     backend: str | None = None,
     timeout: float = 600.0,
+    **arguments: Any,
 ) -> Fit:
     """Fit by EM in several processes; the result is that of one process, to rounding.
 
@@ -60,8 +53,9 @@ def fit(
     method: as for :func:`custom_inference.fit`, by default the same: ``EM`` or ``VariationalEM`` with any settings but
         ``batch_size``. With ``checkpoint`` the state is kept, and the same call goes on from it.
     data: rows, a graph, or ``RowBlocks``, of which each process reads its own.
-    device: "cuda" gives every process of a machine a GPU of its own, and sums travel by NCCL.
     backend, timeout: see :func:`custom_inference.distributed.group`; the search of the first process may take longer.
+    arguments: of every method's ``fit``: mask, seed, device, dtype, init, progress. device: "cuda" gives every process
+        of a machine a GPU of its own, and sums travel by NCCL.
 
     In scripts that start processes the call belongs under ``if __name__ == "__main__":``, as with all of Python's, and
     own models into a module. Ctrl-C ends all processes; with a checkpoint the same call goes on.
@@ -77,19 +71,17 @@ def fit(
         raise MethodError(unknown_name("backend", backend, BACKENDS))
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or not 0 < timeout < math.inf:
         raise MethodError(f"timeout = {timeout!r}, expected seconds, more than 0")
-    what: dict[str, Any] = {"model": model, "data": data, "method": method, "mask": mask, "dtype": dtype}
-    what |= {"device": device, "init": init, "seed": seed, "progress": progress}
-    if backend is None and not str(device or "cpu").startswith("cuda"):
+    if backend is None and not str(arguments.get("device") or "cpu").startswith("cuda"):
         backend = "gloo"
     if processes is not None and not in_group():
-        return _launched(problem_of(**what), processes, backend=backend, timeout=timeout)
+        return _launched(problem_of(model, data, method, **arguments), processes, backend=backend, timeout=timeout)
     with group(backend=backend, timeout=timeout) as pool:
         if processes not in (None, pool.size):
             raise MethodError(f"processes = {processes} in a group of {pool.size}; leave it out, the group says it")
         with warnings.catch_warnings():
             if pool.rank > 0:
                 warnings.simplefilter("ignore", DataWarning)  # the first says it
-            problem = problem_of(**what)
+            problem = problem_of(model, data, method, **arguments)
         return fit_of(problem, ran(problem, pool))
 
 

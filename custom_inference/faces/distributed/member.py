@@ -242,7 +242,15 @@ def _gathered(run: Run, pool: Pool) -> Any:
 
 
 def problem_of(
-    model: Model, data: Any, method: Any, *, mask: Any, dtype: torch.dtype, device: Any, init: Any, **settings: Any
+    model: Model,
+    data: Any,
+    method: Any,
+    *,
+    mask: Any = None,
+    dtype: torch.dtype = torch.float64,
+    device: Any = None,
+    init: Any = None,
+    **settings: Any,
 ) -> Problem:
     """Everything checked that can be checked before processes start.
 
