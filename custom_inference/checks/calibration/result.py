@@ -158,7 +158,7 @@ class Calibration:
         kind: "ecdf" (difference of the ranks' distribution function from the uniform's: a slope up at both ends and
         down between is a posterior too narrow), "ranks" (histograms) or "coverage" (of central intervals of any size).
         """
-        from custom_inference.checks.calibration.plots import plot_calibration
+        from custom_inference.checks.plots import plot_calibration
 
         return plot_calibration(self, kind)
 
