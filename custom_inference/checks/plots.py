@@ -39,8 +39,7 @@ def plot_histograms(check: Any, *, title: str | None = None) -> Figure:
     """
     names, extreme = list(check.table.index), check.extreme
     columns = min(4, len(names))
-    rows = -(-len(names) // columns)
-    figure, places = panels(len(names), columns, 2.6 * columns + 0.3, 2.0 * rows + 0.7)
+    figure, places = panels(len(names), columns, 2.6 * columns + 0.3, 2.0, 0.7)
     for axes, name in zip(places, names, strict=True):
         (_realised if check._is_realised(name) else _histogram)(axes, check, name)
         p_value = check.p_value(name)
@@ -198,8 +197,7 @@ def plot_calibration(calibration: Any, kind: str) -> Figure:
         key = name if kind == "ranks" else name.split("[")[0]
         groups.setdefault(key, {})[name] = values
     columns = num_columns(len(groups))
-    rows = -(-len(groups) // columns)
-    figure, places = panels(len(groups), columns, max(3.1 * columns, 5.0), 0.9 + 2.4 * rows)
+    figure, places = panels(len(groups), columns, max(3.1 * columns, 5.0), 2.4, 0.9)
     for axes, (name, group) in zip(places, groups.items(), strict=True):
         wrong = {one for one in group if table.loc[one, "finding"] != "calibrated"}
         draw(axes, group, wrong)
@@ -209,8 +207,7 @@ def plot_calibration(calibration: Any, kind: str) -> Figure:
         axes.tick_params(labelsize=8)
     figure.supxlabel(labels[0], fontsize=9)
     figure.supylabel(labels[1], fontsize=9)
-    about = calibration.ranks.attrs
-    number = f"{len(calibration)} simulations"
+    about, number = calibration.ranks.attrs, f"{len(calibration)} simulations"
     figure.suptitle(f"{about['model']} by {about['method']}, {about['of']}: {number}, 95 % bands", fontsize=10)
     return figure
 
