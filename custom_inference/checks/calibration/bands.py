@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom, poisson
+from scipy.stats import binom, poisson
 
 Array = NDArray[np.float64]
 
@@ -94,14 +94,6 @@ def simultaneous_band(total: int, level: float = 0.95) -> Band:
         below, above = (middle, above) if inside >= level else (below, middle)
     low, high = _bounds(float(np.exp(below)), total)
     return Band(_Z, low / total, high / total)
-
-
-def binomial_interval(successes: int, total: int, confidence: float) -> tuple[float, float]:
-    """Clopper & Pearson's interval of a probability, which covers it at least that often."""
-    tail = (1 - confidence) / 2
-    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, total - successes + 1))
-    high = 1.0 if successes == total else float(beta.isf(tail, successes + 1, total - successes))
-    return low, high
 
 
 def holm(p_values: Array) -> Array:
