@@ -144,9 +144,6 @@ def spectral_gap(x: Any) -> float:
     return float(high - low)
 
 
-# ----- of graphs of counts ------------------------------------------------------------------------------------------
-
-
 def edge_dispersion(x: Any) -> float:
     """Variance / mean of the values of all pairs of nodes: 1 of equal Poisson rates."""
     simple, size = x.tocoo(), x.shape[0]
@@ -154,9 +151,6 @@ def edge_dispersion(x: Any) -> float:
     total = max(size * (size - 1), 1)
     mean = value.sum() / total
     return float(((value**2).sum() / total - mean**2) / mean) if mean else 0.0
-
-
-# ----- of documents ----------------------------------------------------------------------------------------
 
 
 def burstiness(x: Any) -> float:

@@ -221,9 +221,6 @@ def _user_quantities(problem: Problem, each: Sequence[Values], drawn: Drawn) -> 
     return found
 
 
-# ----- densities --------------------------------------------------------------------------------------------
-
-
 def log_densities(
     model: Model, draws: Values, data: Data, *, given: Values | None = None, by_row: bool = False
 ) -> Values:

@@ -122,9 +122,6 @@ def _main(
             pool.wait()
 
 
-# ----- what went wrong --------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _reports(path: Path) -> Iterator[None]:
     """Writes down an error that ends the process: the suite's own as it is, others as text."""
