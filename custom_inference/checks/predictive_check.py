@@ -86,7 +86,6 @@ def posterior_predictive_check(
         source=draws.source,
         data=record.source.x,
         copies=record.copies,
-        kind=fit.model.data_kind,
     )
 
 

@@ -40,7 +40,6 @@ class PredictiveCheck:
     table: pd.DataFrame
     source: str
     model: str
-    kind: str
     observed: dict[str, Array]
     predicted: dict[str, Array]
     entries: dict[str, list[str] | None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,7 +127,3 @@ def compare(options: CompareOptions) -> None:
 def main() -> None:
     """The entry point."""
     app(prog_name="ppl")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -97,7 +97,11 @@ class Source(SourceOptions):
     def _changed(self, block: Any) -> Data:
         """Rows, all or a block of them, without what is to be missing, and compared with the threshold."""
         data = block if isinstance(block, Data) else as_matrix(block, dtype=torch.float64, keep_sparse=True)
-        data = data if self.mask_value is None else _masked(data, self.mask_value)
+        if self.mask_value is not None:
+            data = data.dense()
+            observed = data.x != self.mask_value
+            observed = observed if data.mask is None else observed & data.mask
+            data = Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
         return data if self.threshold is None else _above(data, self.threshold)
 
     def _raw(self, as_documents: bool) -> Data:
@@ -107,15 +111,6 @@ class Source(SourceOptions):
             return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
         names = {"columns": self.columns, "matrix": self.matrix, "rows": self.labels}
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
-
-
-def _masked(data: Data, value: float) -> Data:
-    """Without the entries that are equal to the value."""
-    data = data.dense()
-    observed = data.x != value
-    if data.mask is not None:
-        observed &= data.mask
-    return Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
 
 
 def _without_empty(data: Data) -> Data:

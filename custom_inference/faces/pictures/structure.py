@@ -82,10 +82,11 @@ def structure_of(model: Model) -> Structure:
     edges = [(str(source), str(target)) for source, target in graph["edge_list"]]
     found = Structure(type(model).__name__, {}, edges, plates)
     for name, data in graph["node_data"].items():
+        said = data["distribution"]
+        if name in model.priors:
+            said = prior_text(model.priors[name]) + (", symmetric" if said == "Symmetric" else "")
         axes = _free_axes(model, name, found.plates_of(name))
-        found.sites[name] = Node(
-            name, _distribution(model, name, data["distribution"]), axes, bool(data["is_observed"])
-        )
+        found.sites[name] = Node(name, said, axes, bool(data["is_observed"]))
     return found
 
 
@@ -114,13 +115,6 @@ def _free_axes(model: Model, site: str, plates: list[str]) -> tuple[str, ...]:
     if "data" in plates:
         covered |= {"node", "to_node", "dyad"} if model.is_graph else {model.row_axis}
     return tuple(axis for axis in model.dims.get(site, ()) if axis not in covered)
-
-
-def _distribution(model: Model, site: str, name: str) -> str:
-    """A prior with its parameters; the name of the distribution of any other site."""
-    if site not in model.priors:
-        return name
-    return prior_text(model.priors[site]) + (", symmetric" if name == "Symmetric" else "")
 
 
 def prior_text(prior: Any) -> str:

@@ -173,8 +173,7 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = True
-        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = tags.input_tags.sparse = True
         return tags
 
     def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
