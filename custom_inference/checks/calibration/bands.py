@@ -74,13 +74,12 @@ def inside_probability(low: NDArray[np.int64], high: NDArray[np.int64], total: i
 
 def _bounds(tail: float, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The counts whose two-sided tail probability exceeds ``tail``, (G - 1,) each."""
-    z = _Z
-    low = binom.ppf(tail / 2, total, z).astype(np.int64)  # the least count with a cdf of at least tail / 2
-    low = np.where(2 * binom.cdf(low, total, z) > tail, low, low + 1)
-    low = np.where((low > 0) & (2 * binom.cdf(low - 1, total, z) > tail), low - 1, low)
-    high = binom.isf(tail / 2, total, z).astype(np.int64)
-    high = np.where(2 * binom.sf(high - 1, total, z) > tail, high, high - 1)
-    high = np.where((high < total) & (2 * binom.sf(high, total, z) > tail), high + 1, high)
+    low = binom.ppf(tail / 2, total, _Z).astype(np.int64)  # the least count with a cdf of at least tail / 2
+    low = np.where(2 * binom.cdf(low, total, _Z) > tail, low, low + 1)
+    low = np.where((low > 0) & (2 * binom.cdf(low - 1, total, _Z) > tail), low - 1, low)
+    high = binom.isf(tail / 2, total, _Z).astype(np.int64)
+    high = np.where(2 * binom.sf(high - 1, total, _Z) > tail, high, high - 1)
+    high = np.where((high < total) & (2 * binom.sf(high, total, _Z) > tail), high + 1, high)
     return low, high
 
 

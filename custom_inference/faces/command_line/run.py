@@ -17,7 +17,7 @@ from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output
 from custom_inference.faces.command_line.options import CompareOptions, FitOptions
-from custom_inference.faces.command_line.source import Source
+from custom_inference.faces.command_line.source import WORDS, Source
 from custom_inference.methods import methods_for, named_method
 from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
 from ppl_models.core.errors import unknown_name
@@ -31,7 +31,7 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
     model = kind.example().model
     as_documents = model.data_kind == "documents"
     if not as_documents:
-        source.refuse_words()
+        source.refuse(WORDS, "for a model that reads no documents", "lda or the like")
     if model.is_graph:
         if block_rows is not None:
             raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")

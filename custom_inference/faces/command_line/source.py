@@ -16,7 +16,7 @@ from ppl_models.datasets import read_matrix
 
 _MATRICES = (".csv", ".parquet", ".npz")
 #: Options of documents alone; those that need to see all rows; those of matrices alone.
-_WORDS = ("vocabulary", "min_count", "max_share", "stop_words")
+WORDS = ("vocabulary", "min_count", "max_share", "stop_words")
 _WHOLE = ("transpose", "drop_empty_rows", "labels", "min_count", "max_share", "stop_words", "directed", "beside")
 _MATRIX = ("columns", "matrix", "labels", "mask_value", "transpose")
 #: Options that are not called as their fields are.
@@ -32,7 +32,7 @@ class Source(SourceOptions):
         Missing entries are marked before anything is compared with a threshold. as_documents: texts, lda-c and UCI
         files are read too, and words are left out as asked.
         """
-        self._refuse(("directed",), "for a model that reads no graph", "sbm or the like")
+        self.refuse(("directed",), "for a model that reads no graph", "sbm or the like")
         data = self._raw(as_documents)
         data = self._changed(_transposed(data) if self.transpose else data)
         if as_documents:
@@ -46,7 +46,7 @@ class Source(SourceOptions):
 
         Raises DataError for options that need to see all rows.
         """
-        self._refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
+        self.refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
         settings: dict[str, Any] = {"columns": self.columns, "matrix": self.matrix, "vocabulary": self.vocabulary}
         source = row_blocks(self.file, block_rows=block_rows, **settings)
         return source if self.mask_value is None and self.threshold is None else source.map(self._changed)
@@ -57,7 +57,7 @@ class Source(SourceOptions):
         threshold: edges of a greater weight, as 0/1. drop_empty_rows: without the nodes that have no edge. kind:
         "binary" or "counts".
         """
-        self._refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
+        self.refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
         settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64}
         if self.threshold is None:
             data = graph(self.file, kind=kind, **settings)
@@ -84,11 +84,8 @@ class Source(SourceOptions):
             found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
         return found
 
-    def refuse_words(self) -> None:
-        """Raises DataError where an option of documents was given."""
-        self._refuse(_WORDS, "for a model that reads no documents", "lda or the like")
-
-    def _refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
+    def refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
+        """Raises DataError where one of these options was given."""
         for option in fields(self):
             if option.name in names and getattr(self, option.name) != option.default:
                 told = _SPELLED.get(option.name) or f"--{option.name.replace('_', '-')}"

@@ -28,8 +28,6 @@ from ppl_models import Data, DataWarning, MethodError, Model, PPLError, ProcessE
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.atomic import written
 
-BACKENDS = ("gloo", "nccl")
-
 
 def fit(
     model: Model,
@@ -67,8 +65,8 @@ def fit(
     """
     if processes is not None:
         require_whole("processes", processes)
-    if backend is not None and backend not in BACKENDS:
-        raise MethodError(unknown_name("backend", backend, BACKENDS))
+    if backend not in (None, "gloo", "nccl"):
+        raise MethodError(unknown_name("backend", backend, ("gloo", "nccl")))
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or not 0 < timeout < math.inf:
         raise MethodError(f"timeout = {timeout!r}, expected seconds, more than 0")
     if backend is None and not str(arguments.get("device") or "cpu").startswith("cuda"):
@@ -156,5 +154,4 @@ def _explained(folder: Path, codes: dict[int, int], size: int, problem: Problem,
     silent = [str(rank) for rank in range(size) if rank not in codes]
     if silent:
         return ProcessError(f"process {', '.join(silent)} of {size} did not answer for {timeout:g} s; {hint}")
-    lost = next(iter(reports.values()))
-    return ProcessError(f"{lost}; {hint}")
+    return ProcessError(f"{next(iter(reports.values()))}; {hint}")

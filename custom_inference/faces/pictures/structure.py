@@ -21,8 +21,6 @@ from ppl_models.distributions import Flat
 
 #: Values of a vector that an annotation spells out.
 _SPELLED = 3
-#: Rows that the program is run on.
-_ROWS = 2
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def _some_data(model: Model) -> tuple[Tensor, dict[str, Any]]:
     if model.is_graph:
         nodes = int(model.settings()["num_nodes"])
         return sparse.from_scipy(scipy.sparse.csr_matrix((nodes, nodes)), dtype=dtype), {"batch_size": 1}
-    drawn: Any = poutine.trace(model.summed_out).get_trace(num_rows=_ROWS)
+    drawn: Any = poutine.trace(model.summed_out).get_trace(num_rows=2)
     x, *others = (name for name, site in model.sites.items() if site.role == "observed")
     return drawn.nodes[x]["value"].to(dtype), {name: drawn.nodes[name]["value"] for name in others}
 

@@ -22,7 +22,6 @@ from ppl_models import DataError, as_graph, as_matrix
 _of_mixtures = available_if(attrgetter("_classes"))
 
 
-# eq, repr: scikit-learn has its own.
 @dataclass(eq=False, repr=False)
 class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     """A model of rows as a scikit-learn transformer and density model.
