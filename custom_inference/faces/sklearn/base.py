@@ -138,8 +138,8 @@ class ModelEstimator(BaseEstimator):
 
         ``y`` is what the model observes beside x, where that is one thing.
         """
-        if hasattr(self, "feature_names_in_"):
-            names: Any = self.feature_names_in_
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
             axes = ("row", "feature") if isinstance(data, GraphData) else ("feature",)
             data = replace(data, coords={axis: list(names) for axis in axes})
         model = self._model(data, {name: value for name, value in others.items() if name in _GIVEN})
