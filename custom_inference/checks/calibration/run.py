@@ -204,7 +204,7 @@ def _handed(content: bytes, index: int) -> Simulated:
 
 def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Dataset:
     model, first = problem.model, next(iter(done.values()))
-    by_row = problem.of == "locals" and not model.is_graph
+    by_row = problem.of == "locals" and model.rows_are_independent
     variables = {}
     for name in first.ranks:
         axes, kind = _axes(problem, name)
@@ -230,4 +230,4 @@ def _axes(problem: Problem, name: str) -> tuple[tuple[str, ...], str]:
         return ((row, "component") if name == model.local_site else model.dims[name]), "site"
     if name in problem.quantities:
         return (), "quantity"
-    return ((row,) if problem.of == "locals" and not model.is_graph else ()), "density"
+    return ((row,) if problem.of == "locals" and model.rows_are_independent else ()), "density"
