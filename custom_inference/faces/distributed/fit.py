@@ -58,10 +58,8 @@ def fit(
     In scripts that start processes the call belongs under ``if __name__ == "__main__":``, as with all of Python's, and
     own models into a module. Ctrl-C ends all processes; with a checkpoint the same call goes on.
 
-    Raises
-    ------
-    ProcessError: a process died; with a checkpoint the same call goes on from it.
-    MethodError: a method, or steps, that one process has to make alone.
+    Raises ProcessError where a process died (with a checkpoint the same call goes on from it), MethodError for a
+    method, or steps, that one process has to make alone.
     """
     if processes is not None:
         require_whole("processes", processes)
