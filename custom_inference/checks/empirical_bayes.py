@@ -35,9 +35,7 @@ def empirical_bayes_log_likelihood(fit: Fit, x_test: Any, mask: Any = None) -> T
 
     which is -inf for a document with a word to which no training document gives any probability.
 
-    Raises
-    ------
-    MethodError: a model with continuous latents and observations other than counts of Bernoulli draws or of words.
+    Raises MethodError for continuous latents with observations other than counts of Bernoulli draws or of words.
     """
     if not fit.model.has_continuous_locals:
         return fit.log_likelihood(x_test, mask=mask)

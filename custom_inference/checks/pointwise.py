@@ -79,7 +79,7 @@ def pointwise(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
 
 def _pairs(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None]]:
     """Globals, and of graphs the nodes' latents; of rows these are summed out."""
-    yield from draws if fit.model.is_graph else ((params, None) for params in draws.globals_alone())
+    yield from ((params, None) for params in draws.globals_alone()) if fit.model.rows_are_independent else draws
 
 
 def _scored(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, str, float]:
@@ -111,33 +111,29 @@ def _observations(fit: Fit, values: list[Array]) -> tuple[Array, str, list[str]]
 
 def _weighted(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params, Tensor | None, float]], str]:
     """(globals, locals of a graph or None, log q of both, 0 of states of a chain), and where they come from."""
-    source = draws.source if fit.model.is_graph else draws.source.split(";")[0]
+    source = draws.source.split(";")[0] if fit.model.rows_are_independent else draws.source
     if draws.markov:
         return ((params, local, 0.0) for params, local in _pairs(fit, draws)), source
     if fit.guide is not None:
         inner: Any = fit.guide.globals_guide if isinstance(fit.guide, LocalGuide) else fit.guide
         if isinstance(inner, AutoNormal | DirichletGlobals):
             return _of_guide(fit, inner, draws), f"globals: {draws.num_samples} draws of the guide of {fit.method}"
+    missing = ""
     if not fit.global_posterior:
-        raise MethodError(_instead(fit))
-    if fit.model.is_graph and isinstance(fit.posterior, PointPosterior):
-        raise MethodError(f"{fit.method} estimated the locals as points, which have no density. {_methods(fit)}")
+        missing = "estimated the globals as a point; leave-one-out needs their posterior"
+        if fit.draws is not None:  # custom guides do not tell their density, and none is saved with a fit
+            missing = "draws by a guide whose density is not known (a custom one, or one that is not saved with a fit)"
+    elif not fit.model.rows_are_independent and isinstance(fit.posterior, PointPosterior):
+        missing = "estimated the locals as points, which have no density"
+    if missing:
+        raise MethodError(f"{fit.method} {missing}. {_instead(fit)}")
     return _of_posterior(fit, draws), source
 
 
 def _instead(fit: Fit) -> str:
-    if fit.draws is not None:
-        return (
-            f"{fit.method}: the density of the guide that its draws come from is not known (custom guides do not tell "
-            f"it, and it is not saved with a fit). {_methods(fit)}"
-        )
-    return f"{fit.method} estimated the globals as a point; leave-one-out needs their posterior. {_methods(fit)}"
-
-
-def _methods(fit: Fit) -> str:
     """What to use in place of a point estimate."""
     able = {"vb": 'VariationalEM(guide="vb")', "gibbs": "CollapsedGibbs()", "nuts": "NUTS()"}
-    able |= {"svi_normal": 'SVI(guide="normal")'}
+    able["svi_normal"] = 'SVI(guide="normal")'
     names = set(methods_for(fit.model))
     return f"Use {', '.join(text for name, text in able.items() if name in names)}; or score rows that were held out"
 
@@ -158,7 +154,7 @@ def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Par
     summed = not isinstance(fit.guide, LocalGuide)
     for number, (params, log_q) in enumerate(_guide_draws(fit, inner, draws)):
         local = None
-        if fit.model.is_graph:
+        if not fit.model.rows_are_independent:
             posterior = solve_local(fit.model, params, fit.data, seed=fit.seed).posterior if summed else fit.posterior
             one = posterior.sample(1, seed=draws.seed_of(fit.model.local_site, number))[0]
             local, log_q = fit.model.local_value(one), log_q + float(posterior.log_prob(one).sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,6 @@ def posterior_predictive_check(
         source=draws.source,
         data=record.source.x,
         copies=record.copies,
-        kind=fit.model.data_kind,
     )
 
 
@@ -141,8 +141,7 @@ class _Record:
         if statistic.entries == "answer":
             return [f"{name} = {answer}" for name in chosen_names for answer in range(10)]
         if statistic.entries == "pair":
-            first, second = np.triu_indices(len(chosen_names), 1)
-            return [f"{chosen_names[i]}, {chosen_names[j]}" for i, j in zip(first, second, strict=True)]
+            return [", ".join(pair) for pair in combinations(chosen_names, 2)]
         return chosen_names
 
 

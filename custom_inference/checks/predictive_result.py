@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from custom_inference.core.diagnostics import effective_size
+from custom_inference.faces.arviz import container
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -39,7 +40,6 @@ class PredictiveCheck:
     table: pd.DataFrame
     source: str
     model: str
-    kind: str
     observed: dict[str, Array]
     predicted: dict[str, Array]
     entries: dict[str, list[str] | None]
@@ -136,8 +136,6 @@ class PredictiveCheck:
         observed_data: those of the data, and ``x``; of realised discrepancies the mean over the draws.
         posterior: realised discrepancies of the data at every draw.
         """
-        from custom_inference.faces.arviz import container
-
         made = {name: _variable(value[None], 2) for name, value in self.predicted.items()}
         real, drawn = {}, {}
         for name, value in self.observed.items():

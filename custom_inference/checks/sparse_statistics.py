@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse import csgraph
+from scipy.special import xlogy
 
 Array = NDArray[Any]
 
@@ -61,6 +62,10 @@ SIMPLE: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda x: csgraph.connected_components(x, connection="weak")[0],
         "The number of (weakly) connected components.",
     ),
+    "largest_component": (
+        lambda x: np.bincount(csgraph.connected_components(x, connection="weak")[1]).max() / x.shape[0],
+        "The share of nodes in the largest (weakly) connected component.",
+    ),
     # of graphs of counts
     "edge_total": (lambda x: x.sum(), "The sum of the values of all dyads; an undirected edge counts twice."),
     "edge_max": (lambda x: x.data.max(initial=0), "The largest value of a dyad."),
@@ -97,12 +102,6 @@ def transitivity(x: Any) -> float:
     degree = np.asarray(graph.sum(1)).ravel()
     pairs = (degree * (degree - 1)).sum()
     return float((graph @ graph).multiply(graph).sum() / pairs) if pairs else 0.0
-
-
-def largest_component(x: Any) -> float:
-    """The share of nodes in the largest (weakly) connected component."""
-    _, label = csgraph.connected_components(x, directed=True, connection="weak")
-    return float(np.bincount(label).max() / x.shape[0])
 
 
 def efficiency(x: Any) -> float:
@@ -145,9 +144,6 @@ def spectral_gap(x: Any) -> float:
     return float(high - low)
 
 
-# ----- of graphs of counts ------------------------------------------------------------------------------------------
-
-
 def edge_dispersion(x: Any) -> float:
     """Variance / mean of the values of all pairs of nodes: 1 of equal Poisson rates."""
     simple, size = x.tocoo(), x.shape[0]
@@ -155,9 +151,6 @@ def edge_dispersion(x: Any) -> float:
     total = max(size * (size - 1), 1)
     mean = value.sum() / total
     return float(((value**2).sum() / total - mean**2) / mean) if mean else 0.0
-
-
-# ----- of documents ----------------------------------------------------------------------------------------
 
 
 def burstiness(x: Any) -> float:
@@ -189,14 +182,8 @@ def word_document_information(x: Any, local: Array, params: Mapping[str, Array])
     joint *= (counts.data / joint.sum(1).clip(min=np.finfo(float).tiny))[:, None]  # N_dvk of what occurs
     total = joint.sum(0)
     by_document, by_word = _summed(joint, counts.row, x.shape[0]), _summed(joint, counts.col, x.shape[1])
-    terms = _n_log_n(joint) + _n_log_n(total) - _n_log_n(by_document) - _n_log_n(by_word)
-    return terms / max(float(total.sum()), 1.0)
-
-
-def _n_log_n(counts: Array) -> float:
-    """sum n log n."""
-    positive = counts[counts > 0]
-    return float((positive * np.log(positive)).sum())
+    within, across = (sum(float(xlogy(n, n).sum()) for n in pair) for pair in ((joint, total), (by_document, by_word)))
+    return (within - across) / max(float(total.sum()), 1.0)
 
 
 def _summed(values: Array, index: Array, size: int) -> Array:

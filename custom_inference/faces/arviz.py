@@ -168,8 +168,7 @@ def _dyads_are_cheap(fit: Result, posterior: xr.Dataset) -> bool:
     site = fit.model.local_site
     if site not in posterior or posterior.sizes["node"] < len(fit.data):
         return False
-    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    return draws * len(fit.data) ** 2 <= _DYADS
+    return posterior.sizes["chain"] * posterior.sizes["draw"] * len(fit.data) ** 2 <= _DYADS
 
 
 def _dyad_scores(fit: Result, graph: GraphData, posterior: xr.Dataset) -> xr.Dataset:

@@ -34,10 +34,14 @@ def new_figure(width: float, height: float) -> Figure:
     return Picture(figsize=(min(width, 26.0), min(height, 26.0)), dpi=110, layout="constrained")
 
 
-def panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels in a grid; the places of the last row that are left over are empty."""
-    figure = new_figure(width, height)
-    places = figure.subplots(-(-count // columns), columns, squeeze=False).flatten().tolist()
+def panels(count: int, columns: int, width: float, height: float, beside: float) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels in rows of a height; the places of the last row that are left over are empty.
+
+    beside: the height of what is not panels.
+    """
+    rows = -(-count // columns)
+    figure = new_figure(width, beside + height * rows)
+    places = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for axes in places[count:]:
         axes.set_axis_off()
     return figure, places[:count]
@@ -71,11 +75,10 @@ def gallery(
 ) -> Figure:
     """Pictures in a grid, one scale for all; muted: the numbers of those that mean little."""
     columns = columns or num_columns(len(pictures))
-    rows = -(-len(pictures) // columns)
     height, width = pictures[0].shape
     ratio = float(np.clip(height / width, 0.4, 2.5))
     width = 1.2 + max(1.35 * columns, 0.085 * len(title))
-    figure, places = panels(len(pictures), columns, width, 0.9 + rows * (1.25 * ratio + 0.45))
+    figure, places = panels(len(pictures), columns, width, 1.25 * ratio + 0.45, 0.9)
     image, range_ = None, colours(np.stack(list(pictures)))
     for i, (axes, picture, caption) in enumerate(zip(places, pictures, captions, strict=True)):
         axes.set(xticks=[], yticks=[])

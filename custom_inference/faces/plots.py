@@ -21,6 +21,9 @@ from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
+#: Height and width of pictures.
+Shape = tuple[int, int]
+
 
 def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
     """A figure of a fit.
@@ -38,9 +41,7 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
     return KINDS[kind](fit, **settings)
 
 
-def plot_components(
-    fit: Result, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None
-) -> Figure:
+def plot_components(fit: Result, *, image_shape: Shape | None = None, top: int = 6, title: str | None = None) -> Figure:
     """What each component does to the features, how much it is used, and whether it is shut off (000, Fig. 4).
 
     A leak or bias comes last. Pictures where ``image_shape`` = (height, width) is given or the features are labelled
@@ -64,7 +65,7 @@ def plot_components(
 
 def plot_pictures(
     pictures: Any,
-    image_shape: tuple[int, int],
+    image_shape: Shape,
     captions: Sequence[str],
     *,
     title: str,
@@ -130,12 +131,10 @@ def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
     hidden = len(trace) >= 10 and np.ptp(trace) > 10 * np.ptp(late)
     figure = new_figure(9.5 if hidden else 6.0, 3.8)
     panels = figure.subplots(1, 2 if hidden else 1, squeeze=False)[0]
-    for axes, first in zip(panels, (0, len(trace) // 2), strict=False):
+    for axes, first, part in zip(panels, (0, len(trace) // 2), ("all iterations", "later half"), strict=False):
         drawing.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
         axes.set(xlabel="iteration", ylabel=f"objective per row, nats ({fit.bound_name})")
-    if hidden:
-        panels[0].set_title("all iterations", fontsize=10)
-        panels[1].set_title("later half", fontsize=10)
+        axes.set_title(part if hidden else "", fontsize=10)
     figure.suptitle(title or f"{_family(fit)} by {fit.method}: objective, last {trace[-1]:.4f} nats a row")
     return figure
 
@@ -226,7 +225,7 @@ def _family(fit: Result) -> str:
     return type(fit.model).__name__
 
 
-def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Array | None:
+def _pixels(features: Sequence[Any], image_shape: Shape | None) -> Array | None:
     """Row and column (2, D) of every feature in a picture, or None where the features are not pixels."""
     if image_shape is not None:
         height, width = image_shape

@@ -10,12 +10,10 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from scipy import stats
 
 from benchmarks.quality._calibration_cases import one_rate
 from custom_inference.checks.calibration.bands import (
     GRID,
-    binomial_interval,
     grid_counts,
     holm,
     inside_probability,
@@ -82,10 +80,7 @@ def test_p_values_far_below_rounding_stay_in_order():
     assert found == sorted(found, reverse=True) and found[0] == 1.0 and 0 <= found[-1] < 1e-80
 
 
-def test_intervals_and_adjusted_p_values_are_the_known_ones():
-    for successes, total in ((0, 12), (5, 12), (12, 12)):
-        expected = stats.binomtest(successes, total).proportion_ci(0.9, method="exact")
-        assert np.allclose(binomial_interval(successes, total, 0.9), expected)
+def test_adjusted_p_values_are_the_known_ones():
     assert np.allclose(holm(np.array([0.01, 0.04, 0.03, 0.005])), [0.03, 0.06, 0.06, 0.02])  # Holm's own procedure
 
 

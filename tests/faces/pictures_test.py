@@ -13,6 +13,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.transforms import Bbox
 from pyro.infer.inspect import get_model_relations
 
 from custom_inference import render
@@ -20,7 +21,6 @@ from custom_inference.faces.pictures import Structure, structure_of
 from custom_inference.faces.pictures.drawing import (
     HEIGHT,
     SITE,
-    Box,
     _ordered,
     columns,
     crossings,
@@ -187,7 +187,7 @@ def test_plates_are_around_their_own_sites(name):
     found = structure(name)
     widths = {site: 0.4 + 0.083 * len(site) for site in found.sites}
     places = layout(found, widths)
-    boxes = {s: Box(x - widths[s] / 2, y - HEIGHT, x + widths[s] / 2, y + HEIGHT / 2)
+    boxes = {s: Bbox.from_extents(x - widths[s] / 2, y - HEIGHT, x + widths[s] / 2, y + HEIGHT / 2)
              for s, (x, y) in places.place.items()}  # fmt: skip
     plates = plate_boxes(found, boxes, places)
     for plate in found.plates.values():
@@ -198,7 +198,7 @@ def test_plates_are_around_their_own_sites(name):
             assert _inside(plates[plate.name], plates[plate.parent])
         for ends, bends in places.bends.items():
             if not set(ends) & set(plate.members):
-                assert not any(_overlap(Box(x, y, x, y), plates[plate.name]) for x, y in bends), "a foreign edge"
+                assert not any(_overlap(Bbox([point, point]), plates[plate.name]) for point in bends), "a foreign edge"
     for one, other in combinations(found.plates.values(), 2):
         if not set(one.members) & set(other.members):
             assert not _overlap(plates[one.name], plates[other.name])
@@ -207,12 +207,12 @@ def test_plates_are_around_their_own_sites(name):
 
 
 def _inside(inner, outer):
-    across = outer.left < inner.left and inner.right < outer.right
-    return across and outer.bottom < inner.bottom and inner.top < outer.top
+    across = outer.x0 < inner.x0 and inner.x1 < outer.x1
+    return across and outer.y0 < inner.y0 and inner.y1 < outer.y1
 
 
 def _overlap(a, b):
-    return a.left <= b.right and b.left <= a.right and a.bottom <= b.top and b.bottom <= a.top
+    return a.x0 <= b.x1 and b.x0 <= a.x1 and a.y0 <= b.y1 and b.y0 <= a.y1
 
 
 def test_columns_keep_what_is_outside_a_plate_left_of_it():

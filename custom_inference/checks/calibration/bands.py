@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom, poisson
+from scipy.stats import binom, poisson
 
 Array = NDArray[np.float64]
 
@@ -74,13 +74,12 @@ def inside_probability(low: NDArray[np.int64], high: NDArray[np.int64], total: i
 
 def _bounds(tail: float, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The counts whose two-sided tail probability exceeds ``tail``, (G - 1,) each."""
-    z = _Z
-    low = binom.ppf(tail / 2, total, z).astype(np.int64)  # the least count with a cdf of at least tail / 2
-    low = np.where(2 * binom.cdf(low, total, z) > tail, low, low + 1)
-    low = np.where((low > 0) & (2 * binom.cdf(low - 1, total, z) > tail), low - 1, low)
-    high = binom.isf(tail / 2, total, z).astype(np.int64)
-    high = np.where(2 * binom.sf(high - 1, total, z) > tail, high, high - 1)
-    high = np.where((high < total) & (2 * binom.sf(high, total, z) > tail), high + 1, high)
+    low = binom.ppf(tail / 2, total, _Z).astype(np.int64)  # the least count with a cdf of at least tail / 2
+    low = np.where(2 * binom.cdf(low, total, _Z) > tail, low, low + 1)
+    low = np.where((low > 0) & (2 * binom.cdf(low - 1, total, _Z) > tail), low - 1, low)
+    high = binom.isf(tail / 2, total, _Z).astype(np.int64)
+    high = np.where(2 * binom.sf(high - 1, total, _Z) > tail, high, high - 1)
+    high = np.where((high < total) & (2 * binom.sf(high, total, _Z) > tail), high + 1, high)
     return low, high
 
 
@@ -94,14 +93,6 @@ def simultaneous_band(total: int, level: float = 0.95) -> Band:
         below, above = (middle, above) if inside >= level else (below, middle)
     low, high = _bounds(float(np.exp(below)), total)
     return Band(_Z, low / total, high / total)
-
-
-def binomial_interval(successes: int, total: int, confidence: float) -> tuple[float, float]:
-    """Clopper & Pearson's interval of a probability, which covers it at least that often."""
-    tail = (1 - confidence) / 2
-    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, total - successes + 1))
-    high = 1.0 if successes == total else float(beta.isf(tail, successes + 1, total - successes))
-    return low, high
 
 
 def holm(p_values: Array) -> Array:

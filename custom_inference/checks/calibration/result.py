@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy.stats import binomtest
 
-from custom_inference.checks.calibration.bands import Array, binomial_interval, holm, uniformity_p_value
+from custom_inference.checks.calibration.bands import Array, holm, uniformity_p_value
 from ppl_models import FileFormatError
 from ppl_models.data.atomic import written
 
@@ -101,7 +102,7 @@ class Calibration:
         for name, values in lines.items():
             for level in COVERAGE:
                 inside = int(_inside(values, level).sum())
-                low, high = binomial_interval(inside, len(values), each)
+                low, high = binomtest(inside, len(values)).proportion_ci(each, method="exact")
                 rows.append((name, level, inside / len(values), low, high, low <= level <= high))
         columns = ["quantity", "nominal", "covered", "low", "high", "agrees"]
         return pd.DataFrame(rows, columns=columns).set_index(["quantity", "nominal"])
@@ -158,7 +159,7 @@ class Calibration:
         kind: "ecdf" (difference of the ranks' distribution function from the uniform's: a slope up at both ends and
         down between is a posterior too narrow), "ranks" (histograms) or "coverage" (of central intervals of any size).
         """
-        from custom_inference.checks.calibration.plots import plot_calibration
+        from custom_inference.checks.plots import plot_calibration
 
         return plot_calibration(self, kind)
 

@@ -80,10 +80,8 @@ def simulation_based_calibration(
 
     Data sets that the method refuses are drawn anew (a rule about data alone leaves posteriors as they are).
 
-    Raises
-    ------
-    ModelError: an improper prior, for whole fits.
-    MethodError: a method without what the level needs; options that contradict each other.
+    Raises ModelError for an improper prior, of whole fits; MethodError for a method without what the level needs, and
+    for options that contradict each other.
     """
     require_model(model)
     chosen = _method(method, settings)
@@ -99,6 +97,9 @@ def simulation_based_calibration(
     for name, value in (("num_simulations", num_simulations), ("num_draws", num_draws), ("processes", processes)):
         if value is not None:
             require_whole(name, value)
+    taken = {*model.dims, "log_likelihood", "log_joint"}
+    for name in sorted(taken & set(quantities or {})):
+        raise MethodError(f"quantity '{name}' has a name that is taken; these are: {', '.join(sorted(taken))}")
     if not 0 < significance < 1:
         raise MethodError(f"significance = {significance!r}, expected a number between 0 and 1")
     problem = Problem(
@@ -110,7 +111,7 @@ def simulation_based_calibration(
         seed=seed,
         at=None if at is None else {s: v.double() for s, v in model.check_params(at).items()},
         like=prepared,
-        quantities=_checked(model, quantities),
+        quantities=dict(quantities or {}),
     )
     done, interrupted = _run(problem, num_simulations, processes, progress)
     status = f"interrupted after {len(done)} of {num_simulations}" if interrupted else f"{len(done)}"
@@ -142,14 +143,6 @@ def _level(of: str, method: Any, model: Model, at: Any) -> str:
 def _name(method: Any) -> str:
     name = getattr(method, "name", None)
     return name if isinstance(name, str) else type(method).__name__
-
-
-def _checked(model: Model, quantities: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
-    taken = {*model.dims, "log_likelihood", "log_joint"}
-    for name in quantities or {}:
-        if name in taken:
-            raise MethodError(f"quantity '{name}' has a name that is taken; these are: {', '.join(sorted(taken))}")
-    return dict(quantities or {})
 
 
 def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple[dict[int, Simulated], bool]:
@@ -211,7 +204,7 @@ def _handed(content: bytes, index: int) -> Simulated:
 
 def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Dataset:
     model, first = problem.model, next(iter(done.values()))
-    by_row = problem.of == "locals" and not model.is_graph
+    by_row = problem.of == "locals" and model.rows_are_independent
     variables = {}
     for name in first.ranks:
         axes, kind = _axes(problem, name)
@@ -237,4 +230,4 @@ def _axes(problem: Problem, name: str) -> tuple[tuple[str, ...], str]:
         return ((row, "component") if name == model.local_site else model.dims[name]), "site"
     if name in problem.quantities:
         return (), "quantity"
-    return ((row,) if problem.of == "locals" and not model.is_graph else ()), "density"
+    return ((row,) if problem.of == "locals" and model.rows_are_independent else ()), "density"

@@ -165,7 +165,7 @@ def _of_locals(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Valu
     draws = local.posterior.sample(problem.num_draws, seed=seeds["draws"])
     every = torch.cat([one_hot(model, drawn.local)[None], draws.detach().to(torch.float64)])
     held = {model.local_site: model.local_value(every)}
-    found = log_densities(model, held, data, given=drawn.params, by_row=not model.is_graph)
+    found = log_densities(model, held, data, given=drawn.params, by_row=model.rows_are_independent)
     each = [{**drawn.params, model.local_site: one} for one in held[model.local_site]]
     return {model.local_site: every, **found, **_user_quantities(problem, each, drawn)}
 
@@ -219,9 +219,6 @@ def _user_quantities(problem: Problem, each: Sequence[Values], drawn: Drawn) -> 
             raise MethodError(f"quantity '{name}' has shape {tuple(values[0].shape)}, expected one number")
         found[name] = torch.stack(values)
     return found
-
-
-# ----- densities --------------------------------------------------------------------------------------------
 
 
 def log_densities(

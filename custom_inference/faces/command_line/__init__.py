@@ -1,4 +1,4 @@
-"""The command line ``ppl``: ``app`` reads options, ``run`` does the work, ``source`` reads data, ``output`` prints.
+"""The command line ``ppl``: ``app`` reads ``options``, ``run`` does the work, ``source`` reads data, ``output`` prints.
 
 Nothing imports it.
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,8 +51,8 @@ def _warn(message: Any, *_: Any, **__: Any) -> None:
 
 
 @contextlib.contextmanager
-def _reported() -> Iterator[None]:
-    """Errors of the suite as one line; warnings as one line each; anything else is a bug and keeps its traceback.
+def _reported() -> Iterator[Any]:
+    """What does the work, loaded now, with its errors and warnings as one line each; bugs keep their traceback.
 
     One torch thread, unless OMP_NUM_THREADS says otherwise.
     """
@@ -70,7 +69,9 @@ def _reported() -> Iterator[None]:
             warnings.simplefilter("ignore", kind)
         warnings.showwarning = _warn
         try:
-            yield
+            from custom_inference.faces.command_line import run
+
+            yield run
         except PPLError as error:
             _fail(str(error))
         except OSError as error:
@@ -100,10 +101,8 @@ def demo(
 @app.command()
 def models(json: Json = None) -> None:
     """List the models: their sites with shapes, and the methods that fit them."""
-    with _reported():
-        from custom_inference.faces.command_line import run as _cli_run
-
-        _cli_run.list_models(json)
+    with _reported() as run:
+        run.list_models(json)
 
 
 @app.command()
@@ -111,10 +110,8 @@ def models(json: Json = None) -> None:
 def fit(options: FitOptions) -> None:
     """Fit MODEL to FILE; write the fit, tables, ArviZ netCDF and figures; print the components."""
     image_shape = _image_shape(options.image_shape)
-    with _reported():
-        from custom_inference.faces.command_line import run as _cli_run
-
-        interrupted = _cli_run.fit(options, image_shape)
+    with _reported() as run:
+        interrupted = run.fit(options, image_shape)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -123,16 +120,10 @@ def fit(options: FitOptions) -> None:
 @takes(CompareOptions)
 def compare(options: CompareOptions) -> None:
     """Compare the posteriors of several methods at the globals of the default fit with the exact posterior."""
-    with _reported():
-        from custom_inference.faces.command_line import run as _cli_run
-
-        _cli_run.compare(options)
+    with _reported() as run:
+        run.compare(options)
 
 
 def main() -> None:
     """The entry point."""
     app(prog_name="ppl")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

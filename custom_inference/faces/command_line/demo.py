@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from custom_inference.checks.compare import Comparison, compare
 from custom_inference.core.align import Alignment, match_components
@@ -35,8 +34,14 @@ def run(out: Path, *, rows: int, seed: int, components: int, json: Path | None, 
     match = match_components(problem.truth["loading"], fit.params["loading"])
     found = int((match.similarity > _THRESHOLD).sum())
     learned = float(fit.evidence.mean())
-    true = float(_true_log_likelihood(problem, fit).mean())
-    _print_fit(fit, found, len(match.similarity), learned, true)
+    truth = {site: problem.truth[site].to(fit.data.x) for site in model.global_sites}
+    true = float(log_likelihood(replace(model, num_components=len(truth["loading"])), truth, fit.data).mean())
+    print(f"{fit.method}: {fit.status} ({fit.details.get('seconds', float('nan')):.1f} s)\n")
+    print(f"sources found: {found} of {len(match.similarity)} (cosine of the loading with the truth > {_THRESHOLD})")
+    off = int(fit.shut_off().sum())
+    if off:
+        print(f"shut off: {off} of {len(fit.params['source_prior'])} sources")
+    print(f"exact log-likelihood per row: {learned:.4f} learned, {true:.4f} at the true parameters\n")
     chosen = [named_method(name) for name in _METHODS if name in methods_for(model)]
     some = fit.data.rows(slice(0, _COMPARED))
     comparison = compare(chosen, model, some, at=fit, seed=seed, progress=progress)
@@ -52,22 +57,6 @@ def run(out: Path, *, rows: int, seed: int, components: int, json: Path | None, 
         "table": output.table_rows(comparison.table),
         "files": files,
     })  # fmt: skip
-
-
-def _true_log_likelihood(problem: Generated, fit: Fit) -> Tensor:
-    """Exact log p(x_n | true parameters), (N,)."""
-    model = NOCA(num_components=len(problem.truth["loading"]), num_features=fit.data.num_features)
-    truth = {site: problem.truth[site].to(fit.data.x) for site in model.global_sites}
-    return log_likelihood(model, truth, fit.data)
-
-
-def _print_fit(fit: Fit, found: int, sources: int, learned: float, true: float) -> None:
-    print(f"{fit.method}: {fit.status} ({fit.details.get('seconds', float('nan')):.1f} s)\n")
-    print(f"sources found: {found} of {sources} (cosine of the loading with the truth > {_THRESHOLD})")
-    off = int(fit.shut_off().sum())
-    if off:
-        print(f"shut off: {off} of {len(fit.params['source_prior'])} sources")
-    print(f"exact log-likelihood per row: {learned:.4f} learned, {true:.4f} at the true parameters\n")
 
 
 def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Comparison, out: Path) -> dict[str, str]:

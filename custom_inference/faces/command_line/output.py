@@ -41,9 +41,6 @@ def require_file(json: Path | None) -> None:
         raise FileFormatError(f"{json}: is a folder; --json takes a file")
 
 
-# ----- files ----------------------------------------------------------------------------------------------
-
-
 def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: int) -> dict[str, str]:
     """The fit, ArviZ netCDF, tables and figures; returns what -> path."""
     out.mkdir(parents=True, exist_ok=True)
@@ -142,9 +139,6 @@ def _array(value: torch.Tensor) -> Any:
     return value.detach().cpu().numpy()
 
 
-# ----- results --------------------------------------------------------------------------------------------
-
-
 def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     """What ``--json`` reports of a fit."""
     rows, bound = score(fit)
@@ -187,9 +181,6 @@ def _plain(value: Any) -> Any:
 def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """One object a method, with its name."""
     return [{"method": str(name), **line} for name, line in table.to_dict("index").items()]
-
-
-# ----- printing -------------------------------------------------------------------------------------------
 
 
 def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:

@@ -17,7 +17,7 @@ from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output
 from custom_inference.faces.command_line.options import CompareOptions, FitOptions
-from custom_inference.faces.command_line.source import Source
+from custom_inference.faces.command_line.source import WORDS, Source
 from custom_inference.methods import methods_for, named_method
 from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
 from ppl_models.core.errors import unknown_name
@@ -30,12 +30,14 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
     kind = MODELS[name.lower()]
     model = kind.example().model
     as_documents = model.data_kind == "documents"
+    if not as_documents:
+        source.refuse(WORDS, "for a model that reads no documents", "lda or the like")
     if model.is_graph:
         if block_rows is not None:
             raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")
         data = source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
     elif block_rows is not None:
-        return kind.for_data, source.blocks(block_rows, as_documents=as_documents)
+        return kind.for_data, source.blocks(block_rows)
     else:
         data = source.read(as_documents=as_documents)
     return _with_given(model, source.given(), data)

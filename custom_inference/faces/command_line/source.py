@@ -16,7 +16,7 @@ from ppl_models.datasets import read_matrix
 
 _MATRICES = (".csv", ".parquet", ".npz")
 #: Options of documents alone; those that need to see all rows; those of matrices alone.
-_WORDS = ("vocabulary", "min_count", "max_share", "stop_words")
+WORDS = ("vocabulary", "min_count", "max_share", "stop_words")
 _WHOLE = ("transpose", "drop_empty_rows", "labels", "min_count", "max_share", "stop_words", "directed", "beside")
 _MATRIX = ("columns", "matrix", "labels", "mask_value", "transpose")
 #: Options that are not called as their fields are.
@@ -32,8 +32,7 @@ class Source(SourceOptions):
         Missing entries are marked before anything is compared with a threshold. as_documents: texts, lda-c and UCI
         files are read too, and words are left out as asked.
         """
-        self._refuse(() if as_documents else _WORDS, "for a model that reads no documents", "lda or the like")
-        self._refuse(("directed",), "for a model that reads no graph", "sbm or the like")
+        self.refuse(("directed",), "for a model that reads no graph", "sbm or the like")
         data = self._raw(as_documents)
         data = self._changed(_transposed(data) if self.transpose else data)
         if as_documents:
@@ -42,13 +41,12 @@ class Source(SourceOptions):
             data = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
         return _without_empty(data) if self.drop_empty_rows else data
 
-    def blocks(self, block_rows: int, *, as_documents: bool = False) -> RowBlocks:
+    def blocks(self, block_rows: int) -> RowBlocks:
         """The file, or the folder of files, read in blocks of so many rows; entries are changed as they are read.
 
         Raises DataError for options that need to see all rows.
         """
-        self._refuse(() if as_documents else _WORDS, "for a model that reads no documents", "lda or the like")
-        self._refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
+        self.refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
         settings: dict[str, Any] = {"columns": self.columns, "matrix": self.matrix, "vocabulary": self.vocabulary}
         source = row_blocks(self.file, block_rows=block_rows, **settings)
         return source if self.mask_value is None and self.threshold is None else source.map(self._changed)
@@ -59,16 +57,14 @@ class Source(SourceOptions):
         threshold: edges of a greater weight, as 0/1. drop_empty_rows: without the nodes that have no edge. kind:
         "binary" or "counts".
         """
-        self._refuse(_WORDS, "for a model that reads no documents", "lda or the like")
-        self._refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
+        self.refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
         settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64}
         if self.threshold is None:
             data = graph(self.file, kind=kind, **settings)
+        elif self.threshold < 0:
+            raise DataError(f"--threshold {self.threshold:g} for a graph", expected="a number of at least 0")
         else:
-            if self.threshold < 0:
-                raise DataError(f"--threshold {self.threshold:g} for a graph", expected="a number of at least 0")
             data = graph(self.file, **settings)
-            assert isinstance(data, GraphData)
             data = replace(data, x=_above(data, self.threshold).x)
         if not self.drop_empty_rows:
             return data
@@ -88,7 +84,7 @@ class Source(SourceOptions):
             found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
         return found
 
-    def _refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
+    def refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
         """Raises DataError where one of these options was given."""
         for option in fields(self):
             if option.name in names and getattr(self, option.name) != option.default:
@@ -98,7 +94,11 @@ class Source(SourceOptions):
     def _changed(self, block: Any) -> Data:
         """Rows, all or a block of them, without what is to be missing, and compared with the threshold."""
         data = block if isinstance(block, Data) else as_matrix(block, dtype=torch.float64, keep_sparse=True)
-        data = data if self.mask_value is None else _masked(data, self.mask_value)
+        if self.mask_value is not None:
+            data = data.dense()
+            observed = data.x != self.mask_value
+            observed = observed if data.mask is None else observed & data.mask
+            data = Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
         return data if self.threshold is None else _above(data, self.threshold)
 
     def _raw(self, as_documents: bool) -> Data:
@@ -108,15 +108,6 @@ class Source(SourceOptions):
             return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
         names = {"columns": self.columns, "matrix": self.matrix, "rows": self.labels}
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
-
-
-def _masked(data: Data, value: float) -> Data:
-    """Without the entries that are equal to the value."""
-    data = data.dense()
-    observed = data.x != value
-    if data.mask is not None:
-        observed &= data.mask
-    return Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
 
 
 def _without_empty(data: Data) -> Data:

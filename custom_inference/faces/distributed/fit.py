@@ -18,8 +18,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from custom_inference.core.fit import Fit
 from custom_inference.core.processes import UNGUARDED, Surroundings, begun, packed, run_all, unguarded, unpacked
 from custom_inference.core.settings import require_whole
@@ -30,8 +28,6 @@ from ppl_models import Data, DataWarning, MethodError, Model, PPLError, ProcessE
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.atomic import written
 
-BACKENDS = ("gloo", "nccl")
-
 
 def fit(
     model: Model,
@@ -39,14 +35,9 @@ def fit(
     *,
     processes: int | None = None,
     method: Any = None,
-    mask: Any = None,
-    seed: int = 0,
-    device: Any = None,
-    dtype: torch.dtype = torch.float64,
-    init: Any = None,
-    progress: bool = True,
     backend: str | None = None,
     timeout: float = 600.0,
+    **arguments: Any,
 ) -> Fit:
     """Fit by EM in several processes; the result is that of one process, to rounding.
 
@@ -60,36 +51,33 @@ def fit(
     method: as for :func:`custom_inference.fit`, by default the same: ``EM`` or ``VariationalEM`` with any settings but
         ``batch_size``. With ``checkpoint`` the state is kept, and the same call goes on from it.
     data: rows, a graph, or ``RowBlocks``, of which each process reads its own.
-    device: "cuda" gives every process of a machine a GPU of its own, and sums travel by NCCL.
     backend, timeout: see :func:`custom_inference.distributed.group`; the search of the first process may take longer.
+    arguments: of every method's ``fit``: mask, seed, device, dtype, init, progress. device: "cuda" gives every process
+        of a machine a GPU of its own, and sums travel by NCCL.
 
     In scripts that start processes the call belongs under ``if __name__ == "__main__":``, as with all of Python's, and
     own models into a module. Ctrl-C ends all processes; with a checkpoint the same call goes on.
 
-    Raises
-    ------
-    ProcessError: a process died; with a checkpoint the same call goes on from it.
-    MethodError: a method, or steps, that one process has to make alone.
+    Raises ProcessError where a process died (with a checkpoint the same call goes on from it), MethodError for a
+    method, or steps, that one process has to make alone.
     """
     if processes is not None:
         require_whole("processes", processes)
-    if backend is not None and backend not in BACKENDS:
-        raise MethodError(unknown_name("backend", backend, BACKENDS))
+    if backend not in (None, "gloo", "nccl"):
+        raise MethodError(unknown_name("backend", backend, ("gloo", "nccl")))
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or not 0 < timeout < math.inf:
         raise MethodError(f"timeout = {timeout!r}, expected seconds, more than 0")
-    what: dict[str, Any] = {"model": model, "data": data, "method": method, "mask": mask, "dtype": dtype}
-    what |= {"device": device, "init": init, "seed": seed, "progress": progress}
-    if backend is None and not str(device or "cpu").startswith("cuda"):
+    if backend is None and not str(arguments.get("device") or "cpu").startswith("cuda"):
         backend = "gloo"
     if processes is not None and not in_group():
-        return _launched(problem_of(**what), processes, backend=backend, timeout=timeout)
+        return _launched(problem_of(model, data, method, **arguments), processes, backend=backend, timeout=timeout)
     with group(backend=backend, timeout=timeout) as pool:
         if processes not in (None, pool.size):
             raise MethodError(f"processes = {processes} in a group of {pool.size}; leave it out, the group says it")
         with warnings.catch_warnings():
             if pool.rank > 0:
                 warnings.simplefilter("ignore", DataWarning)  # the first says it
-            problem = problem_of(**what)
+            problem = problem_of(model, data, method, **arguments)
         return fit_of(problem, ran(problem, pool))
 
 
@@ -130,9 +118,6 @@ def _main(
             pool.wait()
 
 
-# ----- what went wrong --------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _reports(path: Path) -> Iterator[None]:
     """Writes down an error that ends the process: the suite's own as it is, others as text."""
@@ -167,5 +152,4 @@ def _explained(folder: Path, codes: dict[int, int], size: int, problem: Problem,
     silent = [str(rank) for rank in range(size) if rank not in codes]
     if silent:
         return ProcessError(f"process {', '.join(silent)} of {size} did not answer for {timeout:g} s; {hint}")
-    lost = next(iter(reports.values()))
-    return ProcessError(f"{lost}; {hint}")
+    return ProcessError(f"{next(iter(reports.values()))}; {hint}")

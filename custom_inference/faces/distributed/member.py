@@ -238,7 +238,7 @@ def _gathered(run: Run, pool: Pool) -> Any:
 
 
 def problem_of(
-    model: Model, data: Any, method: Any, *, mask: Any, dtype: torch.dtype, device: Any, init: Any, **settings: Any
+    model: Model, data: Any, method: Any, *, mask: Any = None, dtype: torch.dtype = torch.float64, **settings: Any
 ) -> Problem:
     """Everything checked that can be checked before processes start.
 
@@ -260,5 +260,6 @@ def problem_of(
     if not isinstance(chosen, VariationalEM):
         name = type(chosen).__name__
         raise MethodError(f"{name} runs in one process; several fit by EM(), VariationalEM() and the default")
-    settings |= {"device": None if device is None else str(device), "init": check_init(model, init)}
+    device, init = settings.get("device"), check_init(model, settings.get("init"))
+    settings |= {"device": None if device is None else str(device), "init": init}
     return Problem(model=model, method=chosen, source=source, dtype=dtype, **settings)

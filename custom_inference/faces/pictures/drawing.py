@@ -10,10 +10,9 @@ values). Sugiyama, Tagawa & Toda, *Methods for visual understanding of hierarchi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -21,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
+from matplotlib.transforms import Bbox
 from sklearn.isotonic import isotonic_regression
 
 from custom_inference.faces.drawing import INK, MUTED, new_figure
@@ -166,16 +166,6 @@ def _distance(structure: Structure, above: Key, below: Key) -> float:
     return BELOW + AROUND * (len(borders) - 1) if borders else BEND
 
 
-class Box(NamedTuple):
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def grown(self, by: float) -> Box:
-        return Box(self.left - by, self.bottom - by, self.right + by, self.top + by)
-
-
 def draw(structure: Structure, *, distributions: bool = True) -> Figure:
     """The picture; one unit of the axes is an inch."""
     notes = {name: _notes(site, distributions) for name, site in structure.sites.items()}
@@ -184,16 +174,15 @@ def draw(structure: Structure, *, distributions: bool = True) -> Figure:
     places = layout(structure, widths)
     boxes = {name: _box(places.place[name], widths[name], len(notes[name])) for name in ovals}
     plates = plate_boxes(structure, boxes, places)
-    points = [point for bends in places.bends.values() for point in bends]
-    around = [*boxes.values(), *plates.values(), *(Box(x, y, x, y) for x, y in points)]
-    page = _around(around).grown(MARGIN)
-    page = page._replace(top=page.top + 0.3, right=max(page.right, page.left + 0.3 + 0.1 * len(structure.title)))
-    figure = new_figure(page.right - page.left, page.top - page.bottom)
+    points = [Bbox([point, point]) for bends in places.bends.values() for point in bends]
+    page = Bbox.union([*boxes.values(), *plates.values(), *points]).padded(MARGIN)
+    page.p1 = max(page.x1, page.x0 + 0.3 + 0.1 * len(structure.title)), page.y1 + 0.3
+    figure = new_figure(page.width, page.height)
     figure.set_layout_engine("none")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    axes.set(xlim=(page.left, page.right), ylim=(page.bottom, page.top))
-    axes.text(page.left + MARGIN, page.top - 0.12, structure.title, fontsize=11, weight="bold", va="top", color=INK)
+    axes.set(xlim=page.intervalx, ylim=page.intervaly)
+    axes.text(page.x0 + MARGIN, page.y1 - 0.12, structure.title, fontsize=11, weight="bold", va="top", color=INK)
     _draw_plates(axes, structure, plates)
     _draw_edges(axes, structure, places, ovals)
     for name, site in structure.sites.items():
@@ -206,43 +195,44 @@ def _notes(site: Node, distributions: bool) -> list[str]:
     return [*lines, " × ".join(site.axes)] if site.axes else lines
 
 
-def _box(centre: tuple[float, float], width: float, lines: int) -> Box:
+def _box(centre: tuple[float, float], width: float, lines: int) -> Bbox:
     x, y = centre
     below = 0.05 + LINE * lines if lines else 0.0
-    return Box(x - width / 2, y - HEIGHT / 2 - below, x + width / 2, y + HEIGHT / 2)
+    return Bbox.from_extents(x - width / 2, y - HEIGHT / 2 - below, x + width / 2, y + HEIGHT / 2)
 
 
-def _around(boxes: Iterable[Box]) -> Box:
-    left, bottom, right, top = zip(*boxes, strict=True)
-    return Box(min(left), min(bottom), max(right), max(top))
-
-
-def plate_boxes(structure: Structure, boxes: dict[str, Box], places: Layout) -> dict[str, Box]:
+def plate_boxes(structure: Structure, boxes: dict[str, Bbox], places: Layout) -> dict[str, Bbox]:
     """The border of every plate: around its sites, the edges to them in their columns, and the plates in it."""
-    found: dict[str, Box] = {}
+    found: dict[str, Bbox] = {}
     for name in sorted(structure.plates, key=structure.depth, reverse=True):
         members = structure.plates[name].members
-        sites = _around(boxes[site] for site in members)
+        sites = Bbox.union([boxes[site] for site in members])
         inner = [found[p.name] for p in structure.plates.values() if p.parent == name]
         passing = [
-            Box(x, y, x, y).grown(PASSING)
+            Bbox([point, point]).padded(PASSING)
             for ends, bends in places.bends.items()
-            for x, y in bends
-            if set(ends) & set(members) and sites.left <= x <= sites.right
+            for point in bends
+            if set(ends) & set(members) and sites.x0 <= point[0] <= sites.x1
         ]
-        box = _around([sites, *inner, *passing]).grown(INSET)
+        box = Bbox.union([sites, *inner, *passing]).padded(INSET)
         label = _NOTE[0] * (len(structure.plates[name].label) + 3)
-        found[name] = box._replace(bottom=box.bottom - LINE, right=max(box.right, box.left + label))
+        found[name] = Bbox.from_extents(box.x0, box.y0 - LINE, max(box.x1, box.x0 + label), box.y1)
     return found
 
 
-def _draw_plates(axes: Axes, structure: Structure, boxes: dict[str, Box]) -> None:
+def _draw_plates(axes: Axes, structure: Structure, boxes: dict[str, Bbox]) -> None:
     for name, box in boxes.items():
-        corner, size = (box.left, box.bottom), (box.right - box.left, box.top - box.bottom)
-        style = "round,pad=0,rounding_size=0.08"
-        axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=style, fill=False, edgecolor=MUTED, linewidth=1.1))
-        where = (box.right - 0.08, box.bottom + 0.05)
-        axes.text(*where, structure.plates[name].label, fontsize=_NOTE[1], ha="right", va="bottom", color=_NOTES)
+        style: Any = {"boxstyle": "round,pad=0,rounding_size=0.08", "edgecolor": MUTED, "linewidth": 1.1}
+        axes.add_patch(FancyBboxPatch((box.x0, box.y0), box.width, box.height, fill=False, **style))
+        axes.text(
+            box.x1 - 0.08,
+            box.y0 + 0.05,
+            structure.plates[name].label,
+            fontsize=_NOTE[1],
+            ha="right",
+            va="bottom",
+            color=_NOTES,
+        )
 
 
 def _draw_site(axes: Axes, site: Node, centre: tuple[float, float], width: float, notes: list[str]) -> None:

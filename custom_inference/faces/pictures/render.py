@@ -29,10 +29,8 @@ def render(
         whose ``source`` can be used without Graphviz' program ``dot``, which it needs to be drawn.
     distributions: whether to name the distributions.
 
-    Raises
-    ------
-    MethodError: an unknown engine. ImportError: no Python package ``graphviz``. PPLError: no program ``dot`` to draw a
-    file with.
+    Raises MethodError for an unknown engine; ImportError without the Python package ``graphviz``; PPLError without the
+    program ``dot`` to draw a file with.
     """
     engines = {"graphviz": _by_graphviz, "matplotlib": _by_matplotlib}
     if engine not in engines:

@@ -21,8 +21,6 @@ from ppl_models.distributions import Flat
 
 #: Values of a vector that an annotation spells out.
 _SPELLED = 3
-#: Rows that the program is run on.
-_ROWS = 2
 
 
 @dataclass(frozen=True)
@@ -82,10 +80,11 @@ def structure_of(model: Model) -> Structure:
     edges = [(str(source), str(target)) for source, target in graph["edge_list"]]
     found = Structure(type(model).__name__, {}, edges, plates)
     for name, data in graph["node_data"].items():
+        said = data["distribution"]
+        if name in model.priors:
+            said = prior_text(model.priors[name]) + (", symmetric" if said == "Symmetric" else "")
         axes = _free_axes(model, name, found.plates_of(name))
-        found.sites[name] = Node(
-            name, _distribution(model, name, data["distribution"]), axes, bool(data["is_observed"])
-        )
+        found.sites[name] = Node(name, said, axes, bool(data["is_observed"]))
     return found
 
 
@@ -103,7 +102,7 @@ def _some_data(model: Model) -> tuple[Tensor, dict[str, Any]]:
     if model.is_graph:
         nodes = int(model.settings()["num_nodes"])
         return sparse.from_scipy(scipy.sparse.csr_matrix((nodes, nodes)), dtype=dtype), {"batch_size": 1}
-    drawn: Any = poutine.trace(model.summed_out).get_trace(num_rows=_ROWS)
+    drawn: Any = poutine.trace(model.summed_out).get_trace(num_rows=2)
     x, *others = (name for name, site in model.sites.items() if site.role == "observed")
     return drawn.nodes[x]["value"].to(dtype), {name: drawn.nodes[name]["value"] for name in others}
 
@@ -114,13 +113,6 @@ def _free_axes(model: Model, site: str, plates: list[str]) -> tuple[str, ...]:
     if "data" in plates:
         covered |= {"node", "to_node", "dyad"} if model.is_graph else {model.row_axis}
     return tuple(axis for axis in model.dims.get(site, ()) if axis not in covered)
-
-
-def _distribution(model: Model, site: str, name: str) -> str:
-    """A prior with its parameters; the name of the distribution of any other site."""
-    if site not in model.priors:
-        return name
-    return prior_text(model.priors[site]) + (", symmetric" if name == "Symmetric" else "")
 
 
 def prior_text(prior: Any) -> str:

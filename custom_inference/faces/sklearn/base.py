@@ -6,7 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.methods import fit as fit_model
-from ppl_models import Data, DataError, MethodError, Model
+from ppl_models import Data, DataError, GraphData, MethodError, Model
 
 Array = NDArray[Any]
 
@@ -103,14 +103,18 @@ class ModelEstimator(BaseEstimator):
         tags.input_tags.categorical = self._data_kind == "categories"
         return tags
 
-    def _validated(self, X: Any, **settings: Any) -> Any:
-        """X as an array or a CSR matrix of the entries that the model reads: binarised, rounded, or as they are."""
-        tags, threshold = self.__sklearn_tags__().input_tags, getattr(self, "binarize", None)
-        settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
-        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings)
+    def _entries(self, x: Any) -> Any:
+        """The entries as the model reads them: binarised, rounded, or as they are."""
+        threshold = getattr(self, "binarize", None)
         if threshold is not None:
             return thresholded(x, threshold)
         return np.round(x) if getattr(self, "round_counts", False) else x
+
+    def _validated(self, X: Any, **settings: Any) -> Any:
+        """X as an array or a CSR matrix of the entries that the model reads."""
+        tags = self.__sklearn_tags__().input_tags
+        settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
+        return self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
 
     def _model(self, data: Data, given: Mapping[str, Any]) -> Model:
         """The model whose shape fits the data, with the estimator's settings and priors."""
@@ -134,6 +138,10 @@ class ModelEstimator(BaseEstimator):
 
         ``y`` is what the model observes beside x, where that is one thing.
         """
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            axes = ("row", "feature") if isinstance(data, GraphData) else ("feature",)
+            data = replace(data, coords={axis: list(names) for axis in axes})
         model = self._model(data, {name: value for name, value in others.items() if name in _GIVEN})
         beside = {name: value for name, value in others.items() if name not in _GIVEN}
         if y is not None and len(model.other_sites) == 1:

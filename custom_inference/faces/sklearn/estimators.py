@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from operator import attrgetter
 from typing import Any, ClassVar, Self
@@ -22,7 +22,6 @@ from ppl_models import DataError, as_graph, as_matrix
 _of_mixtures = available_if(attrgetter("_classes"))
 
 
-# eq, repr: scikit-learn has its own.
 @dataclass(eq=False, repr=False)
 class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     """A model of rows as a scikit-learn transformer and density model.
@@ -84,9 +83,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
         narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.n_components, Integral)
         x = self._validated(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
-        data = as_matrix(x, keep_sparse=True, dtype=torch.float64)
-        names = getattr(self, "feature_names_in_", None)
-        return self._learn(data if names is None else replace(data, coords={"feature": list(names)}), y, others)
+        return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others)
 
     def transform(self, X: Any) -> Array:
         """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores."""
@@ -105,9 +102,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """The name of what ``score`` and ``score_samples`` report; "exact" is exact."""
         check_is_fitted(self, "fit_")
         model = self.fit_.model
-        if self.bound is not None:
-            return self.bound
-        return scalable_bound(model) if model.has_continuous_locals else "exact"
+        return self.bound or (scalable_bound(model) if model.has_continuous_locals else "exact")
 
     def score_samples(self, X: Any) -> Array:
         """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_`` names.
@@ -126,8 +121,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """New rows (n_samples, D) from the fitted model; by default with the estimator's ``random_state``."""
         check_is_fitted(self)
         seed = seed_of(self.random_state if random_state is None else random_state)
-        drawn = self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site]
-        return array(drawn)
+        return array(self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site])
 
     @_of_mixtures
     def predict_proba(self, X: Any) -> Array:
@@ -178,8 +172,7 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = True
-        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = tags.input_tags.sparse = True
         return tags
 
     def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
@@ -193,9 +186,6 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
         kind: Any = "counts" if self._data_kind.startswith("multi") else "binary"
         loops = bool(self.self_loops)
         data = as_graph(x, directed=self.directed, self_loops=loops, kind=kind, dtype=torch.float64)
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            data = replace(data, coords={"row": list(names), "feature": list(names)})
         given = {name: np.asarray(value, dtype=np.float64) for name, value in others.items() if value is not None}
         self._learn(data, None, given)
         self.membership_: Array = array(self.fit_.posterior.mean)
