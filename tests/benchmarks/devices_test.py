@@ -1,7 +1,5 @@
 """The benchmark of devices, at a size at which it takes no time: what it writes, with a device and without one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The graphs that the benchmarks draw, and what they compute of them, against direct computation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The benchmark of model criticism, at a size at which it takes seconds: its tables and figures."""
 
-from __future__ import annotations
-
 import json
 
 import torch

@@ -1,7 +1,5 @@
 """The problems of the benchmark of fits from disk, and what it measures of a fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """p-values of posterior predictive checks: ties, largest deviations, pairs of draws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every graph model at given globals: exact posteriors, and bounds below the evidence."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

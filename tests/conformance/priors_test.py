@@ -1,7 +1,5 @@
 """Every model's priors: what may be put in their place, and what is refused."""
 
-from __future__ import annotations
-
 import pyro.distributions as dist
 import pytest
 import torch

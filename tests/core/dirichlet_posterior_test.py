@@ -1,7 +1,5 @@
 """Dirichlet posteriors of proportions: expectations, divergences, modes, density."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Draws from a fit's posterior: which they are, that sites are independent, and that everything draws the same ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

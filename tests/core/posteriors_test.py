@@ -1,7 +1,5 @@
 """Posteriors over the local latents: their samples, moments and densities belong together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Graphs from files, and what becomes of them: sizes, and saving with a fit."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pandas as pd

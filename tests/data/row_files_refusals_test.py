@@ -1,7 +1,5 @@
 """Files of rows that are refused, with what is wrong in them."""
 
-from __future__ import annotations
-
 import zipfile
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures and the command line's output of graph models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

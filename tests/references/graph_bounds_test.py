@@ -1,7 +1,5 @@
 """The variational bounds of the references of block models: two roads to each, exact cases, optima."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

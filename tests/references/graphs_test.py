@@ -1,7 +1,5 @@
 """The brute-force references of the block models against themselves: two roads to each exact number."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The brute-force references of the mixed-membership block model against themselves."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

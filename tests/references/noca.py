@@ -23,20 +23,13 @@ only sums over codes are involved (a code of probability zero then counts as suc
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp, xlog1py, xlogy
-from scipy.stats import beta
+from scipy.special import expit, xlog1py, xlogy
 
-Array = NDArray[np.float64]
-Params = Mapping[str, Array]
-
-
-def all_codes(num_components: int) -> Array:
-    """All binary codes, (2^K, K), in counting order: the last source varies fastest."""
-    return np.array(list(itertools.product((0.0, 1.0), repeat=num_components)))
+from tests.references._shared import Array, Maybe, Params, Priors, all_codes, log_priors, observed, summed_out
 
 
 def log1mexp(a: ArrayLike) -> Array:
@@ -55,15 +48,14 @@ def _theta(params: Params) -> tuple[Array, Array]:
     return theta, theta0
 
 
-def _ones_and_zeros(x: ArrayLike, mask: ArrayLike | None) -> tuple[NDArray, NDArray]:
+def _ones_and_zeros(x: ArrayLike, mask: Maybe) -> tuple[NDArray, NDArray]:
     """Boolean (N, D) tables: observed to be 1, observed to be 0."""
-    x = np.asarray(x)
-    seen = np.ones(x.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+    x, seen = np.asarray(x), observed(x, mask)
     return seen & (x == 1), seen & (x == 0)
 
 
 def _log_prior(params: Params, source: Array) -> Array:
-    """log P(s), summed over the last axis of ``source``."""
+    """log P(s), summed over the last axis of ``source``; affine in s, so that s may be a mean."""
     prior = np.asarray(params["source_prior"], dtype=np.float64)
     return (xlogy(source, prior) + xlog1py(1.0 - source, -prior)).sum(-1)
 
@@ -74,7 +66,7 @@ def _activation(params: Params, code: Array) -> Array:
     return theta0 + theta[np.asarray(code) == 1].sum(0)
 
 
-def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """log P(x_n, s) for every row and every code, (N, 2^K) (the terms of eq. 1)."""
     ones, zeros = _ones_and_zeros(x, mask)
     codes = all_codes(len(params["source_prior"]))
@@ -86,38 +78,18 @@ def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None)
     return table
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    source: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
-) -> float:
-    """log p(globals) + sum_n log P(s_n) + sum_n log P(x_n | s_n), a scalar.
-
-    ``priors`` maps a site ("source_prior", "loading", "leak") to the (a, b) of its
-    Beta density over the probability itself; a site left out is flat, adding 0.
-    """
+def log_joint(params: Params, x: ArrayLike, source: ArrayLike, mask: Maybe = None, priors: Priors = None) -> float:
+    """log p(globals) + sum_n log P(s_n) + sum_n log P(x_n | s_n), a scalar; sites without a prior are flat."""
     ones, zeros = _ones_and_zeros(x, mask)
-    total = 0.0
+    total = log_priors(params, priors)
     for n, code in enumerate(np.asarray(source, dtype=np.float64)):
         a = _activation(params, code)
         total += float(_log_prior(params, code))
         total += float(log1mexp(a)[ones[n]].sum()) - float(a[zeros[n]].sum())
-    for site, (a, b) in (priors or {}).items():
-        total += float(beta.logpdf(params[site], a, b).sum())
     return total
 
 
-def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """log P(x_n) = log sum_s P(x_n, s), (N,) (eq. 1)."""
-    return np.asarray(logsumexp(log_joint_table(params, x, mask), axis=1))
-
-
-def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """P(s | x_n), (N, 2^K), columns in the order of ``all_codes``."""
-    table = log_joint_table(params, x, mask)
-    return np.exp(table - np.asarray(logsumexp(table, axis=1, keepdims=True)))
+log_evidence, posterior = summed_out(log_joint_table)
 
 
 def _bound_gain(params: Params, q: ArrayLike) -> Array:
@@ -143,14 +115,7 @@ def bernoulli_entropy(source_mean: ArrayLike) -> Array:
     return -(xlogy(mean, mean) + xlogy(1.0 - mean, 1.0 - mean)).sum(-1)
 
 
-def _expected_log_prior(params: Params, source_mean: Array) -> Array:
-    """E_Q[log P(s)], (N,): log P(s) is affine in s, so s may be replaced by its mean."""
-    return _log_prior(params, source_mean)
-
-
-def factorized_bound(
-    params: Params, x: ArrayLike, source_mean: ArrayLike, q: ArrayLike, mask: ArrayLike | None = None
-) -> Array:
+def factorized_bound(params: Params, x: ArrayLike, source_mean: ArrayLike, q: ArrayLike, mask: Maybe = None) -> Array:
     """F_n of eq. 7, (N,), with the entropy of Q in place of the misprinted last term.
 
     ``source_mean`` (N, K) holds Q's means; ``q`` (N, D, K) lies on the simplex over
@@ -175,7 +140,7 @@ def factorized_bound(
         if mean[n, i] > 0:
             absent[n] -= mean[n, i] * theta[i, zeros[n]].sum()
     absent -= np.where(zeros, theta0, 0.0).sum(1)
-    return _expected_log_prior(params, mean) + absent + present + bernoulli_entropy(mean)
+    return _log_prior(params, mean) + absent + present + bernoulli_entropy(mean)
 
 
 def _valid_q(q: ArrayLike, ones: NDArray) -> Array:
@@ -186,7 +151,7 @@ def _valid_q(q: ArrayLike, ones: NDArray) -> Array:
     return q
 
 
-def factorized_source_mean(params: Params, x: ArrayLike, q: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def factorized_source_mean(params: Params, x: ArrayLike, q: ArrayLike, mask: Maybe = None) -> Array:
     """Q's means (N, K) by eq. 5: the maximiser of F over Q at fixed q.
 
     logit <s_i> = logit pi_i - sum_{j: x_j=0} theta_ij
@@ -215,41 +180,51 @@ def _expectation(weight: Array, table: Array) -> Array:
     return np.where(weight > 0, weight * np.where(weight > 0, table, 0.0), 0.0).sum(-1)
 
 
-def elbo_of_mean(params: Params, x: ArrayLike, source_mean: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def elbo_of_mean(params: Params, x: ArrayLike, source_mean: ArrayLike, mask: Maybe = None) -> Array:
     """ELBO of the factorised Bernoulli Q, (N,): E_Q[log P(x, s)] + H(Q), over all codes."""
     expected = _expectation(code_probability(source_mean), log_joint_table(params, x, mask))
     return expected + bernoulli_entropy(source_mean)
 
 
-def best_mean_field(
-    params: Params, x: ArrayLike, start: ArrayLike, mask: ArrayLike | None = None, sweeps: int = 200
-) -> tuple[Array, Array]:
-    """Coordinate ascent on the mean-field ELBO: (source_mean (N, K), elbo (N,)).
+def coordinate_optimum(table: Array, source_mean: ArrayLike, component: int) -> Array:
+    """The m_i that maximises the ELBO with the other means held, (N,), from its definition and log P(x, s) (N, 2^K)::
 
-    Each coordinate takes its exact optimum
-    logit m_i = E[log P(x, s) | s_i = 1] - E[log P(x, s) | s_i = 0], so the ELBO never
-    falls below that of ``start``. A local optimum: it depends on ``start``. Needs
-    loadings and source priors strictly inside (0, 1).
+    logit m_i = E_Q[log P(x, s) | s_i = 1] - E_Q[log P(x, s) | s_i = 0]
     """
+    mean, expected = np.array(source_mean, dtype=np.float64), []
+    codes = all_codes(mean.shape[1])
+    for value in (0.0, 1.0):
+        mean[:, component] = value
+        expected.append((code_probability(mean) * table)[:, codes[:, component] == value].sum(1))
+    return expit(expected[1] - expected[0])
+
+
+def coordinate_ascent(start: ArrayLike, optimum: Callable[[Array, int], Array], sweeps: int) -> Array:
+    """Means (N, K) after sweeps over the components, each taking its optimum, until they stand still."""
     mean = np.array(start, dtype=np.float64)
-    table = log_joint_table(params, x, mask)
-    on = all_codes(mean.shape[1]) == 1
     for _ in range(sweeps):
         before = mean.copy()
         for i in range(mean.shape[1]):
-            expected = []
-            for value in (0.0, 1.0):
-                mean[:, i] = value
-                expected.append((code_probability(mean) * table)[:, on[:, i] == value].sum(1))
-            mean[:, i] = expit(expected[1] - expected[0])
+            mean[:, i] = optimum(mean, i)
         if np.abs(mean - before).max(initial=0.0) < 1e-14:
             break
+    return mean
+
+
+def best_mean_field(
+    params: Params, x: ArrayLike, start: ArrayLike, mask: Maybe = None, sweeps: int = 200
+) -> tuple[Array, Array]:
+    """Coordinate ascent on the mean-field ELBO: (source_mean (N, K), elbo (N,)).
+
+    Each coordinate takes its exact optimum, so the ELBO never falls below that of ``start``. A local optimum: it
+    depends on ``start``. Needs loadings and source priors strictly inside (0, 1).
+    """
+    table = log_joint_table(params, x, mask)
+    mean = coordinate_ascent(start, lambda mean, i: coordinate_optimum(table, mean, i), sweeps)
     return mean, elbo_of_mean(params, x, mean, mask)
 
 
-def expected_log_joint_by_enumeration(
-    params: Params, x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None
-) -> float:
+def expected_log_joint_by_enumeration(params: Params, x: ArrayLike, weights: ArrayLike, mask: Maybe = None) -> float:
     """EM's objective sum_n sum_s r_n(s) log P(x_n, s), for weights r (N, 2^K)."""
     weights = np.asarray(weights, dtype=np.float64)
     return float(_expectation(weights, log_joint_table(params, x, mask)).sum())

@@ -1,7 +1,5 @@
 """The brute-force references against themselves: two independent roads to each number, bounds, optima."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import gammaln

@@ -1,7 +1,5 @@
 """The command line on files that are read block by block."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

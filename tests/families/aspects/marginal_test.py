@@ -1,7 +1,5 @@
 """Aspect Bernoulli with the memberships integrated out: exactly, and under Dirichlet posteriors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """Block models by variational EM and variational Bayes: bounds, ascent, recovery, odd graphs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro.distributions as dist
 import pytest

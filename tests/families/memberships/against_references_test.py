@@ -1,7 +1,5 @@
 """The bounds of MMSB's engines, recomputed by the references at the posteriors that the engines report."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import digamma

@@ -1,7 +1,5 @@
 """Mixtures: posteriors of the globals by variational Bayes and by Gibbs sampling."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mixtures: steps against sums over classes, ascent, bounds, recovery."""
 
-from __future__ import annotations
-
 import importlib
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """The exponential sum behind the mean-field bound, against extended precision off its own grid."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

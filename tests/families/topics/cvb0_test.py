@@ -1,7 +1,5 @@
 """CVB0 for LDA: one token at a time by the reference, its fixed points, and the corpora it must cope with."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """LDA with the proportions integrated out exactly, against sums over all K^L topics of the tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro.distributions as dist
 import pytest

@@ -1,7 +1,5 @@
 """Collapsed Gibbs sampling of LDA against all K^T topics of the tokens of a toy corpus."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """LDA by points: slopes at the end, folding in, what fits are; the updates are in points_against_references_test."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

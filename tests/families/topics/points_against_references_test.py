@@ -1,7 +1,5 @@
 """LDA's engines with topics as points (exact, map) and PLSA against the NumPy references, one update at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

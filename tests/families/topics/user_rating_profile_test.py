@@ -1,7 +1,5 @@
 """The user rating profile model by LDA's engines: against sums over all profiles of the responses, bounds, recovery."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

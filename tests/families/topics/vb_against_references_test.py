@@ -1,7 +1,5 @@
 """LDA's variational engines (dirichlet, vb, online vb, cvb0) against the NumPy references, one update at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

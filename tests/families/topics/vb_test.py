@@ -1,7 +1,5 @@
 """LDA by variational Bayes: the bound, its ascent, learned priors, and the default fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
