@@ -22,6 +22,7 @@ from custom_inference.methods import default_method, methods_of
 from custom_inference.svi.initialisation import initial_values
 from ppl_models import MODELS, CapacityError, Data
 from tests.support.cases import ROWS, at_subsample, fitted, globals_of, problem_of, swapped_priors
+from tests.support.fits import given
 
 pytestmark = pytest.mark.quick
 
@@ -160,17 +161,7 @@ def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
         LocalSolver(engine=steps).solve(fit.model, fit.params, example.data)
     large = MODELS[name](num_components=40, num_features=60)
     x = torch.bernoulli(torch.full((10, 60), 0.3))
-    params = initial_values(large, Data(x=x), 0)
-    big = ci.Fit(
-        model=large,
-        params=params,
-        elbo=torch.zeros(1),
-        bound_name="mean_field",
-        status="",
-        method="",
-        data=Data(x=x),
-        seed=0,
-    )
+    big = given(large, initial_values(large, Data(x=x), 0), Data(x=x), bound_name="mean_field")
     others = [bound for bound in big.bounds if bound != "exact"]
     with pytest.raises(CapacityError, match=f"Lower bounds available: bound='{others[0]}'"):
         big.log_likelihood()

@@ -91,35 +91,3 @@ def vb_terms(
 
 
 vb_bound = _graphs.bound_of(vb_terms)
-
-
-def vb_rates(
-    x: ArrayLike, phi: ArrayLike, out: Moments, into: Moments, prior: Pair = (1.0, 1.0),
-    mask: Maybe = None, *, directed: bool = True, self_loops: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
-    """(shape, rate) (K, K) of eta that maximise ``vb_bound``, the rest held."""
-    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
-    mean, _ = _products(out, into, i, j, directed)
-    events = _graphs.block_sums(phi, values, i, j, directed=directed)
-    return prior[0] + events, prior[1] + _graphs.block_sums(phi, mean, i, j, directed=directed)
-
-
-def vb_propensity(
-    x: ArrayLike, phi: ArrayLike, rates: Moments, out: Moments, into: Moments, node: int, sends: bool = True,
-    prior: Pair = (1.0, 1.0), mask: Maybe = None, *, directed: bool = True,
-) -> tuple[float, float]:  # fmt: skip
-    """(shape, rate) of one theta_node (its sending or its receiving one) that maximise ``vb_bound``, the rest held;
-    ``rates`` = (shape, rate) of eta. Without self loops, with which an undirected theta has no conjugate update."""
-    phi = np.asarray(phi, dtype=np.float64)
-    i, j, values = _graphs.dyads(x, mask, directed=directed)
-    eta = np.asarray(rates[0], dtype=np.float64) / np.asarray(rates[1], dtype=np.float64)
-    (out_shape, out_rate), (in_shape, in_rate) = out, into if directed else out
-    senders, receivers = np.asarray(out_shape) / np.asarray(out_rate), np.asarray(in_shape) / np.asarray(in_rate)
-    shape, rate = prior
-    for s, r, value in zip(i, j, values, strict=True):
-        mean = phi[s] @ eta @ phi[r]
-        if s == node and (sends or not directed):
-            shape, rate = shape + value, rate + mean * receivers[r]
-        elif r == node and not (directed and sends):
-            shape, rate = shape + value, rate + mean * senders[s]
-    return shape, rate

@@ -1,7 +1,5 @@
 """The variational bounds of the references of block models: two roads to each, exact cases, optima."""
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -78,38 +76,6 @@ def test_vb_is_exact_for_one_labeling_and_optimal_below_the_evidence(module, dir
         phi = at.mean_field(phi, sweeps=1)
         assert close(bound(phi, *best) - at.elbo(phi), divergence)  # the rest does not depend on phi
         before = bound(phi, *best)
-
-
-@DIRECTED
-@MISSING
-def test_vb_of_propensities_is_optimal(directed, missing):
-    _, _, counts, mask, rng = problem(11, directed, missing)
-    phi, weight = rng.dirichlet(np.ones(2), 4), rng.uniform(1, 3, 2)
-    out, into = ((rng.uniform(1, 4, 4), rng.uniform(1, 4, 4)) for _ in range(2))
-    prior = (1.3, 0.8)
-    rates = degree_corrected_sbm.vb_rates(counts, phi, out, into, PRIOR, mask, directed=directed)
-
-    def bound(rates, out, into):
-        rates = [one if directed else symmetric(one, False) for one in rates]
-        return degree_corrected_sbm.vb_bound(
-            counts, phi, weight, *rates, out, into, ALPHA, PRIOR, prior, mask, directed=directed
-        )
-
-    for place in range(2):
-        assert np.abs(slopes_at(lambda values: bound(values, out, into), rates, place)).max() < 1e-6
-    for node, sends in itertools.product(range(4), [True, False] if directed else [True]):
-        best = degree_corrected_sbm.vb_propensity(
-            counts, phi, rates, out, into, node, sends, prior, mask, directed=directed
-        )
-        pair = out if sends else into
-        pair[0][node], pair[1][node] = best
-
-        def moved(value, pair=pair, node=node, sends=sends):
-            other = tuple(one.copy() for one in pair)
-            other[0][node], other[1][node] = value
-            return bound(rates, *((other, into) if sends else (out, other)))
-
-        assert np.abs(slopes(moved, np.array(best))).max() < 1e-6
 
 
 @DIRECTED

@@ -81,17 +81,6 @@ def membership_mean(x: ArrayLike, num_blocks: int, alpha, prior=(1.0, 1.0), rho:
     )
 
 
-def probability_of_edge(x: ArrayLike, hidden: tuple[int, int], num_blocks: int, alpha, prior=(1.0, 1.0), rho: Rho = 0.0,
-                        mask: Maybe = None, **keywords) -> float:  # fmt: skip
-    """P(x_hidden = 1 | the other observed dyads) as a ratio of evidences: the names of the blocks do not matter."""
-    x, mask = np.array(x, dtype=np.float64), np.ones(np.shape(x), bool) if mask is None else np.array(mask, bool)
-    mask[hidden], values = True, []
-    for value in (0.0, 1.0):
-        x[hidden] = value
-        values.append(log_evidence(x, num_blocks, alpha, prior, rho, mask, **keywords))
-    return float(_graphs.normalised(np.array(values))[1])
-
-
 # ----- variational bounds ---------------------------------------------------------------------------------------------
 #
 # q(pi_i) = Dirichlet(gamma_i); of every dyad a table t (E, K, K), t_ab = q(s = a, r = b, z = 0), and of its background

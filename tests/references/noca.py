@@ -23,7 +23,6 @@ only sums over codes are involved (a code of probability zero then counts as suc
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,7 +53,7 @@ def _ones_and_zeros(x: ArrayLike, mask: Maybe) -> tuple[NDArray, NDArray]:
     return seen & (x == 1), seen & (x == 0)
 
 
-def _log_prior(params: Params, source: Array) -> Array:
+def log_code_prior(params: Params, source: Array) -> Array:
     """log P(s), summed over the last axis of ``source``; affine in s, so that s may be a mean."""
     prior = np.asarray(params["source_prior"], dtype=np.float64)
     return (xlogy(source, prior) + xlog1py(1.0 - source, -prior)).sum(-1)
@@ -74,7 +73,7 @@ def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     for c, code in enumerate(codes):
         a = _activation(params, code)
         likelihood = np.where(ones, log1mexp(a), 0.0) + np.where(zeros, -a, 0.0)
-        table[:, c] = likelihood.sum(1) + _log_prior(params, code)
+        table[:, c] = likelihood.sum(1) + log_code_prior(params, code)
     return table
 
 
@@ -84,7 +83,7 @@ def log_joint(params: Params, x: ArrayLike, source: ArrayLike, mask: Maybe = Non
     total = log_priors(params, priors)
     for n, code in enumerate(np.asarray(source, dtype=np.float64)):
         a = _activation(params, code)
-        total += float(_log_prior(params, code))
+        total += float(log_code_prior(params, code))
         total += float(log1mexp(a)[ones[n]].sum()) - float(a[zeros[n]].sum())
     return total
 
@@ -140,7 +139,7 @@ def factorized_bound(params: Params, x: ArrayLike, source_mean: ArrayLike, q: Ar
         if mean[n, i] > 0:
             absent[n] -= mean[n, i] * theta[i, zeros[n]].sum()
     absent -= np.where(zeros, theta0, 0.0).sum(1)
-    return _log_prior(params, mean) + absent + present + bernoulli_entropy(mean)
+    return log_code_prior(params, mean) + absent + present + bernoulli_entropy(mean)
 
 
 def _valid_q(q: ArrayLike, ones: NDArray) -> Array:
@@ -186,41 +185,29 @@ def elbo_of_mean(params: Params, x: ArrayLike, source_mean: ArrayLike, mask: May
     return expected + bernoulli_entropy(source_mean)
 
 
-def coordinate_optimum(table: Array, source_mean: ArrayLike, component: int) -> Array:
-    """The m_i that maximises the ELBO with the other means held, (N,), from its definition and log P(x, s) (N, 2^K)::
-
-    logit m_i = E_Q[log P(x, s) | s_i = 1] - E_Q[log P(x, s) | s_i = 0]
-    """
-    mean, expected = np.array(source_mean, dtype=np.float64), []
-    codes = all_codes(mean.shape[1])
-    for value in (0.0, 1.0):
-        mean[:, component] = value
-        expected.append((code_probability(mean) * table)[:, codes[:, component] == value].sum(1))
-    return expit(expected[1] - expected[0])
-
-
-def coordinate_ascent(start: ArrayLike, optimum: Callable[[Array, int], Array], sweeps: int) -> Array:
-    """Means (N, K) after sweeps over the components, each taking its optimum, until they stand still."""
-    mean = np.array(start, dtype=np.float64)
-    for _ in range(sweeps):
-        before = mean.copy()
-        for i in range(mean.shape[1]):
-            mean[:, i] = optimum(mean, i)
-        if np.abs(mean - before).max(initial=0.0) < 1e-14:
-            break
-    return mean
-
-
 def best_mean_field(
     params: Params, x: ArrayLike, start: ArrayLike, mask: Maybe = None, sweeps: int = 200
 ) -> tuple[Array, Array]:
     """Coordinate ascent on the mean-field ELBO: (source_mean (N, K), elbo (N,)).
 
-    Each coordinate takes its exact optimum, so the ELBO never falls below that of ``start``. A local optimum: it
-    depends on ``start``. Needs loadings and source priors strictly inside (0, 1).
+    Each coordinate takes its exact optimum
+    logit m_i = E[log P(x, s) | s_i = 1] - E[log P(x, s) | s_i = 0], so the ELBO never
+    falls below that of ``start``. A local optimum: it depends on ``start``. Needs
+    loadings and source priors strictly inside (0, 1).
     """
+    mean = np.array(start, dtype=np.float64)
     table = log_joint_table(params, x, mask)
-    mean = coordinate_ascent(start, lambda mean, i: coordinate_optimum(table, mean, i), sweeps)
+    on = all_codes(mean.shape[1]) == 1
+    for _ in range(sweeps):
+        before = mean.copy()
+        for i in range(mean.shape[1]):
+            expected = []
+            for value in (0.0, 1.0):
+                mean[:, i] = value
+                expected.append((code_probability(mean) * table)[:, on[:, i] == value].sum(1))
+            mean[:, i] = expit(expected[1] - expected[0])
+        if np.abs(mean - before).max(initial=0.0) < 1e-14:
+            break
     return mean, elbo_of_mean(params, x, mean, mask)
 
 

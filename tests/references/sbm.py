@@ -56,28 +56,6 @@ def log_joint_integrated(
 table_integrated, log_evidence_integrated = _graphs.summed(log_joint_integrated)
 
 
-def edge_posterior_mean(
-    q: ArrayLike, x: ArrayLike, num_blocks: int, prior: Pair = (1.0, 1.0), mask: Maybe = None,
-    *, directed: bool = True, self_loops: bool = False,
-) -> Array:  # fmt: skip
-    """E[eta_ab | x, q] = (m_ab + a) / (m_ab + z_ab + a + b), (K, K)."""
-    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
-    phi = np.eye(num_blocks)[np.asarray(q, dtype=int)]
-    edges = _graphs.block_sums(phi, values, i, j, directed=directed)
-    pairs = _graphs.block_sums(phi, np.ones_like(values), i, j, directed=directed)
-    return (edges + prior[0]) / (pairs + prior[0] + prior[1])
-
-
-def edge_probability_of_hidden(x: ArrayLike, num_blocks: int, *arguments, mask: ArrayLike, **keywords) -> Array:
-    """P(x_ij = 1 | observed dyads), (N, N), NaN where observed: E[eta_{q_i q_j} | x] over all labelings."""
-    q, log_weight = table_integrated(x, num_blocks, *arguments, mask=mask, **keywords)
-    weight, result = _graphs.normalised(log_weight), np.full(np.shape(x), np.nan)
-    means = [edge_posterior_mean(one, x, num_blocks, *arguments[1:2], mask=mask, **keywords) for one in q]
-    for i, j in zip(*np.nonzero(~np.asarray(mask, dtype=bool)), strict=True):
-        result[i, j] = sum(w * mean[one[i], one[j]] for w, mean, one in zip(weight, means, q, strict=True))
-    return result
-
-
 # ----- variational Bayes: q(q) q(pi) q(eta) ---------------------------------------------------------------------------
 
 

@@ -26,16 +26,6 @@ def planted(num_rows: int = 600, seed: int = 0):
     return probability, label, (rng.random((num_rows, 30)) < probability[label]).astype(float)
 
 
-def test_an_all_missing_row_has_the_prior_as_posterior_and_evidence_one():
-    model, params, x = bernoullis(1)
-    mask = torch.ones(x.shape, dtype=torch.bool)
-    mask[2] = False
-    rows = STEPS.rows(model, Data(x=torch.tensor(x), mask=mask))
-    found = STEPS.posterior(model, tensors(params), rows).mean[2]
-    assert torch.allclose(found, tensors(params)["mixing_proportion"])
-    assert abs(float(STEPS.log_evidence(model, tensors(params), rows)[2])) < 1e-12
-
-
 def test_distances_of_starts_are_those_of_the_entries_observed_in_both():
     model, _, x = bernoullis(2)
     mask = missing(x, 2, 0.5)

@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import gammaln
 
 from custom_inference import Fit, VariationalEM
-from custom_inference.core.capabilities import objective_at
-from custom_inference.core.registry import engine_for
 from custom_inference.families.topics.map import LdaMap, log_mixture
 from ppl_models import LDA, Data
 from tests.references import _topics, plsa
@@ -72,27 +69,6 @@ def test_the_objective_never_falls(accelerate, alpha, gamma):
     assert trace[-1] > trace[0] + 1
 
 
-def test_the_objective_has_the_priors_density():
-    """Simplex basis: the normalisers of both Dirichlets, so that values at different concentrations compare."""
-    x, alpha, gamma = corpus(2), 1.7, 1.4
-    model = model_of(x, alpha=alpha, gamma=gamma)
-    steps = engine_for(model, "map")
-    rows = steps.rows(model, Data(x=torch.tensor(x)))
-    topic = np.random.default_rng(0).dirichlet(np.ones(x.shape[1]), 3)
-    step = steps.e_step(model, {"topic": torch.tensor(topic)}, rows)
-    proportion = step.locals["topic_proportion"].numpy()
-
-    def log_density(value, concentration):
-        size = value.shape[1]
-        constant = gammaln(size * concentration) - size * gammaln(concentration)
-        return (constant + (concentration - 1) * np.log(value).sum(1)).sum()
-
-    expected = _topics.log_likelihood(topic, x, proportion).sum()
-    expected += log_density(proportion, alpha) + log_density(topic, gamma)
-    found = objective_at(steps, model, {"topic": torch.tensor(topic)}, step.bound)
-    assert found == pytest.approx(expected, abs=1e-9)
-
-
 @PRIORS
 def test_new_documents_are_folded_in_at_the_topics(alpha, gamma, tmp_path):
     x, new = corpus(3), corpus(4, num_documents=5)
@@ -115,19 +91,6 @@ def test_log_mixture_is_cell_by_cell():
     rows = LdaMap().rows(None, Data(x=torch.tensor(x)))
     found = log_mixture(rows, torch.tensor(proportion), torch.tensor(topic))
     assert np.allclose(found.numpy(), np.log(proportion @ topic)[x > 0], atol=1e-12)
-
-
-def test_statistics_are_additive():
-    x = corpus(6, num_documents=20)
-    steps = engine_for(model_of(x), "map")
-    rows = steps.rows(model_of(x), Data(x=torch.tensor(x)))
-    params = {"topic": torch.tensor(np.random.default_rng(0).dirichlet(np.ones(8), 3))}
-    whole = steps.e_step(model_of(x), params, rows)
-    parts = [steps.e_step(model_of(x), params, rows.select(at)) for at in (slice(0, 7), slice(7, 20))]
-    total = parts[0].statistics["topic"] + parts[1].statistics["topic"]
-    assert torch.allclose(whole.statistics["topic"], total, atol=1e-12)
-    assert float(total.sum()) == pytest.approx(x.sum())
-    assert torch.allclose(whole.bound, torch.cat([part.bound for part in parts]), atol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 2.0])
