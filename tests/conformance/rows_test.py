@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
-import pickle
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ import pyro
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import Predictive
-from pyro.infer.autoguide import AutoDelta
 
 import custom_inference as ci
 from custom_inference.core.local_inference import LocalSolver, is_feasible, solve_local
@@ -27,16 +23,6 @@ from tests.support.fits import given
 pytestmark = pytest.mark.quick
 
 NAMES = pytest.mark.parametrize("name", ROWS)
-
-
-@NAMES
-def test_example_has_model_data_and_truth(name):
-    example = problem_of(name)
-    assert isinstance(example.model, MODELS[name]) and len(example.data) >= 20
-    assert set(example.model.global_sites) | {example.model.local_site} <= set(example.truth)
-    for site, shape in example.model.shapes.items():
-        assert tuple(example.truth[site].shape) == shape == tuple(example.model.prior(site).sample().shape)
-        assert len(example.model.dims[site]) == len(shape)
 
 
 @NAMES
@@ -119,19 +105,6 @@ def test_components_are_exchangeable(name):
         method = default_method(example.model, example.data)
     evidence = [method.local_posterior(example.model, p, example.data).bound for p in (before, after)]
     assert torch.allclose(*evidence, atol=1e-10)
-
-
-@NAMES
-def test_pyros_own_tools_take_the_instance(name):
-    example = problem_of(name)
-    draws = Predictive(example.model, num_samples=3)(num_rows=5)
-    assert draws[example.model.observed_site].shape[:2] == (3, 5)
-    AutoDelta(poutine.block(example.model, expose=list(example.model.global_sites)))(example.data.x)
-    assert pyro.render_model(example.model, model_args=(example.data.x,)) is not None
-    copy = pickle.loads(pickle.dumps(example.model))
-    assert copy.settings() == example.model.settings()
-    buffer = io.BytesIO()
-    torch.save(example.model.settings(), buffer)
 
 
 @NAMES

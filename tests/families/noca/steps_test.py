@@ -1,4 +1,4 @@
-"""NOCA's closed-form steps: the chain of bounds, monotone ascent, and stationary points, on random small problems."""
+"""NOCA's closed-form steps: the chain of bounds, stationary points, and the exponential sum behind the mean field."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.families.noca.exact import NocaExact
+from custom_inference.families.noca.exponential_sum import exponential_sum
 from custom_inference.families.noca.factorized import Links, NocaFactorized, sharpen
 from custom_inference.families.noca.mean_field import NocaMeanField
 from custom_inference.families.noca.truncated import NocaTruncated
@@ -234,3 +235,23 @@ def test_tempered_truncated_posteriors_are_the_exact_ones_where_the_cube_holds_e
     expected = exact.e_step(example.model, params, rows, temperature=0.3).statistics["code"] @ all_codes(3)
     found = truncated.e_step(example.model, params, rows, temperature=0.3).statistics["source"]
     assert torch.allclose(expected, found, atol=1e-8)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("a_min", [3.0, 0.1, 1e-3, 1e-6])
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-7])
+def test_the_exponential_sum_has_the_error_that_it_says(a_min, tolerance):
+    terms = exponential_sum(a_min, tolerance)
+    rng = np.random.default_rng(0)
+    a = np.exp(rng.uniform(np.log(a_min), np.log(a_min) + 20, 20000)).astype(np.longdouble)
+    exact = -np.log1p(-np.exp(-a))
+    value = np.exp(-np.outer(a, terms.nodes.numpy())) @ terms.weights.numpy().astype(np.longdouble)
+    assert np.abs(value - exact).max() <= terms.error <= 1.1 * tolerance
+    assert (terms.weights > 0).all() and (terms.weights * terms.nodes).max() < 1e30, "must survive float32"
+    assert len(terms.nodes) < 90
+
+
+def test_bad_arguments_of_the_exponential_sum():
+    for a_min, tolerance in ((0.0, 1e-6), (float("nan"), 1e-6), (0.1, 0.0)):
+        with pytest.raises(ValueError, match="expected positive"):
+            exponential_sum(a_min, tolerance)
