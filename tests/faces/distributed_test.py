@@ -34,11 +34,7 @@ CASES = worker.cases()
 @pytest.fixture(scope="module")
 def alone():
     """What one process finds."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    found = {name: worker.recorded(case.alone()) for name, case in CASES.items()}
-    torch.set_default_dtype(before)
-    return found
+    return {name: worker.recorded(case.alone()) for name, case in CASES.items()}
 
 
 @pytest.fixture(scope="module")

@@ -40,16 +40,9 @@ DRAWN, SAMPLED = {"nuts", "svi_normal"}, ("noca", "sbm")
 @cache
 def problem_of(name: str) -> Example:
     """The model, its data and the truth. A graph is directed where the model's example is; some dyads are hidden."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # tables of cases are made before any test begins
-    try:
-        example = MODELS[name].example()
-        return example if name not in GRAPHS else _small_graph(name, example)
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _small_graph(name: str, example: Example) -> Example:
+    example = MODELS[name].example()
+    if name not in GRAPHS:
+        return example
     return small_problem(name, directed=example.model.directed, hidden=0.15, num_nodes=4 if name == "mmsb" else 7)
 
 
