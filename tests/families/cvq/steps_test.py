@@ -219,18 +219,6 @@ def test_data_without_noise_end_at_the_scales_floor():
         assert 0 < float(fit.params["scale"]) < 1e-4 and np.diff(fit.elbo).min() > -1e-3
 
 
-def test_fill_values_of_missing_entries_do_not_matter():
-    model, params, data = problem(13, missing=0.3)
-    for engine in ENGINES:
-        outcomes = []
-        for fill in (0.0, 7.0, math.nan, math.inf):
-            filled = Data(x=torch.where(data.mask, data.x, torch.full_like(data.x, fill)), mask=data.mask)
-            step = engine.e_step(model, params, engine.rows(model, filled))
-            outcomes.append({**engine.m_step(model, params, step, engine.rows(model, filled)), "bound": step.bound})
-        for other in outcomes[1:]:
-            assert all(torch.equal(value, other[name]) for name, value in outcomes[0].items()), engine.name
-
-
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)
 def test_single_precision_agrees(engine):
     for missing in (0.0, 0.3):

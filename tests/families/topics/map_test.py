@@ -110,16 +110,6 @@ def test_empty_documents_have_the_priors_mode():
     assert torch.allclose(skew.params["topic_proportion"][0], torch.tensor([0.0, 1 / 3, 2 / 3]), atol=1e-9)
 
 
-def test_single_precision_ends_near_double():
-    x = corpus(9, num_documents=40)
-    fits = [
-        VariationalEM(guide="map").fit(model_of(x, alpha=1.3, gamma=1.1), x, dtype=dtype, progress=False)
-        for dtype in (torch.float32, torch.float64)
-    ]
-    assert fits[0].params["topic"].dtype == torch.float32
-    assert float(fits[0].elbo[-1]) == pytest.approx(float(fits[1].elbo[-1]), abs=0.01 * len(x))
-
-
 def test_minibatches_climb():
     x = corpus(10, num_documents=80, longest=60)
     model = model_of(x, alpha=1.3, gamma=1.1)
