@@ -14,7 +14,9 @@ from custom_inference.core.registry import engine_for, engines_of
 from ppl_models.distributions import Flat
 from tests.support.cases import ROWS, globals_of, problem_of, swapped_priors
 
-pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ppl_models.DataWarning", "ignore:Converting a tensor with requires_grad"
+)
 
 EACH = pytest.mark.parametrize(("name", "engine"), [(n, e) for n in ROWS for e in engines_of(problem_of(n).model)])
 AT_GLOBALS = [(n, e) for n in ROWS for e in bounds_of(problem_of(n).model) if n != "supervised_lda"]
