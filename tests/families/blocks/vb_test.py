@@ -101,7 +101,7 @@ def test_odd_graphs():
             for directed in (True, False):
                 model = kind(num_blocks=blocks, num_nodes=len(x), directed=directed)
                 for guide in ("vb", "mean_field"):
-                    settings = {"search": ci.Search(restarts=1)}
+                    settings = {"search": ci.Search(restarts=1), "max_iterations": 20}
                     fit = VariationalEM(guide=guide, **settings).fit(model, x, progress=False)
                     assert all(torch.isfinite(value).all() for value in fit.params.values())
                     assert fit.params[model.component_site].shape == (blocks, blocks)
