@@ -12,15 +12,16 @@ import torch
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
-torch.set_default_dtype(torch.float64)  # tables of cases and shared fits are made before any test begins
 
 
 @pytest.fixture(autouse=True)
 def _clean_state():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
     yield
-    torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(before)
     pyro.clear_param_store()
 
 

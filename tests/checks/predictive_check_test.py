@@ -36,8 +36,14 @@ def quick(model, x, method=None, **settings):
 @pytest.fixture(scope="module")
 def examples():
     """The default fit of every model's example."""
-    every = {name: kind.example() for name, kind in MODELS.items()}
-    return {name: quick(example.model, example.data) for name, example in every.items()}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    found = {}
+    for name, kind in MODELS.items():
+        example = kind.example()
+        found[name] = quick(example.model, example.data)
+    torch.set_default_dtype(before)
+    return found
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -49,8 +49,13 @@ FITS = ["em", "mean_field", "svi", "lda", "gibbs", "sbm"]
 
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory) -> dict[str, Path]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
     folder = tmp_path_factory.mktemp("fits")
-    return {name: fit.save(folder / f"{name}.safetensors") for name, fit in _fits().items()}
+    try:
+        return {name: fit.save(folder / f"{name}.safetensors") for name, fit in _fits().items()}
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _contents(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -39,8 +39,12 @@ def _fail(*_: Any, **__: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def fit() -> Fit:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
     example = NOCA.example()
-    return EM(search=None, max_iterations=2).fit(example.model, example.data, progress=False)
+    found = EM(search=None, max_iterations=2).fit(example.model, example.data, progress=False)
+    torch.set_default_dtype(before)
+    return found
 
 
 def _litter(folder: Path) -> list[str]:

@@ -32,8 +32,12 @@ CONSTANT = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeW
 
 @pytest.fixture(scope="module")
 def labelled() -> Data:
-    x = NOCA.example().data.x
-    return Data(x=x, coords={"feature": list("abcdef"), "row": [f"site {n}" for n in range(len(x))]})
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    example = NOCA.example()
+    torch.set_default_dtype(before)
+    coords = {"feature": list("abcdef"), "row": [f"site {n}" for n in range(len(example.data))]}
+    return Data(x=example.data.x, coords=coords)
 
 
 @pytest.fixture(scope="module")

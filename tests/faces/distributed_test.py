@@ -34,7 +34,11 @@ CASES = worker.cases()
 @pytest.fixture(scope="module")
 def alone():
     """What one process finds."""
-    return {name: worker.recorded(case.alone()) for name, case in CASES.items()}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    found = {name: worker.recorded(case.alone()) for name, case in CASES.items()}
+    torch.set_default_dtype(before)
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -40,9 +40,16 @@ DRAWN, SAMPLED = {"nuts", "svi_normal"}, ("noca", "sbm")
 @cache
 def problem_of(name: str) -> Example:
     """The model, its data and the truth. A graph is directed where the model's example is; some dyads are hidden."""
-    example = MODELS[name].example()
-    if name not in GRAPHS:
-        return example
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # tables of cases are made before any test begins
+    try:
+        example = MODELS[name].example()
+        return example if name not in GRAPHS else _small_graph(name, example)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _small_graph(name: str, example: Example) -> Example:
     return small_problem(name, directed=example.model.directed, hidden=0.15, num_nodes=4 if name == "mmsb" else 7)
 
 
