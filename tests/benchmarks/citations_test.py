@@ -1,7 +1,5 @@
 """The helper functions of the citation benchmark, against enumeration."""
 
-from __future__ import annotations
-
 from itertools import combinations, permutations
 
 import numpy as np

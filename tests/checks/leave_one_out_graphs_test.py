@@ -1,7 +1,5 @@
 """Leave-one-out of the dyads of a graph: in closed form, by summing labelings, and the weights factor by factor."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

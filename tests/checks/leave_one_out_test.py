@@ -1,7 +1,5 @@
 """Leave-one-out cross-validation against exact leave-one-out: in closed form, by quadrature, by summing labelings."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

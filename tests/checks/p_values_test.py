@@ -1,15 +1,13 @@
 """p-values of posterior predictive checks: ties, largest deviations, pairs of draws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
-import custom_inference as ci
 from custom_inference import posterior_predictive_check
 from custom_inference.checks.predictive_result import _standardised, line_of
 from ppl_models import Data, MixtureOfPoissons
+from tests.support.fits import given
 
 pytestmark = pytest.mark.quick
 
@@ -48,8 +46,7 @@ def test_p_values_of_a_realised_discrepancy_pair_the_draws():
     for _ in range(40):
         rate = torch.as_tensor(rng.gamma(2.0, 2.0, (1, 4)))
         data = Data(x=torch.as_tensor(rng.poisson(rate.numpy().repeat(10, 0)).astype(float)))
-        fit = ci.Fit(model=model, params={"mixing_proportion": torch.ones(1), "rate": rate}, elbo=torch.zeros(1),
-                     bound_name="exact", status="", method="known", data=data, seed=0)  # fmt: skip
+        fit = given(model, {"mixing_proportion": torch.ones(1), "rate": rate}, data, bound_name="exact")
         found = posterior_predictive_check(fit, ["chi_square"], num_samples=30, progress=False)
         upper.append(float((found.predicted["chi_square"] > found.observed["chi_square"]).mean()))
     assert abs(np.mean(upper) - 0.5) < 0.18 and np.std(upper) == pytest.approx(12**-0.5, abs=0.08)

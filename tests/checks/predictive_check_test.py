@@ -1,7 +1,5 @@
 """Posterior predictive checks: right models pass, wrong ones are caught by the statistic that should catch them."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

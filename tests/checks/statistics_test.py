@@ -1,7 +1,5 @@
 """Every named statistic against a reference that loops over entries, or that networkx computes."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

@@ -1,9 +1,6 @@
 """Every graph model at given globals: exact posteriors, and bounds below the evidence."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 import torch
 
 import custom_inference as ci
@@ -12,15 +9,7 @@ from custom_inference.core.registry import engines_of
 from tests.conformance.graphs_test import BLOCKS, DIRECTED, LOOPS, NAMES
 from tests.references import _graphs
 from tests.support.cases import globals_of
-from tests.support.graphs import (
-    arrays,
-    concentration_of,
-    exact_evidence,
-    exact_graph,
-    keywords,
-    reference_of,
-    small_problem,
-)
+from tests.support.graphs import exact_evidence, exact_graph, small_problem
 
 
 @BLOCKS
@@ -42,21 +31,6 @@ def test_enumeration_is_the_references(name, directed, self_loops):
             best = local.posterior.mode
             assert np.isclose(float(local.posterior.log_prob(best)), np.log(weight.max()), rtol=1e-10)
             assert np.array_equal(best.argmax(-1).numpy(), q[weight.argmax()])
-
-
-@DIRECTED
-@pytest.mark.parametrize("sparsity", [0.0, 0.2])
-def test_exact_memberships_are_the_references(directed, sparsity):
-    problem = small_problem("mmsb", directed=directed, num_nodes=3 if directed else 4, hidden=0.1, sparsity=sparsity)
-    if "exact" not in engines_of(problem.model):
-        pytest.skip("no exact engine of memberships")
-    local = solve_local(problem.model, globals_of(problem), problem.data, bound="exact")
-    dense, alpha = problem.data.dense(), concentration_of(problem.model)
-    mask = None if dense.mask is None else dense.mask.numpy()
-    values = arrays(problem.truth, problem.model)
-    mean = reference_of("mmsb").posterior_mean(values, dense.x.numpy(), alpha, mask, **keywords(problem.model))
-    assert np.isclose(float(local.bound), exact_evidence(problem.model, problem.truth, problem.data), rtol=1e-10)
-    assert np.allclose(local.posterior.mean.numpy(), mean, atol=1e-8)
 
 
 @NAMES

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pyro
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import Predictive
-from pyro.infer.autoguide import AutoDelta
 
 import custom_inference as ci
 from custom_inference.core.local_inference import is_feasible, solve_local
@@ -42,23 +38,6 @@ def log_joint(model, truth, data) -> float:
     read = model.as_read(data)
     trace = poutine.trace(pyro.condition(model, data=dict(truth))).get_trace(read.x, mask=read.mask)
     return float(trace.log_prob_sum())
-
-
-@NAMES
-def test_example_has_model_data_and_truth(name):
-    example = MODELS[name].example()
-    model = example.model
-    assert isinstance(model, MODELS[name]) and len(example.data) == model.num_nodes >= 20
-    assert example.data.x.dtype == torch.float64 and example.data.is_sparse
-    assert set(model.global_sites) | {model.local_site} <= set(example.truth)
-    assert set(model.dims) == {*model.shapes, model.local_site, "x"}
-    for site, shape in model.shapes.items():
-        assert tuple(example.truth[site].shape) == shape == tuple(model.prior(site).sample().shape)
-        assert len(model.dims[site]) == len(shape)
-    local = example.truth[model.local_site]
-    assert local.shape == ((24,) if name in ("sbm", "degree_corrected_sbm") else local.shape)
-    assert len(local) == model.num_nodes and len(model.dims[model.local_site]) == local.ndim
-    assert np.isfinite(log_joint(model, example.truth, example.data))
 
 
 @NAMES
@@ -203,25 +182,6 @@ def test_names_of_blocks_do_not_matter(name, directed):
         exact = [ci.Exact(generic=True).local_posterior(model, p, problem.data) for p in (globals_of(problem), again)]
         assert torch.allclose(exact[0].bound, exact[1].bound, atol=1e-10)
         assert torch.allclose(exact[0].posterior.mean[:, order], exact[1].posterior.mean, atol=1e-10)
-
-
-@NAMES
-@DIRECTED
-def test_pyros_own_tools_take_the_instance(name, directed):
-    problem = small_problem(name, directed=directed)
-    model, x = problem.model, problem.data.dense().x
-    draws = Predictive(model, num_samples=3)()
-    assert draws["x"].shape == (3, model.num_dyads())
-    assert draws[model.local_site].reshape(3, -1).shape[1] % 7 == 0
-    if not directed:
-        for site in model.pair_sites:
-            value = draws[site].reshape(3, *model.shapes[site])
-            assert torch.equal(value, value.transpose(1, 2))
-    AutoDelta(poutine.block(model, expose=list(model.global_sites)))(x)
-    assert pyro.render_model(model, model_args=(x,)) is not None
-    copy = pickle.loads(pickle.dumps(model))
-    assert copy.settings() == model.settings()
-    assert np.isclose(log_joint(copy, problem.truth, problem.data), log_joint(model, problem.truth, problem.data))
 
 
 @BLOCKS

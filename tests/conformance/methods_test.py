@@ -1,7 +1,5 @@
 """The methods beyond the promises of the protocols: do they find, agree with, and report the right thing?"""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro
 import pyro.distributions as dist

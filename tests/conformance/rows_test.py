@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
-import pickle
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ import pyro
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import Predictive
-from pyro.infer.autoguide import AutoDelta
 
 import custom_inference as ci
 from custom_inference.core.local_inference import LocalSolver, is_feasible, solve_local
@@ -22,20 +18,11 @@ from custom_inference.methods import default_method, methods_of
 from custom_inference.svi.initialisation import initial_values
 from ppl_models import MODELS, CapacityError, Data
 from tests.support.cases import ROWS, at_subsample, fitted, globals_of, problem_of, swapped_priors
+from tests.support.fits import given
 
 pytestmark = pytest.mark.quick
 
 NAMES = pytest.mark.parametrize("name", ROWS)
-
-
-@NAMES
-def test_example_has_model_data_and_truth(name):
-    example = problem_of(name)
-    assert isinstance(example.model, MODELS[name]) and len(example.data) >= 20
-    assert set(example.model.global_sites) | {example.model.local_site} <= set(example.truth)
-    for site, shape in example.model.shapes.items():
-        assert tuple(example.truth[site].shape) == shape == tuple(example.model.prior(site).sample().shape)
-        assert len(example.model.dims[site]) == len(shape)
 
 
 @NAMES
@@ -121,19 +108,6 @@ def test_components_are_exchangeable(name):
 
 
 @NAMES
-def test_pyros_own_tools_take_the_instance(name):
-    example = problem_of(name)
-    draws = Predictive(example.model, num_samples=3)(num_rows=5)
-    assert draws[example.model.observed_site].shape[:2] == (3, 5)
-    AutoDelta(poutine.block(example.model, expose=list(example.model.global_sites)))(example.data.x)
-    assert pyro.render_model(example.model, model_args=(example.data.x,)) is not None
-    copy = pickle.loads(pickle.dumps(example.model))
-    assert copy.settings() == example.model.settings()
-    buffer = io.BytesIO()
-    torch.save(example.model.settings(), buffer)
-
-
-@NAMES
 def test_probabilities_at_the_edge_give_finite_answers(name):
     """0 and 1 are legal values of a probability, and what sigmoid(17) is in single precision."""
     example = problem_of(name)
@@ -160,17 +134,7 @@ def test_too_large_to_enumerate_is_refused_with_what_would_fit(name):
         LocalSolver(engine=steps).solve(fit.model, fit.params, example.data)
     large = MODELS[name](num_components=40, num_features=60)
     x = torch.bernoulli(torch.full((10, 60), 0.3))
-    params = initial_values(large, Data(x=x), 0)
-    big = ci.Fit(
-        model=large,
-        params=params,
-        elbo=torch.zeros(1),
-        bound_name="mean_field",
-        status="",
-        method="",
-        data=Data(x=x),
-        seed=0,
-    )
+    big = given(large, initial_values(large, Data(x=x), 0), Data(x=x), bound_name="mean_field")
     others = [bound for bound in big.bounds if bound != "exact"]
     with pytest.raises(CapacityError, match=f"Lower bounds available: bound='{others[0]}'"):
         big.log_likelihood()

@@ -1,7 +1,7 @@
 """The rooms of the two packages: no import cycle, nothing of inference in the models, a short list at the top.
 
 Imports inside functions and under ``TYPE_CHECKING`` count; that a package's ``__init__`` re-exports its own modules
-does not. ``python tests/architecture_test.py`` lists what it finds.
+does not. ``python tests/core/architecture_test.py`` lists what it finds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Draws from a fit's posterior: which they are, that sites are independent, and that everything draws the same ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ from custom_inference.core.draws import PosteriorDraws
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BernoulliPosterior, BetaPosterior
 from ppl_models import LDA, MODELS, NOCA, SBM, Data, MethodError, MixtureOfPoissons
+from tests.support.fits import given
 
 pytestmark = pytest.mark.quick
 
@@ -72,9 +71,8 @@ def alike():
     model = NOCA(num_components=3, num_features=3)
     beta = {site: BetaPosterior(*(2.0 * torch.ones(2, *shape))) for site, shape in model.shapes.items()}
     local = Local(BernoulliPosterior(torch.full((3, 3), 0.5)), torch.zeros(3))
-    return ci.Fit(model=model, params={site: q.mean for site, q in beta.items()}, elbo=torch.zeros(1),
-                  bound_name="mean_field", status="", method="known", data=Data(x=torch.zeros(3, 3)), seed=5,
-                  local=local, global_posterior=beta)  # fmt: skip
+    params, settings = {site: q.mean for site, q in beta.items()}, {"bound_name": "mean_field", "seed": 5}
+    return given(model, params, Data(x=torch.zeros(3, 3)), local=local, global_posterior=beta, **settings)
 
 
 def test_sites_of_equal_posteriors_are_drawn_independently(alike):
@@ -116,9 +114,8 @@ def test_locals_given_draws_are_the_same_for_arviz():
 def test_copies_of_the_data_do_not_share_the_stream_of_the_locals(alike):
     """Nothing turns x on but the leak, so that it is independent of the sources that it is drawn beside."""
     params = {"source_prior": torch.full((3,), 0.5), "loading": torch.zeros(3, 3), "leak": torch.full((3,), 0.5)}
-    fit = ci.Fit(model=alike.model, params=params, elbo=torch.zeros(1), bound_name="mean_field", status="",
-                 method="known", data=Data(x=torch.zeros(4000, 3)), seed=0,
-                 local=Local(BernoulliPosterior(torch.full((4000, 3), 0.5)), torch.zeros(4000)))  # fmt: skip
+    local = Local(BernoulliPosterior(torch.full((4000, 3), 0.5)), torch.zeros(4000))
+    fit = given(alike.model, params, Data(x=torch.zeros(4000, 3)), bound_name="mean_field", local=local)
     copy, source = fit.predictive(1, seed=7)[0], fit.posterior.sample(1, seed=7)[0]
     assert abs(float(torch.corrcoef(torch.stack([copy[:, 0], source[:, 0]]))[0, 1])) < SIGMA / 4000**0.5
     assert torch.equal(copy, fit.predictive(2, seed=7)[0])
@@ -150,8 +147,7 @@ def test_draws_of_chains_are_thinned_to_their_effective_size():
         walk[:, t] = 0.9 * walk[:, t - 1] + torch.randn(walk[:, t].shape, generator=generator)
     draws = {"rate": 50 + walk, "mixing_proportion": torch.full((1, size, 3), 1 / 3)}
     params = {site: value.mean((0, 1)) for site, value in draws.items()}
-    fit = ci.Fit(model=model, params=params, elbo=torch.zeros(1), bound_name="", status="", method="walk",
-                 data=example.data, seed=0, draws=draws)  # fmt: skip
+    fit = given(model, params, example.data, bound_name="", draws=draws)
     independent = ci.posterior_draws(fit, 200, locals_=False)
     assert set(independent) == {"rate", "mixing_proportion"} and 80 < len(independent["rate"]) < 160
     every = ci.posterior_draws(fit, 10**6, independent=False, locals_=False)

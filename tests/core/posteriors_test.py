@@ -1,4 +1,4 @@
-"""Posteriors over the local latents: their samples, moments and densities belong together."""
+"""Posteriors: their samples, moments and densities belong together; those of scores by quadrature, of proportions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from custom_inference.core.local_inference import bound_of
 from custom_inference.core.posteriors import (
     BernoulliPosterior,
     CodePosterior,
     DirichletMixture,
     DirichletPosterior,
     GaussianPosterior,
+    LogisticPosterior,
     PointPosterior,
     kullback_leibler,
 )
-from ppl_models import MethodError
+from custom_inference.families.common import dirichlet as _dirichlet
+from custom_inference.families.factors.quadrature import LogisticQuadrature
+from ppl_models import Data, LogisticPCA, MethodError
 from ppl_models.distributions import all_codes
 
 pytestmark = pytest.mark.quick
@@ -90,3 +94,159 @@ def test_divergences():
 def test_continuous_posteriors_have_no_table():
     with pytest.raises(MethodError, match="no table"):
         EVERY["dirichlet"].table()
+
+
+MODELS = {size: LogisticPCA(num_components=size, num_features=5) for size in (1, 2)}
+
+
+def posterior_of(num_components: int, missing: bool = False) -> tuple[LogisticPosterior, dict[str, torch.Tensor], Data]:
+    """Of six rows under weights that make it skew."""
+    generator = torch.Generator().manual_seed(num_components)
+    model = MODELS[num_components]
+    size = {1: 5.0, 2: 2.5}[num_components]
+    params = {
+        "weight": size * torch.randn((num_components, 5), generator=generator, dtype=torch.float64).abs(),
+        "bias": torch.randn(5, generator=generator, dtype=torch.float64),
+    }
+    x = (torch.rand((6, 5), generator=generator) < 0.5).double()
+    x[0] = 1  # nearly half a normal distribution
+    mask = torch.rand((6, 5), generator=generator) < 0.6 if missing else None
+    data = model.prepare(x, mask=mask, dtype=torch.float64)
+    steps = quadrature(model)
+    posterior = steps.posterior(model, params, steps.rows(model, data))
+    assert isinstance(posterior, LogisticPosterior)
+    return posterior, params, data
+
+
+def quadrature(model: LogisticPCA) -> LogisticQuadrature:
+    steps = LogisticQuadrature()
+    assert isinstance(steps, LogisticQuadrature)
+    return steps
+
+
+def lattice(num_components: int) -> tuple[torch.Tensor, float]:
+    """Points (Q, K) over the prior's whole width, and the volume of each."""
+    points = {1: 20_001, 2: 401}[num_components]
+    axis = torch.linspace(-8, 8, points, dtype=torch.float64)
+    every = torch.cartesian_prod(*[axis] * num_components).reshape(-1, num_components)
+    return every, (16 / (points - 1)) ** num_components
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("num_components", [1, 2])
+def test_density_integrates_to_one_with_the_moments(num_components, missing):
+    posterior, _, _ = posterior_of(num_components, missing)
+    points, volume = lattice(num_components)
+    weight = posterior.log_prob(points[:, None].expand(-1, 6, -1)).exp() * volume  # (Q, N)
+    assert np.allclose(weight.sum(0), 1, atol=1e-6)
+    mean = torch.einsum("qn,qk->nk", weight, points)
+    assert np.allclose(mean, posterior.mean, atol=1e-6)
+    second = torch.einsum("qn,qk,ql->nkl", weight, points, points) - mean[:, :, None] * mean[:, None]
+    assert np.allclose(second, posterior.covariance, atol=1e-6)
+
+
+def test_draws_of_one_score_have_its_distribution_function():
+    """Kolmogorov-Smirnov against the integrated density, which is far from normal in the first rows."""
+    posterior, _, _ = posterior_of(1)
+    points, volume = lattice(1)
+    density = posterior.log_prob(points[:, None].expand(-1, 6, -1)).exp()
+    function = (density.cumsum(0) - density / 2) * volume
+    draws = posterior.sample(20_000, seed=3)[..., 0].sort(0).values
+    normal = GaussianPosterior(posterior.location, posterior.covariance).sample(20_000, seed=3)[..., 0].sort(0).values
+    place = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    apart, apart_normal = (
+        [float(np.abs(np.interp(one[:, n], points[:, 0], function[:, n]) - place.numpy()).max()) for n in range(6)]
+        for one in (draws, normal)
+    )
+    critical = 1.95 / 20_000**0.5  # p = .001
+    assert max(apart) < critical and max(apart_normal) > 2 * critical
+
+
+def test_draws_of_two_scores_have_the_moments():
+    """Of first to third order, along both axes and across."""
+    posterior, _, _ = posterior_of(2)
+    points, volume = lattice(2)
+    weight = posterior.log_prob(points[:, None].expand(-1, 6, -1)).exp() * volume
+    draws = posterior.sample(40_000, seed=4)
+    for first, second in ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (0, 3)):
+        drawn = draws[..., 0] ** first * draws[..., 1] ** second
+        expected = weight.T @ (points[:, 0] ** first * points[:, 1] ** second)
+        assert ((drawn.mean(0) - expected).abs() < 4.5 * drawn.std(0) / 200 + 2e-3).all()
+
+
+@pytest.mark.parametrize("num_components", [1, 2])
+def test_the_mode_is_stationary(num_components):
+    posterior, _, _ = posterior_of(num_components, missing=True)
+    mode = posterior.mode.clone().requires_grad_()
+    posterior.log_prob(mode).sum().backward()
+    assert mode.grad is not None and float(mode.grad.abs().max()) < 1e-6  # heights are compared
+    assert (posterior.log_prob(posterior.mode) >= posterior.log_prob(posterior.mean)).all()
+
+
+@pytest.mark.parametrize("num_components", [1, 2])
+def test_divergence_is_the_gap_of_the_bound(num_components):
+    """KL(q || p) = log p(x) - ELBO(q): of the Gaussian with the same moments, and 0 of the posterior itself."""
+    posterior, params, data = posterior_of(num_components)
+    model = MODELS[num_components]
+    assert np.allclose(bound_of(model, params, data, posterior), posterior.log_evidence, atol=1e-8)
+    gaussian = GaussianPosterior(posterior.location, posterior.covariance)
+    gap = posterior.log_evidence - bound_of(model, params, data, gaussian)
+    divergence = kullback_leibler(gaussian, posterior)
+    assert float(divergence.mean()) > 0.003
+    assert np.allclose(gap, divergence, atol=0.02 + 0.2 * float(divergence.max()))
+
+
+def test_rows_and_far_weights():
+    """Rows keep what belongs to them; the mode is found where the first Newton step would leap."""
+    posterior, _, _ = posterior_of(2, missing=True)
+    some = posterior.rows(torch.tensor([4, 1]))
+    at = posterior.mean[[4, 1]]
+    assert torch.equal(some.log_prob(at), posterior.log_prob(posterior.mean)[[4, 1]])
+    model, rows = MODELS[1], torch.tensor([[1.0, 1, 1, 1, 1], [0, 0, 0, 0, 0]], dtype=torch.float64)
+    steps = quadrature(model)
+    params = {"weight": torch.full((1, 5), 30.0).double(), "bias": torch.full((5,), -40.0).double()}
+    far = steps.posterior(model, params, steps.rows(model, model.prepare(rows, dtype=torch.float64)))
+    mode = far.mode.clone().requires_grad_()
+    far.log_prob(mode).sum().backward()
+    assert mode.grad is not None and float(mode.grad.abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_expectations_and_divergences_are_those_of_torch_group_by_group(groups):
+    posterior, prior = torch.rand(4, 6) * 5 + 0.1, torch.rand(6) * 2 + 0.1
+    cut = [torch.distributions.Dirichlet(part) for part in posterior.unflatten(-1, (groups, -1)).unbind(1)]
+    against = [torch.distributions.Dirichlet(part) for part in prior.unflatten(-1, (groups, -1))]
+    divergence = sum(torch.distributions.kl_divergence(q, p) for q, p in zip(cut, against, strict=True))
+    assert torch.allclose(_dirichlet.dirichlet_divergence(posterior, prior, groups), divergence)
+    means = torch.cat([q.mean for q in cut], -1)
+    assert torch.allclose(_dirichlet.normalised(posterior, groups), means)
+    draws = torch.cat([q.sample(torch.Size([200_000])).log() for q in cut], -1)
+    error = draws.std(0) / np.sqrt(len(draws))
+    assert bool(((_dirichlet.expected_log(posterior, groups) - draws.mean(0)).abs() < 5 * error).all())
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("smallest", [0.3, 1.0, 1.5])
+def test_modes_maximise_their_density_in_their_basis(groups, smallest):
+    """Any other point of the simplex scores less; in the softmax basis, the gradient by the logits vanishes."""
+    counts, prior = torch.rand(3, 6) * 4, smallest + torch.rand(6)
+    prior[0] = smallest
+    mode = _dirichlet.softmax_or_simplex(counts, prior, groups=groups)
+
+    def score(value):
+        return torch.xlogy(counts, value).sum() + _dirichlet.log_prior_density(value, prior, groups=groups)
+
+    logits = mode.log().requires_grad_()
+    score(logits.unflatten(-1, (groups, -1)).softmax(-1).flatten(-2)).backward()
+    assert logits.grad is not None
+    assert float(logits.grad.abs().max()) < 1e-10
+    for _ in range(20):
+        other = _dirichlet.normalised(mode * (1 + 0.1 * torch.rand(3, 6)), groups)
+        assert float(score(other)) < float(score(mode))
+
+
+def test_density_on_the_simplex_is_torchs():
+    value, prior = torch.rand(4, 5).softmax(-1), 1 + torch.rand(5)
+    expected = torch.distributions.Dirichlet(prior).log_prob(value).sum()
+    assert torch.allclose(_dirichlet.log_prior_density(value, prior), expected)
+    assert float(_dirichlet.log_prior_density(value, torch.ones(5))) == 0.0

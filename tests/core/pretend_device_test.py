@@ -1,7 +1,5 @@
 """The pretend device raises what a real one raises, and computes what the CPU computes."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The registry: which engines, sampler and methods a model has, and what a subclass inherits of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pyro.distributions as dist

@@ -1,7 +1,5 @@
 """Files of rows that are refused, with what is wrong in them."""
 
-from __future__ import annotations
-
 import zipfile
 
 import numpy as np
@@ -79,30 +77,6 @@ def test_files_that_do_not_belong_together_are_named(counts, tmp_path):
     (tmp_path / "c.parquet").write_bytes(b"PAR1")
     with pytest.raises(FileFormatError, match=r"c\.parquet: not readable as parquet"):
         row_blocks(tmp_path / "c.parquet")
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.ldac", "1 0:1\n2 0:1\n", "line 2 announces 2 words and has 1"),
-        ("a.ldac", "1 0:1\n2 1:2:3 1\n", "line 2 is '2 1:2:3 1'"),
-        ("a.ldac", "1 0:1\n\n1 3:1\n", "line 2 is ''"),
-        ("docword.a.txt", "2\n3\n2\n1 1 1\n3 1 1\n", "document 3 in entry 2; expected 1 to 2"),
-        ("docword.a.txt", "2\n3\n2\n1 1 1\n2 4 1\n", "word 4 in entry 2; expected 1 to 3"),
-        ("docword.a.txt", "2\n3\n3\n1 1 1\n2 1 1\n", "2 entries, where the third line announces 3"),
-        ("docword.a.txt", "2\n3\n2\n2 1 1\n1 1 1\n", "entry 2 goes back to document 1; .*sorted by document"),
-        ("docword.a.txt", "2\n3\n2\n1 1\n1 2 1 1\n", "line 4 is '1 1'"),
-        ("docword.a.txt", "2\nx\n2\n", "begins with"),
-        ("a.csv", "a,b\n", "no rows below the header"),
-        ("a.csv", "a,b\n1,2\n3,4,5\n", "not readable as csv"),
-        ("a.txt", "the river\nthe bank\n", "texts without a vocabulary"),
-        ("a.txt", "", "nothing in it"),
-    ],
-)
-def test_broken_text_is_named(name, text, message, tmp_path):
-    (tmp_path / name).write_text(text)
-    with pytest.raises((FileFormatError, DataError), match=message):
-        list(row_blocks(tmp_path / name))
 
 
 @pytest.mark.parametrize("method", [SVI(), NUTS(), CollapsedGibbs(), TemperedEM(), SVI(guide="delta")])

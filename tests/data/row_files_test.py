@@ -1,7 +1,5 @@
 """Rows in files: every format gives back what was written, in blocks of any size, in any order, in parts."""
 
-from __future__ import annotations
-
 import gzip
 import pickle
 

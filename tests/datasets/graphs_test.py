@@ -1,7 +1,5 @@
 """Generated graphs: what is drawn is what the model says, at a cost of the edges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """NoisyOr and BernoulliVector against plain arithmetic."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

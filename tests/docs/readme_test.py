@@ -1,7 +1,5 @@
 """README.md and docs tell the truth: code and commands run, tables are those of the code and of the results."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

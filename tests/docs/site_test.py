@@ -3,8 +3,6 @@
 The pages themselves are checked by building them: ``make docs``, warnings being errors.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

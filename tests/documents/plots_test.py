@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from custom_inference import Fit, to_pyldavis, topic_table
 from custom_inference.documents.topics import shares
 from ppl_models import LDA, NOCA, Data, MethodError, as_documents
+from tests.support.fits import given
 
 WORDS = ["bank", "river", "stream", "loan", "money", "unused"]
 TOPIC = np.array([[0.4, 0.3, 0.25, 0.02, 0.02, 0.01], [0.35, 0.05, 0.01, 0.3, 0.28, 0.01]])
@@ -23,12 +24,9 @@ def made(sparse: bool = True) -> Fit:
     """A fit of four documents, the third of them empty, whose proportions are given."""
     data = as_documents(COUNTS, vocabulary=WORDS)
     x = data.x.to_sparse_csr() if sparse else data.x
-    return Fit(
-        model=LDA(num_topics=2, vocabulary_size=6),
-        params={"topic": torch.as_tensor(TOPIC), "topic_proportion": torch.as_tensor(MIX)},
-        elbo=torch.zeros(0), bound_name="map", status="given", method="given", seed=0,
-        data=Data(x=x, coords={**data.coords, "row": LABELS}),
-    )  # fmt: skip
+    params = {"topic": torch.as_tensor(TOPIC), "topic_proportion": torch.as_tensor(MIX)}
+    labelled = Data(x=x, coords={**data.coords, "row": LABELS})
+    return given(LDA(num_topics=2, vocabulary_size=6), params, labelled, elbo=torch.zeros(0))
 
 
 @pytest.fixture(autouse=True)
@@ -124,14 +122,9 @@ def test_the_heat_map_has_documents_by_topics_with_labels():
 def test_many_documents_and_topics_can_be_drawn():
     rng = np.random.default_rng(0)
     counts = rng.poisson(0.3, (300, 80))
-    fit = Fit(
-        model=LDA(num_topics=23, vocabulary_size=80),
-        params={
-            "topic": torch.as_tensor(rng.dirichlet(np.full(80, 0.1), 23)),
-            "topic_proportion": torch.as_tensor(rng.dirichlet(np.full(23, 0.1), 300)),
-        },
-        elbo=torch.zeros(0), bound_name="map", status="given", method="given", seed=0, data=as_documents(counts),
-    )  # fmt: skip
+    sizes = {"topic": (80, 23), "topic_proportion": (23, 300)}
+    params = {s: torch.as_tensor(rng.dirichlet(np.full(size, 0.1), rows)) for s, (size, rows) in sizes.items()}
+    fit = given(LDA(num_topics=23, vocabulary_size=80), params, as_documents(counts), elbo=torch.zeros(0))
     for kind in ("topics", "documents"):
         drawn(fit.plot(kind))
     assert "300 documents, ordered" in fit.plot("documents").axes[0].get_ylabel()
@@ -151,10 +144,7 @@ def test_pyldavis_gets_distributions_without_empty_documents_and_unused_words(sp
 
 def test_what_has_no_topics_or_no_meaning_is_refused():
     example = NOCA.example()
-    other = Fit(
-        model=example.model, params={}, elbo=torch.zeros(0), bound_name="", status="", method="", data=example.data,
-        seed=0,
-    )  # fmt: skip
+    other = given(example.model, {}, example.data)
     for call in (topic_table, to_pyldavis, lambda fit: fit.plot("topics"), lambda fit: fit.plot("documents")):
         with pytest.raises(MethodError, match="NOCA has no topics"):
             call(other)

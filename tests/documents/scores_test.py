@@ -25,6 +25,7 @@ from ppl_models import (
     as_documents,
 )
 from ppl_models.datasets import river_bank, sample_lda
+from tests.support.fits import given
 
 TOPIC = np.array([[0.5, 0.3, 0.1, 0.05, 0.05], [0.05, 0.05, 0.3, 0.5, 0.1], [0.1, 0.1, 0.1, 0.1, 0.6]])
 ALPHA = np.array([0.3, 0.7, 0.2])
@@ -51,10 +52,7 @@ def fitted(model, **params) -> Fit:
     """A fit with given globals."""
     tensors = {site: torch.as_tensor(value) for site, value in params.items()}
     data = as_documents(COUNTS[:, : model.vocabulary_size])
-    return Fit(
-        model=model, params=tensors, elbo=torch.zeros(0), bound_name="exact", status="given", method="given",
-        data=data, seed=0,
-    )  # fmt: skip
+    return given(model, tensors, data, elbo=torch.zeros(0), bound_name="exact")
 
 
 def lda(topic: np.ndarray = TOPIC, alpha: np.ndarray = ALPHA, kind=LDA) -> Fit:
@@ -233,10 +231,7 @@ def test_documents_of_another_kind_are_refused():
     with pytest.raises(MethodError, match="whose documents have one topic each"):
         held_out(mixture(), COUNTS, alpha=0.1)
     example = NOCA.example()
-    fit = Fit(
-        model=example.model, params={}, elbo=torch.zeros(0), bound_name="", status="", method="", data=example.data,
-        seed=0,
-    )  # fmt: skip
+    fit = given(example.model, {}, example.data)
     with pytest.raises(MethodError, match="NOCA is no model of documents"):
         perplexity(fit, COUNTS)
     assert isinstance(lda().data, Data)

@@ -1,7 +1,5 @@
 """Checkpoints: a fit that was stopped, wherever that was, goes on from its file and ends where it would have ended."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pyro.distributions as dist

@@ -1,7 +1,5 @@
 """EM over rows that are read block by block, every iteration all of them: it is EM in memory, to rounding."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Starts of a search in several processes: the same whatever their number, and no process is left behind."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 

@@ -1,7 +1,5 @@
 """Rows in blocks: the folder they are kept in, stepwise EM on them, and that one block is in memory at a time."""
 
-from __future__ import annotations
-
 import weakref
 from dataclasses import replace
 

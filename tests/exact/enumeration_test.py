@@ -1,7 +1,5 @@
 """Regression test number one: a binary code enumerated as a plate of components gives a wrong evidence in Pyro."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -18,6 +18,7 @@ from custom_inference.core.posteriors import BernoulliPosterior
 from custom_inference.em.method import EM
 from custom_inference.faces.arviz import to_arviz
 from ppl_models import NOCA, Data, MethodError
+from tests.support.fits import given
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)
@@ -55,18 +56,10 @@ def sampled(point: Fit) -> Fit:
         return torch.sigmoid(torch.logit(value.clamp(0.02, 0.98)) + noise)
 
     draws = {site: jittered(value) for site, value in point.params.items()}
-    return Fit(
-        model=point.model,
-        params={site: value.mean((0, 1)) for site, value in draws.items()},
-        elbo=torch.empty(0),
-        bound_name="log joint (codes summed out)",
-        status="drew 2 chains of 60",
-        method="NUTS",
-        data=point.data,
-        seed=0,
-        draws=draws,
-        sample_stats={"lp": torch.zeros(2, 60), "diverging": torch.zeros(2, 60, dtype=torch.bool)},
-    )
+    params = {site: value.mean((0, 1)) for site, value in draws.items()}
+    stats = {"lp": torch.zeros(2, 60), "diverging": torch.zeros(2, 60, dtype=torch.bool)}
+    outcome = {"bound_name": "log joint (codes summed out)", "status": "drew 2 chains of 60", "method": "NUTS"}
+    return given(point.model, params, point.data, elbo=torch.empty(0), draws=draws, sample_stats=stats, **outcome)
 
 
 def test_a_point_estimate_is_repeated_and_says_so(point):
@@ -130,11 +123,8 @@ def test_locals_of_draws_are_left_out_where_they_are_expensive(sampled, monkeypa
 def test_beyond_enumeration_the_fits_bound_stands_in_by_name():
     model = NOCA(num_components=20, num_features=30)
     params = {site: torch.full(shape, 0.1) for site, shape in model.shapes.items()}
-    fit = Fit(
-        model=model, params=params, elbo=torch.zeros(1), bound_name="mean_field", status="", method="VariationalEM",
-        data=Data(x=torch.zeros(4, 30)), seed=0,
-        local=Local(BernoulliPosterior(torch.full((4, 20), 0.2)), torch.tensor([-1.0, -2.0, -3.0, -4.0])),
-    )  # fmt: skip
+    local = Local(BernoulliPosterior(torch.full((4, 20), 0.2)), torch.tensor([-1.0, -2.0, -3.0, -4.0]))
+    fit = given(model, params, Data(x=torch.zeros(4, 30)), bound_name="mean_field", local=local)
     group = to_arviz(fit, num_draws=2).log_likelihood
     assert group.attrs["bound"] == "mean_field"
     np.testing.assert_array_equal(group["x"][0, 1], [-1.0, -2.0, -3.0, -4.0])

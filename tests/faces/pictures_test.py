@@ -1,7 +1,5 @@
 """Pictures of models: what depends on what, plates and priors as in the papers, and a drawing without collisions."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -1,7 +1,5 @@
 """Figures and the command line's output of graph models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +9,7 @@ from custom_inference.faces.command_line import output as _cli_output
 from custom_inference.faces.command_line.run import _read
 from custom_inference.faces.command_line.source import Source
 from ppl_models import MMSB, NOCA, SBM, CovariateSBM, DataError, GraphData, MethodError, datasets
-from tests.support.graph_fits import fit_of, one_hot
+from tests.support.fits import given_graph, one_hot
 
 
 @pytest.fixture
@@ -19,7 +17,7 @@ def ring():
     drawn = datasets.ring_graph(40, 4)
     mean = 0.9 * one_hot(drawn.truth["block"], 4) + 0.025
     model = SBM(num_blocks=4, num_nodes=40)
-    return fit_of(model, drawn.graph, mean, {"edge_probability": drawn.truth["edge_probability"]})
+    return given_graph(model, drawn.graph, mean, {"edge_probability": drawn.truth["edge_probability"]})
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ def mixed():
     hidden = drawn.graph.without(torch.tensor([[0, 3], [1, 5]]))
     eta = drawn.truth["edge_probability"]
     model = MMSB(num_blocks=3, num_nodes=18, directed=False)
-    return fit_of(model, hidden, drawn.truth["membership"], {"edge_probability": eta})
+    return given_graph(model, hidden, drawn.truth["membership"], {"edge_probability": eta})
 
 
 @pytest.mark.parametrize("kind", ["adjacency", "memberships", "pies", "blocks"])
@@ -56,7 +54,7 @@ def test_adjacency_is_ordered(ring):
 def test_large_graphs_cost_their_edges(tmp_path):
     drawn = datasets.sample_sbm(np.full((2, 2), 1e-7) + 1e-6 * np.eye(2), 50_000, directed=False)
     mean, eta = one_hot(drawn.truth["block"], 2), drawn.truth["edge_probability"]
-    fit = fit_of(SBM(num_blocks=2, num_nodes=50_000, directed=False), drawn.graph, mean, {"edge_probability": eta})
+    fit = given_graph(SBM(num_blocks=2, num_nodes=50_000, directed=False), drawn.graph, mean, {"edge_probability": eta})
     for kind in ("adjacency", "memberships", "blocks"):
         fit.plot(kind).savefig(tmp_path / "a.png")
     with pytest.raises(MethodError, match="50000 pies would hide each other"):
@@ -76,9 +74,9 @@ def test_refused_figures(ring):
         ring.plot("adjacency", order="degree")
     other = NOCA.example()
     with pytest.raises(MethodError, match="no model of graphs"):
-        fit_of(other.model, other.data, torch.zeros(2, 2), other.truth).plot("adjacency")
+        given_graph(other.model, other.data, torch.zeros(2, 2), other.truth).plot("adjacency")
     model = CovariateSBM(num_blocks=4, num_nodes=40, covariates=torch.ones(40, 1))
-    weights = fit_of(model, ring.data, ring.posterior.mean, {"weight": torch.zeros(model.shapes["weight"])})
+    weights = given_graph(model, ring.data, ring.posterior.mean, {"weight": torch.zeros(model.shapes["weight"])})
     with pytest.raises(MethodError, match="weights of covariates"):
         weights.plot("blocks")
 

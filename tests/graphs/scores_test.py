@@ -35,7 +35,7 @@ from ppl_models import (
     datasets,
     graph,
 )
-from tests.support.graph_fits import fit_of, one_hot
+from tests.support.fits import given_graph, one_hot
 
 pytestmark = pytest.mark.quick
 
@@ -102,16 +102,16 @@ def test_link_probability_of_block_models():
     ]  # fmt: skip
     pairs = list(itertools.product(range(2), repeat=2))
     for model, params, chance in cases:
-        found = link_probability(fit_of(model, full, mean, params), i, j)
+        found = link_probability(given_graph(model, full, mean, params), i, j)
         for place, (m, n) in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
             wanted = sum(mean[m, a] * mean[n, b] * chance(a, b, m, n) for a, b in pairs)
             assert float(found[place]) == pytest.approx(float(wanted), abs=1e-12)
-    mixed = fit_of(MMSB(num_blocks=2, num_nodes=6, sparsity=0.3), full, mean, {"edge_probability": ETA})
+    mixed = given_graph(MMSB(num_blocks=2, num_nodes=6, sparsity=0.3), full, mean, {"edge_probability": ETA})
     assert torch.allclose(link_probability(mixed, i, j), 0.7 * (mean @ ETA @ mean.T)[i, j])
     with pytest.raises(DataError, match="unknown nodes"):
         link_probability(mixed, [0], [6])
     with pytest.raises(MethodError, match="no model of graphs"):
-        link_probability(fit_of(NOCA.example().model, full, mean, {}), [0], [1])
+        link_probability(given_graph(NOCA.example().model, full, mean, {}), [0], [1])
 
 
 def test_link_probability_over_draws_and_labelings():
@@ -120,14 +120,14 @@ def test_link_probability_over_draws_and_labelings():
     weight = torch.tensor([0.3, 0.7])
     i, j = torch.tensor([0, 2, 4]), torch.tensor([1, 3, 0])
     exact = Local(LabellingPosterior(labels, weight.log(), torch.tensor(2)), torch.zeros(1))
-    fit = fit_of(model, full, one_hot(labels[0], 2), {"edge_probability": ETA}, local=exact)
+    fit = given_graph(model, full, one_hot(labels[0], 2), {"edge_probability": ETA}, local=exact)
     wanted = 0.3 * ETA[labels[0][i], labels[0][j]] + 0.7 * ETA[labels[1][i], labels[1][j]]
     assert torch.allclose(link_probability(fit, i, j), wanted)
     # Draws with their labels exchanged are the same state: the probability is that of either.
     swapped = torch.stack([labels[0], 1 - labels[0]])
     draws = {"edge_probability": torch.stack([ETA, ETA.flip(0, 1)])[None], "block_proportion": torch.rand(1, 2, 2)}
     local = Local(LabellingPosterior.of_draws(swapped, 2), torch.zeros(1))
-    fit = fit_of(model, full, one_hot(labels[0], 2), {"edge_probability": ETA}, local=local, draws=draws)
+    fit = given_graph(model, full, one_hot(labels[0], 2), {"edge_probability": ETA}, local=local, draws=draws)
     assert torch.allclose(link_probability(fit, i, j), ETA[labels[0][i], labels[0][j]])
 
 
@@ -135,7 +135,7 @@ def test_link_prediction():
     drawn = datasets.ring_graph(80, 4, high=0.6, low=0.02, seed=1)
     seen, held = hold_out_dyads(drawn.graph, 0.1, 0)
     model, eta = SBM(num_blocks=4, num_nodes=80), drawn.truth["edge_probability"]
-    fit = fit_of(model, seen, one_hot(drawn.truth["block"], 4), {"edge_probability": eta})
+    fit = given_graph(model, seen, one_hot(drawn.truth["block"], 4), {"edge_probability": eta})
     table = link_prediction(fit, held)
     assert list(table.index) == ["model", "density", "degree product"] and table.loc["density", "auc"] == 0.5
     share = seen.num_edges / seen.num_dyads
@@ -180,18 +180,18 @@ def test_block_matrix():
     drawn = _drawn(False, 40)
     model, block = SBM(num_blocks=2, num_nodes=40, directed=False), one_hot(drawn.truth["block"], 2)
     eta = drawn.truth["edge_probability"]
-    table = block_matrix(fit_of(model, drawn.graph, block, {"edge_probability": eta}))
+    table = block_matrix(given_graph(model, drawn.graph, block, {"edge_probability": eta}))
     assert list(table.index) == [(0, 0), (0, 1), (1, 1)] and table["edges"].sum() == drawn.graph.num_edges
     assert table["dyads"].sum() == drawn.graph.num_dyads and table["lower"].isna().all()
     draws = {"edge_probability": torch.linspace(0, 1, 101)[None, :, None, None].expand(1, 101, 2, 2)}
-    table = block_matrix(fit_of(model, drawn.graph, block, {"edge_probability": eta}, draws=draws))
+    table = block_matrix(given_graph(model, drawn.graph, block, {"edge_probability": eta}, draws=draws))
     assert np.allclose(table["lower"], 0.05) and np.allclose(table["upper"], 0.95)
     rate = {"edge_rate": GammaPosterior(torch.full((2, 2), 100.0), torch.full((2, 2), 100.0))}
     counts = PoissonSBM(num_blocks=2, num_nodes=40, directed=False)
-    table = block_matrix(fit_of(counts, drawn.graph, block, {"edge_rate": eta}, global_posterior=rate), level=0.5)
+    table = block_matrix(given_graph(counts, drawn.graph, block, {"edge_rate": eta}, global_posterior=rate), level=0.5)
     assert ((table["lower"] < 1) & (table["upper"] > 1) & (table["upper"] - table["lower"] < 0.2)).all()
     with pytest.raises(MethodError, match="level"):
-        block_matrix(fit_of(model, drawn.graph, block, {"edge_probability": eta}), level=2)
+        block_matrix(given_graph(model, drawn.graph, block, {"edge_probability": eta}), level=2)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -199,7 +199,7 @@ def test_integrated_likelihood(directed):
     drawn = _drawn(directed, 9)
     block = drawn.truth["block"]
     model = SBM(num_blocks=2, num_nodes=9, directed=directed)
-    fit = fit_of(model, drawn.graph, one_hot(block, 2), {"edge_probability": ETA})
+    fit = given_graph(model, drawn.graph, one_hot(block, 2), {"edge_probability": ETA})
     counts = pair_counts(model, drawn.graph, one_hot(block, 2))
     pairs = [(a, b) for a in range(2) for b in range(2) if directed or a <= b]
     size = np.bincount(block.numpy(), minlength=2)
@@ -209,13 +209,13 @@ def test_integrated_likelihood(directed):
         wanted += betaln(1 + m, 1 + n - m)
     assert integrated_likelihood(fit) == pytest.approx(wanted)
     poisson = PoissonSBM(num_blocks=2, num_nodes=9, directed=directed)
-    fit = fit_of(poisson, drawn.graph, one_hot(block, 2), {"edge_rate": ETA})
+    fit = given_graph(poisson, drawn.graph, one_hot(block, 2), {"edge_rate": ETA})
     wanted = gammaln(2) - gammaln(11) + gammaln(1 + size).sum()
     for a, b in pairs:
         m, n = float(counts.edges[a, b]), float(counts.exposure[a, b])
         wanted += gammaln(1 + m) - (1 + m) * np.log(1 + n)
     assert integrated_likelihood(fit) == pytest.approx(wanted)
-    mixed = fit_of(MMSB(num_blocks=2, num_nodes=9), drawn.graph, one_hot(block, 2), {"edge_probability": ETA})
+    mixed = given_graph(MMSB(num_blocks=2, num_nodes=9), drawn.graph, one_hot(block, 2), {"edge_probability": ETA})
     with pytest.raises(MethodError, match="no exact integrated likelihood"):
         integrated_likelihood(mixed)
 
@@ -231,7 +231,7 @@ def test_number_of_blocks(monkeypatch):
         counts = pair_counts(model, data, mean)
         eta = torch.as_tensor((1 + counts.edges) / (2 + counts.exposure))
         elbo = torch.tensor([-float((model.num_blocks - 3) ** 2)])
-        return fit_of(model, data, mean, {"edge_probability": eta}, elbo=elbo)
+        return given_graph(model, data, mean, {"edge_probability": eta}, elbo=elbo)
 
     monkeypatch.setattr("custom_inference.graphs.choice.default_fit", planted)
     for criterion in ("icl", "evidence", "held_out"):
@@ -246,7 +246,9 @@ def test_number_of_blocks(monkeypatch):
 
 def test_communities_and_f1():
     mean = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.5, 0.0], [0.05, 0.95, 0.0]])
-    fit = fit_of(MMSB(num_blocks=3, num_nodes=3), graph([(0, 1), (1, 2)]), mean, {"edge_probability": torch.rand(3, 3)})
+    fit = given_graph(
+        MMSB(num_blocks=3, num_nodes=3), graph([(0, 1), (1, 2)]), mean, {"edge_probability": torch.rand(3, 3)}
+    )
     assert communities(fit, 0.3) == [[0, 1], [1, 2]] and communities(fit, 0.02) == [[0, 1, 2], [0, 1, 2]]
     assert communities(fit, 0.99) == [[0, 1], [2]] or communities(fit, 0.99) == [[0], [1, 2]]
     assert best_match_f1([[0, 1], [1, 2]], [[2, 1], [1, 0]]) == 1

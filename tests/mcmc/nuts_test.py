@@ -1,7 +1,5 @@
 """NUTS over the globals: against integrals, and where a site has nothing to sample."""
 
-from __future__ import annotations
-
 import arviz as az
 import numpy as np
 import pyro.distributions as dist

@@ -1,7 +1,5 @@
 """Likelihoods by themselves: scipy's densities, finite differences, quadrature, and bounds that touch."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The mixtures of counts and the user rating profile as models: what they take, refuse, and say of themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro.distributions as dist
 import pytest

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln, logsumexp
 
-from tests.references._shared import Array
-from tests.references._topics import assignments, concentration_of, log_dirichlet_moment
+from tests.references._shared import Array, assignments, concentration_of, log_dirichlet_moment
 
 Documents = Sequence[NDArray[np.int_]]
 

@@ -12,24 +12,25 @@ What depends on the likelihood comes in as a table (E, K, K) of log p(x_ij | a, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, digamma, gammaln, logsumexp, xlogy
+from scipy.special import betaln, digamma, gammaln, logsumexp, softmax, xlogy
 
-from tests.references._shared import Array, Params, Prior, log_density, observed
-from tests.references._topics import assignments, concentration_of, log_dirichlet_moment, topic_counts
+from tests.references import _shared
+from tests.references._shared import Array, Labels, Maybe, Pair, Params, Priors, observed
 
-Labels = NDArray[np.int_]
 #: Sites that an undirected graph makes symmetric in their first two axes.
 MATRICES = ("edge_probability", "edge_rate", "weight")
+labelings = _shared.assignments  #: all K^N values of q, (K^N, N)
+normalised = softmax
 
 
 def dyads(
-    x: ArrayLike, mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False
+    x: ArrayLike, mask: Maybe = None, *, directed: bool = True, self_loops: bool = False
 ) -> tuple[Labels, Labels, Array]:
     """(i, j, x_ij) of the observed dyads, (E,) each, in lexicographic order."""
     x, seen = np.asarray(x, dtype=np.float64), observed(x, mask)
@@ -43,7 +44,7 @@ def dyads(
     return i, j, x[i, j]
 
 
-def log_priors(params: Params, priors: Mapping[str, Prior] | None, *, directed: bool = True) -> float:
+def log_priors(params: Params, priors: Priors, *, directed: bool = True) -> float:
     """Sum of the log prior densities of the sites that ``priors`` names; of a symmetric matrix the entries a <= b."""
     total = 0.0
     for site, prior in (priors or {}).items():
@@ -55,7 +56,7 @@ def log_priors(params: Params, priors: Mapping[str, Prior] | None, *, directed: 
             upper = np.triu(np.ones(value.shape[:2], dtype=bool))
             prior = (name, *[np.broadcast_to(np.asarray(one, dtype=float), value.shape)[upper] for one in arguments])
             value = value[upper]
-        total += log_density(value, prior)
+        total += _shared.log_density(value, prior)
     return total
 
 
@@ -86,15 +87,6 @@ def summed(log_joint_integrated: Callable[..., float]) -> tuple[Callable[..., An
         return float(logsumexp(table_integrated(x, num_blocks, *arguments, **keywords)[1]))
 
     return table_integrated, log_evidence_integrated
-
-
-def labelings(num_blocks: int, num_nodes: int) -> Labels:
-    """All K^N values of q, (K^N, N)."""
-    return assignments(num_blocks, num_nodes)
-
-
-def normalised(log_weight: Array) -> Array:
-    return np.exp(log_weight - logsumexp(log_weight))
 
 
 @dataclass(frozen=True)
@@ -216,33 +208,36 @@ def free_entries(num_blocks: int, *, directed: bool = True) -> NDArray[np.bool_]
 
 def log_label_prior(q: Labels, num_blocks: int, alpha: ArrayLike) -> Array:
     """log p(q | alpha) with pi ~ Dirichlet(alpha) integrated out, for labelings (..., N)."""
-    return log_dirichlet_moment(topic_counts(np.asarray(q, dtype=int), num_blocks), alpha)
+    return _shared.log_dirichlet_moment(_shared.counts_of_values(np.asarray(q, dtype=int), num_blocks), alpha)
 
 
 # ----- expectations under posteriors of the globals -------------------------------------------------------------------
 
 
-def expected_log_dirichlet(weight: ArrayLike) -> Array:
-    weight = np.asarray(weight, dtype=np.float64)
-    return digamma(weight) - digamma(weight.sum(-1, keepdims=True))
+def bound_of(terms: Callable[..., dict[str, float]]) -> Callable[..., float]:
+    """The sum of the terms: at most log p(x), the globals integrated out."""
+    return lambda *arguments, **keywords: sum(terms(*arguments, **keywords).values())
 
 
-def dirichlet_divergence(weight: ArrayLike, alpha: ArrayLike) -> Array:
-    """KL(Dirichlet(w) || Dirichlet(alpha)) over the last axis."""
-    weight = np.asarray(weight, dtype=np.float64)
-    alpha = np.broadcast_to(concentration_of(alpha, weight.shape[-1]), weight.shape)
-    normaliser = gammaln(weight.sum(-1)) - gammaln(weight).sum(-1) - gammaln(alpha.sum(-1)) + gammaln(alpha).sum(-1)
-    return normaliser + ((weight - alpha) * expected_log_dirichlet(weight)).sum(-1)
+def terms_of_labels(at: Labelled, phi: ArrayLike, weight: ArrayLike, alpha: ArrayLike) -> dict[str, float]:
+    """What phi (N, K) and pi ~ Dirichlet(weight) bring to a bound, ``at`` the expectations of the other globals."""
+    phi = np.asarray(phi, dtype=np.float64)
+    return {
+        "labels": float((phi * at.log_pi).sum()),
+        "edges": float((pair_shares(phi, at.i, at.j) * at.table).sum()),
+        "entropy of labels": -float(xlogy(phi, phi).sum()),
+        "proportions": -float(_shared.dirichlet_divergence(weight, alpha)),
+    }
 
 
-def beta_divergence(a: ArrayLike, b: ArrayLike, prior: tuple[float, float]) -> Array:
+def beta_divergence(a: ArrayLike, b: ArrayLike, prior: Pair) -> Array:
     """KL(Beta(a, b) || Beta(prior)), elementwise."""
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     mean = digamma(a + b)
     return betaln(*prior) - betaln(a, b) + (a - prior[0]) * (digamma(a) - mean) + (b - prior[1]) * (digamma(b) - mean)
 
 
-def gamma_divergence(shape: ArrayLike, rate: ArrayLike, prior: tuple[float, float]) -> Array:
+def gamma_divergence(shape: ArrayLike, rate: ArrayLike, prior: Pair) -> Array:
     """KL(Gamma(shape, rate) || Gamma(prior)), elementwise."""
     shape, rate = np.asarray(shape, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     density = gammaln(prior[0]) - gammaln(shape) + prior[0] * np.log(rate / prior[1])

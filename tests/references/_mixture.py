@@ -6,11 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
-from tests.references._shared import Array, log_priors
-
-Function = Callable[..., Array]
+from tests.references._shared import Array, Function, log_priors, summed_out
 
 
 def of(table: Function) -> tuple[Callable[..., float], Function, Function]:
@@ -21,16 +18,7 @@ def of(table: Function) -> tuple[Callable[..., float], Function, Function]:
         each = table(params, x, mask)
         return float(each[np.arange(len(each)), np.asarray(component).argmax(1)].sum()) + log_priors(params, priors)
 
-    def log_evidence(params, x, mask=None) -> Array:
-        """log p(x_n) = log sum_k pi_k p(x_n | k), (N,)."""
-        return np.asarray(logsumexp(table(params, x, mask), axis=1))
-
-    def posterior(params, x, mask=None) -> Array:
-        """P(c_n = k | x_n), (N, K)."""
-        each = table(params, x, mask)
-        return np.exp(each - np.asarray(logsumexp(each, axis=1, keepdims=True)))
-
-    return log_joint, log_evidence, posterior
+    return log_joint, *summed_out(table)
 
 
 def proportions(weights: ArrayLike, concentration: ArrayLike = 1.0) -> Array:

@@ -16,22 +16,19 @@ A count of ``total_count`` = T is the sum of T independent draws, each with an i
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.integrate import quad
-from scipy.special import betaln, digamma, gammaln, logsumexp, xlog1py, xlogy
+from scipy.special import gammaln, logsumexp, softmax, xlog1py, xlogy
 
-from tests.references._shared import Array, Params, Prior, log_density, log_priors, observed
+from tests.references import _shared
+from tests.references._shared import Array, Maybe, Params, Priors, log_density, log_priors, observed
 
 
 def _aspects(params: Params) -> Array:
     return np.asarray(params["aspect_probability"], dtype=np.float64)
 
 
-def _counts(x: ArrayLike, mask: ArrayLike | None, total_count: int) -> tuple[Array, Array]:
+def _counts(x: ArrayLike, mask: Maybe, total_count: int) -> tuple[Array, Array]:
     """(ones, zeros), (N, D): how many of the observed draws were 1 and 0; both 0 where unobserved."""
     seen = observed(x, mask)
     ones = np.where(seen, np.asarray(x, dtype=np.float64), 0.0)
@@ -47,7 +44,7 @@ def log_likelihood(
     params: Params,
     x: ArrayLike,
     membership: ArrayLike,
-    mask: ArrayLike | None = None,
+    mask: Maybe = None,
     total_count: int = 1,
     coefficient: bool = True,
 ) -> Array:
@@ -58,31 +55,12 @@ def log_likelihood(
     return value + _log_coefficient(ones, zeros) if coefficient else value
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    membership: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-    total_count: int = 1,
-) -> float:
-    """log p(a) + sum_n log Dirichlet(s_n) + sum_n log p(x_n | s_n, a), a scalar (eq. 2 with z summed out).
-
-    ``priors["membership"]`` = ("dirichlet", alpha); by default alpha = 1, whose density is Gamma(K), not 1.
-    """
-    priors = dict(priors or {})
-    membership = np.asarray(membership, dtype=np.float64)
-    local = log_density(membership, priors.pop("membership", ("dirichlet", 1.0)))
-    return local + float(log_likelihood(params, x, membership, mask, total_count).sum()) + log_priors(params, priors)
+log_joint = _shared.log_joint_of(log_likelihood, "membership", ("dirichlet", 1.0))
+empirical_bayes_log_likelihood = _shared.empirical_bayes_of(log_likelihood)
 
 
 def log_joint_indicator(
-    params: Params,
-    x: ArrayLike,
-    membership: ArrayLike,
-    indicator: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
+    params: Params, x: ArrayLike, membership: ArrayLike, indicator: ArrayLike, mask: Maybe = None, priors: Priors = None
 ) -> float:
     """The same with the indicators z (N, D) of every entry kept (eq. 2), for one draw an entry.
 
@@ -153,35 +131,16 @@ def em_iteration(
 # ----- evidence and posterior with s integrated out -----------------------------------------------------------------
 
 
-def _concentration(concentration: ArrayLike, num_components: int) -> Array:
-    return np.broadcast_to(np.asarray(concentration, dtype=np.float64), (num_components,))
-
-
-def _integral(params: Params, x, concentration, mask, total_count, power: int) -> Array:
-    """log int s_1^power p(x_n | s) Dirichlet(s | alpha) ds for K = 2 by adaptive quadrature, (N,).
-
-    The weight s^(a-1) (1-s)^(b-1) is left to QUADPACK's algebraic rule, so that alpha < 1 does no harm.
-    """
-    a, alpha = _aspects(params), _concentration(concentration, 2)
-    x, seen = np.asarray(x), observed(x, mask)
-    grid = np.stack([np.linspace(0, 1, 201), 1 - np.linspace(0, 1, 201)], axis=1)
-    values = []
+def _integral(params: Params, x, concentration, mask, total_count, power: int = 0) -> Array:
+    """log int s_1^power p(x_n | s) Dirichlet(s | alpha) ds for K = 2, (N,)."""
+    x, seen, values = np.asarray(x), observed(x, mask), []
     for n in range(len(x)):
-        row, keep = x[n : n + 1], seen[n : n + 1]
 
-        def height(s: ArrayLike, row=row, keep=keep) -> float:
-            memberships = np.atleast_2d(s)
-            count = len(memberships)
-            rows, keeps = np.repeat(row, count, 0), np.repeat(keep, count, 0)
-            with np.errstate(divide="ignore"):
-                return log_likelihood({"aspect_probability": a}, rows, memberships, keeps, total_count)
+        def height(s: Array, one=slice(n, n + 1)) -> Array:
+            memberships = np.stack([s, 1 - s], axis=1)
+            return _shared.likelihood_table(log_likelihood, params, x[one], memberships, seen[one], total_count)[0]
 
-        peak = float(height(grid).max())
-        area, _ = quad(
-            lambda s, height=height, peak=peak: s**power * np.exp(height([[s, 1 - s]])[0] - peak),
-            0.0, 1.0, weight="alg", wvar=(alpha[0] - 1, alpha[1] - 1), epsabs=0, epsrel=1e-11, limit=200,
-        )  # fmt: skip
-        values.append(peak + np.log(area) - betaln(*alpha))
+        values.append(_shared.log_beta_integral(height, concentration, power))
     return np.array(values)
 
 
@@ -189,25 +148,16 @@ def log_evidence_quadrature(
     params: Params, x: ArrayLike, concentration: ArrayLike = 1.0, mask=None, total_count: int = 1
 ) -> Array:
     """log p(x_n | a) = log int p(x_n | s, a) Dirichlet(s | alpha) ds (eq. 4), (N,), K = 2 only."""
-    return _integral(params, x, concentration, mask, total_count, 0)
+    return _integral(params, x, concentration, mask, total_count)
 
 
 def posterior_mean_quadrature(
     params: Params, x: ArrayLike, concentration: ArrayLike = 1.0, mask=None, total_count: int = 1
 ) -> Array:
     """E[s_n | x_n, a], (N, 2), K = 2 only."""
-    evidence = _integral(params, x, concentration, mask, total_count, 0)
+    evidence = _integral(params, x, concentration, mask, total_count)
     first = np.exp(_integral(params, x, concentration, mask, total_count, 1) - evidence)
     return np.stack([first, 1 - first], axis=1)
-
-
-def log_dirichlet_moment(counts: ArrayLike, concentration: ArrayLike) -> Array:
-    """log E[prod_k s_k^c_k] under Dirichlet(alpha), over the last axis (the Dirichlet-multinomial without its
-    coefficient): log Gamma(a.) / Gamma(a. + c.) + sum_k log Gamma(a_k + c_k) / Gamma(a_k)."""
-    counts = np.asarray(counts, dtype=np.float64)
-    alpha = _concentration(concentration, counts.shape[-1])
-    rise = (gammaln(alpha + counts) - gammaln(alpha)).sum(-1)
-    return rise + gammaln(alpha.sum()) - gammaln(alpha.sum() + counts.sum(-1))
 
 
 def indicator_table(params: Params, x: ArrayLike, concentration: ArrayLike = 1.0, mask=None) -> list[tuple]:
@@ -218,12 +168,12 @@ def indicator_table(params: Params, x: ArrayLike, concentration: ArrayLike = 1.0
     for n in range(len(x)):
         at = np.flatnonzero(seen[n])
         b = np.where(x[n, at] == 1, a[:, at], 1 - a[:, at])
-        z = np.array(list(itertools.product(range(size), repeat=len(at))), dtype=int).reshape(size ** len(at), -1)
-        counts = np.stack([(z == k).sum(1) for k in range(size)], axis=1)
+        z = _shared.assignments(size, len(at))
+        counts = _shared.counts_of_values(z, size)
         with np.errstate(divide="ignore"):
             log_b = np.log(b)
         likelihood = log_b[z, np.arange(len(at))].sum(1)
-        rows.append((z, counts, likelihood + log_dirichlet_moment(counts, concentration)))
+        rows.append((z, counts, likelihood + _shared.log_dirichlet_moment(counts, concentration)))
     return rows
 
 
@@ -234,12 +184,8 @@ def log_evidence_indicators(params: Params, x: ArrayLike, concentration: ArrayLi
 
 def posterior_mean_indicators(params: Params, x: ArrayLike, concentration: ArrayLike = 1.0, mask=None) -> Array:
     """E[s_n | x_n, a], (N, K): given z, s is Dirichlet(alpha + counts of z)."""
-    alpha = _concentration(concentration, len(_aspects(params)))
-    means = []
-    for _, counts, table in indicator_table(params, x, concentration, mask):
-        weight = np.exp(table - logsumexp(table))
-        means.append(weight @ ((alpha + counts) / (alpha + counts).sum(1, keepdims=True)))
-    return np.array(means)
+    tables = indicator_table(params, x, concentration, mask)
+    return np.array([_shared.mean_given_counts(table, counts, concentration) for _, counts, table in tables])
 
 
 def attribution_indicators(params: Params, x: ArrayLike, concentration: ArrayLike = 1.0, mask=None) -> Array:
@@ -247,58 +193,27 @@ def attribution_indicators(params: Params, x: ArrayLike, concentration: ArrayLik
     seen, size = observed(x, mask), len(_aspects(params))
     result = np.full((*np.shape(x), size), np.nan)
     for n, (z, _, table) in enumerate(indicator_table(params, x, concentration, mask)):
-        weight = np.exp(table - logsumexp(table))
+        weight = softmax(table)
         for position, t in enumerate(np.flatnonzero(seen[n])):
             result[n, t] = [weight[z[:, position] == k].sum() for k in range(size)]
     return result
 
 
-def count_polynomial(params: Params, x: ArrayLike, mask=None, total_count: int = 1) -> list[dict[tuple, float]]:
-    """prod_t (sum_k s_k a_kt)^x_t (sum_k s_k (1 - a_kt))^(T - x_t) as a polynomial in s: for each row, exponents
-    (c_1..c_K) -> coefficient, multiplied out one linear factor at a time. C(T' + K - 1, K - 1) terms, not K^T'."""
-    ones, zeros = _counts(x, mask, total_count)
-    a, polynomials = _aspects(params), []
-    for n in range(len(ones)):
-        terms = {(0,) * len(a): 1.0}
-        for t in range(a.shape[1]):
-            for factor in [a[:, t]] * int(ones[n, t]) + [1 - a[:, t]] * int(zeros[n, t]):
-                product: dict[tuple, float] = {}
-                for exponents, value in terms.items():
-                    for k, f in enumerate(factor):
-                        key = (*exponents[:k], exponents[k] + 1, *exponents[k + 1 :])
-                        product[key] = product.get(key, 0.0) + value * f
-                terms = product
-        polynomials.append(terms)
-    return polynomials
-
-
 def log_evidence_polynomial(
     params: Params, x: ArrayLike, concentration: ArrayLike = 1.0, mask=None, total_count: int = 1
 ) -> Array:
-    """log p(x_n | a), (N,), any K and any counts: the polynomial's terms times their Dirichlet moments."""
-    values = []
-    for terms in count_polynomial(params, x, mask, total_count):
-        with np.errstate(divide="ignore"):
-            coefficients = np.log(np.array(list(terms.values())))
-        values.append(logsumexp(coefficients + log_dirichlet_moment(np.array(list(terms)), concentration)))
-    return np.array(values) + _log_coefficient(*_counts(x, mask, total_count))
+    """log p(x_n | a), (N,), any K and any counts: prod_t (sum_k s_k a_kt)^x_t (sum_k s_k (1 - a_kt))^(T - x_t) as a
+    polynomial in s, its terms times their Dirichlet moments."""
+    ones, zeros = _counts(x, mask, total_count)
+    a, values = _aspects(params), []
+    for on, off in zip(ones.astype(int), zeros.astype(int), strict=True):
+        draws = np.concatenate([np.repeat(a, on, axis=1), np.repeat(1 - a, off, axis=1)], axis=1)
+        counts, coefficients = _shared.multiplied_out(map(_shared.linear, draws.T), len(a))
+        values.append(logsumexp(coefficients + _shared.log_dirichlet_moment(counts, concentration)))
+    return np.array(values) + _log_coefficient(ones, zeros)
 
 
 # ----- variational Dirichlet ----------------------------------------------------------------------------------------
-
-
-def expected_log_membership(gamma: ArrayLike) -> Array:
-    """E[log s_k] = psi(gamma_k) - psi(gamma.) under Dirichlet(gamma), (N, K)."""
-    gamma = np.asarray(gamma, dtype=np.float64)
-    return digamma(gamma) - digamma(gamma.sum(-1, keepdims=True))
-
-
-def dirichlet_kl(gamma: ArrayLike, concentration: ArrayLike) -> Array:
-    """KL(Dirichlet(gamma_n) || Dirichlet(alpha)), (N,)."""
-    gamma = np.asarray(gamma, dtype=np.float64)
-    alpha = _concentration(concentration, gamma.shape[-1])
-    normaliser = gammaln(gamma.sum(-1)) - gammaln(gamma).sum(-1) - gammaln(alpha.sum()) + gammaln(alpha).sum()
-    return normaliser + ((gamma - alpha) * expected_log_membership(gamma)).sum(-1)
 
 
 def dirichlet_bound(
@@ -318,8 +233,8 @@ def dirichlet_bound(
     k (b = a, 1 - a respectively); a count weighs the two by how many draws came out so, and adds its coefficient.
     """
     ones, zeros = _counts(x, mask, total_count)
-    a, expected = _aspects(params), expected_log_membership(gamma)
-    total = _log_coefficient(ones, zeros) - dirichlet_kl(gamma, concentration)
+    a, expected = _aspects(params), _shared.expected_log_dirichlet(gamma)
+    total = _log_coefficient(ones, zeros) - _shared.dirichlet_divergence(gamma, concentration)
     for count, r, b in zip((ones, zeros), indicator, (a, 1 - a), strict=True):
         r = np.asarray(r, dtype=np.float64)
         if not np.allclose(r.sum(-1)[count > 0], 1.0, rtol=0, atol=1e-8):
@@ -331,7 +246,7 @@ def dirichlet_bound(
 
 def best_indicator(params: Params, gamma: ArrayLike) -> tuple[Array, Array]:
     """The q(z) that maximises the bound at given gamma: r_ntk proportional to exp(E[log s_nk]) b_kt."""
-    return responsibilities(params, np.exp(expected_log_membership(gamma)))
+    return responsibilities(params, np.exp(_shared.expected_log_dirichlet(gamma)))
 
 
 def best_concentration(
@@ -340,7 +255,7 @@ def best_concentration(
     """The gamma (N, K) that maximises the bound at given q(z): alpha_k + sum_t r_ntk."""
     ones, zeros = _counts(x, mask, total_count)
     on, off = (np.asarray(r, dtype=np.float64) for r in indicator)
-    alpha = _concentration(concentration, on.shape[-1])
+    alpha = _shared.concentration_of(concentration, on.shape[-1])
     return alpha + np.einsum("nt,ntk->nk", ones, on) + np.einsum("nt,ntk->nk", zeros, off)
 
 
@@ -348,7 +263,7 @@ def best_dirichlet(
     params: Params, x: ArrayLike, concentration: ArrayLike = 1.0, mask=None, total_count=1, sweeps: int = 2000
 ) -> tuple[Array, Array]:
     """Alternate the two updates from the uniform start: (gamma (N, K), bound (N,)). A local optimum."""
-    alpha = _concentration(concentration, len(_aspects(params)))
+    alpha = _shared.concentration_of(concentration, len(_aspects(params)))
     gamma = np.tile(alpha + observed(x, mask).sum(1).mean() * total_count / len(alpha), (len(np.asarray(x)), 1))
     for _ in range(sweeps):
         before = gamma
@@ -357,15 +272,3 @@ def best_dirichlet(
             break
     indicator = best_indicator(params, gamma)
     return gamma, dirichlet_bound(params, x, gamma, indicator, alpha, mask, total_count)
-
-
-def empirical_bayes_log_likelihood(
-    params: Params, train_membership: ArrayLike, x_test: ArrayLike, mask=None, total_count: int = 1
-) -> Array:
-    """Eq. 23, one value a test row, (N_test,): log (1/N_train) sum_n prod_t p(x_t,test | s_n, a)."""
-    values = []
-    for n in range(len(np.asarray(x_test))):
-        row = np.repeat(np.asarray(x_test)[n : n + 1], len(np.asarray(train_membership)), 0)
-        keep = None if mask is None else np.repeat(np.asarray(mask)[n : n + 1], len(row), 0)
-        values.append(logsumexp(log_likelihood(params, row, train_membership, keep, total_count)) - np.log(len(row)))
-    return np.array(values)

@@ -1,7 +1,5 @@
 """The collapsed references of topics: evidence of a corpus with topics integrated out, Gibbs conditionals, CVB0."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import logsumexp

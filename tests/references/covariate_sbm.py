@@ -14,7 +14,7 @@ from scipy.special import log_expit
 
 from tests.references import _graphs
 from tests.references._graphs import Labelled
-from tests.references._shared import Array, Params
+from tests.references._shared import Array, Maybe, Params
 
 
 def features(covariates: ArrayLike, i: ArrayLike, j: ArrayLike, combine: str = "product") -> Array:
@@ -30,7 +30,7 @@ def features(covariates: ArrayLike, i: ArrayLike, j: ArrayLike, combine: str = "
 
 
 def graph(
-    params: Params, x: ArrayLike, covariates: ArrayLike, combine: str = "product", mask: ArrayLike | None = None,
+    params: Params, x: ArrayLike, covariates: ArrayLike, combine: str = "product", mask: Maybe = None,
     *, directed: bool = True, self_loops: bool = False,
 ) -> Labelled:  # fmt: skip
     """The graph at given globals: evidence, posterior of the labelings, mean field."""

@@ -1,7 +1,7 @@
 """Brute-force references for the cooperative vector quantizer (CVQ).
 
-Written from the mathematics alone (slides 003, "Cooperative Vector Quantizer", with the faults of the slides
-mended: Gaussian constant, entropy sign, gradient of W, the missing sigma update), by summing over all 2^K codes.
+Written from the mathematics alone (slides 003, "Cooperative Vector Quantizer", with the Gaussian constant that they
+lack), by summing over all 2^K codes.
 It imports no project code.
 
 Notation, for row n, feature j and source i::
@@ -16,15 +16,12 @@ holds there. Everything is float64.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
-from scipy.special import expit, logit, logsumexp, xlog1py, xlogy
 
-from tests.references._shared import Array, Params, Prior, log_priors, observed
-from tests.references.noca import all_codes, bernoulli_entropy, code_probability
+from tests.references import _shared
+from tests.references._shared import Array, Maybe, Params, Priors
+from tests.references.noca import log_code_prior
 
 
 def _scale(params: Params) -> Array:
@@ -32,217 +29,26 @@ def _scale(params: Params) -> Array:
     return np.broadcast_to(np.asarray(params["scale"], dtype=np.float64), np.shape(params["weight"])[1:])
 
 
-def _filled(x: ArrayLike, seen: Array) -> Array:
-    """``x`` with 0 at unobserved entries (which may hold NaN)."""
-    return np.where(seen, np.asarray(x, dtype=np.float64), 0.0)
-
-
-def _log_likelihood(params: Params, x: ArrayLike, code: Array, mask: ArrayLike | None) -> Array:
+def _log_likelihood(params: Params, x: ArrayLike, code: Array, mask: Maybe) -> Array:
     """log p(x_n | s) of one code (K,) or one code a row (N, K), (N,)."""
-    seen, sigma = observed(x, mask), _scale(params)
-    residual = _filled(x, seen) - np.asarray(code, dtype=np.float64) @ params["weight"]
+    seen, sigma = _shared.observed(x, mask), _scale(params)
+    residual = _shared.filled(x, mask) - np.asarray(code, dtype=np.float64) @ params["weight"]
     density = -0.5 * np.log(2 * np.pi * sigma**2) - residual**2 / (2 * sigma**2)
     return np.where(seen, density, 0.0).sum(1)
 
 
-def _log_prior(params: Params, source: ArrayLike) -> Array:
-    """sum_i s_i log pi_i + (1 - s_i) log(1 - pi_i) over the last axis; affine, so s may be a mean."""
-    source, prior = np.asarray(source, dtype=np.float64), np.asarray(params["source_prior"], dtype=np.float64)
-    return (xlogy(source, prior) + xlog1py(1.0 - source, -prior)).sum(-1)
-
-
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    source: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
+def log_joint(params: Params, x: ArrayLike, source: ArrayLike, mask: Maybe = None, priors: Priors = None) -> float:
     """log p(globals) + sum_n log P(s_n) + sum_n log p(x_n | s_n), a scalar; sites without a prior are flat."""
     source = np.asarray(source, dtype=np.float64)
-    rows = _log_prior(params, source) + _log_likelihood(params, x, source, mask)
-    return float(rows.sum()) + log_priors(params, priors)
+    rows = log_code_prior(params, source) + _log_likelihood(params, x, source, mask)
+    return float(rows.sum()) + _shared.log_priors(params, priors)
 
 
-def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """log p(x_n, s) of every row and every code, (N, 2^K), columns in the order of ``all_codes``."""
-    codes = all_codes(len(params["source_prior"]))
-    columns = [_log_likelihood(params, x, code, mask) + _log_prior(params, code) for code in codes]
+    codes = _shared.all_codes(len(params["source_prior"]))
+    columns = [_log_likelihood(params, x, code, mask) + log_code_prior(params, code) for code in codes]
     return np.stack(columns, axis=1)
 
 
-def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """log p(x_n) = log sum_s p(x_n, s), (N,)."""
-    return np.asarray(logsumexp(log_joint_table(params, x, mask), axis=1))
-
-
-def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """P(s | x_n), (N, 2^K)."""
-    table = log_joint_table(params, x, mask)
-    return np.exp(table - np.asarray(logsumexp(table, axis=1, keepdims=True)))
-
-
-def mean_field_bound(params: Params, x: ArrayLike, source_mean: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """F_n of a factorised Q with means lambda (N, K), (N,)::
-
-    F = sum_j [-1/2 log(2 pi sigma_j^2) - 1/(2 sigma_j^2) (x_j^2 - 2 x_j sum_i lambda_i w_ij
-              + sum_{i,k} (lambda_i lambda_k + delta_ik lambda_i (1 - lambda_i)) w_ij w_kj)]
-        + sum_i [lambda_i log pi_i + (1 - lambda_i) log(1 - pi_i)] + H(lambda)
-    """
-    mean, weight = np.asarray(source_mean, dtype=np.float64), np.asarray(params["weight"], dtype=np.float64)
-    seen, sigma = observed(x, mask), _scale(params)
-    x = _filled(x, seen)
-    pair = mean_field_second_moment(mean)
-    square = x**2 - 2 * x * (mean @ weight) + np.einsum("nik,ij,kj->nj", pair, weight, weight)
-    gauss = np.where(seen, -0.5 * np.log(2 * np.pi * sigma**2) - square / (2 * sigma**2), 0.0).sum(1)
-    return gauss + _log_prior(params, mean) + bernoulli_entropy(mean)
-
-
-def elbo_of_mean(params: Params, x: ArrayLike, source_mean: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """The same F_n by its definition, summing over all codes, (N,)."""
-    table = log_joint_table(params, x, mask)
-    return (code_probability(source_mean) * table).sum(1) + bernoulli_entropy(source_mean)
-
-
-def coordinate_optimum(
-    params: Params, x: ArrayLike, source_mean: ArrayLike, component: int, mask: ArrayLike | None = None
-) -> Array:
-    """The lambda_u that maximises F_n with the other lambdas held, (N,), from the definition of F::
-
-    logit lambda_u = E_Q[log p(x, s) | s_u = 1] - E_Q[log p(x, s) | s_u = 0]
-    """
-    table, codes = log_joint_table(params, x, mask), all_codes(len(params["source_prior"]))
-    expected = []
-    for value in (0.0, 1.0):
-        mean = np.array(source_mean, dtype=np.float64)
-        mean[:, component] = value
-        expected.append((code_probability(mean) * table)[:, codes[:, component] == value].sum(1))
-    return expit(expected[1] - expected[0])
-
-
-def coordinate_formula(
-    params: Params, x: ArrayLike, source_mean: ArrayLike, component: int, mask: ArrayLike | None = None
-) -> Array:
-    """The slides' lambda_u, with mask and per-feature scale, (N,)::
-
-    logit lambda_u = logit pi_u + sum_{j seen} w_uj / sigma_j^2 (x_j - sum_{i != u} lambda_i w_ij - w_uj / 2)
-    """
-    weight, seen, u = np.asarray(params["weight"], dtype=np.float64), observed(x, mask), component
-    mean = np.asarray(source_mean, dtype=np.float64)
-    others = mean @ weight - np.outer(mean[:, u], weight[u])
-    drive = np.where(seen, weight[u] / _scale(params) ** 2 * (_filled(x, seen) - others - weight[u] / 2), 0.0)
-    return expit(logit(params["source_prior"][u]) + drive.sum(1))
-
-
-def best_mean_field(
-    params: Params, x: ArrayLike, start: ArrayLike, mask: ArrayLike | None = None, sweeps: int = 500
-) -> tuple[Array, Array]:
-    """Coordinate ascent, one source after another: (source_mean (N, K), F (N,)). A local optimum."""
-    mean = np.array(start, dtype=np.float64)
-    for _ in range(sweeps):
-        before = mean.copy()
-        for u in range(mean.shape[1]):
-            mean[:, u] = coordinate_formula(params, x, mean, u, mask)
-        if np.abs(mean - before).max(initial=0.0) < 1e-14:
-            break
-    return mean, mean_field_bound(params, x, mean, mask)
-
-
-# ----- M step: the maximisers of E_Q[log p(x, s)] for given moments of s --------------------------------------------
-
-
-def mean_field_second_moment(source_mean: ArrayLike) -> Array:
-    """<s s'> of a factorised Q, (N, K, K): lambda_i lambda_k off the diagonal, lambda_i on it."""
-    mean = np.asarray(source_mean, dtype=np.float64)
-    pair = mean[:, :, None] * mean[:, None, :]
-    for i in range(mean.shape[1]):
-        pair[:, i, i] = mean[:, i]
-    return pair
-
-
-def moments(weights: ArrayLike) -> tuple[Array, Array]:
-    """(<s> (N, K), <s s'> (N, K, K)) under weights over codes, (N, 2^K)."""
-    weights = np.asarray(weights, dtype=np.float64)
-    codes = all_codes(int(np.log2(weights.shape[1])))
-    return weights @ codes, np.einsum("nc,ci,ck->nik", weights, codes, codes)
-
-
-def expected_log_joint(params: Params, x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None) -> float:
-    """EM's objective sum_n sum_s r_n(s) log p(x_n, s) for weights r (N, 2^K)."""
-    return float((np.asarray(weights, dtype=np.float64) * log_joint_table(params, x, mask)).sum())
-
-
-def best_source_prior(source_mean: ArrayLike, beta: tuple[float, float] = (1.0, 1.0)) -> Array:
-    """pi_i = (sum_n <s_ni> + a - 1) / (N + a + b - 2), (K,)."""
-    a, b = beta
-    mean = np.asarray(source_mean, dtype=np.float64)
-    return (mean.sum(0) + a - 1) / (len(mean) + a + b - 2)
-
-
-def best_weight(
-    x: ArrayLike,
-    source_mean: ArrayLike,
-    second_moment: ArrayLike,
-    mask: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    normal: tuple[float, float] | None = None,
-) -> Array:
-    """W (K, D), one K x K system a feature: only rows that observed feature j enter its normal equations::
-
-    [sum_{n: seen} <s_n s_n'> + (sigma_j^2 / tau^2) I] w_.j = sum_{n: seen} <s_n> x_nj + (sigma_j^2 / tau^2) m
-
-    ``normal`` = (m, tau) is a Normal prior on every weight; without one ``scale`` does not matter. A singular
-    system takes its least-norm solution.
-    """
-    seen = observed(x, mask)
-    x, mean, pair = _filled(x, seen), np.asarray(source_mean), np.asarray(second_moment)
-    sigma = np.broadcast_to(np.asarray(scale, dtype=np.float64), x.shape[1:])
-    weight = np.empty((mean.shape[1], x.shape[1]))
-    for j in range(x.shape[1]):
-        rows = seen[:, j]
-        left, right = pair[rows].sum(0), mean[rows].T @ x[rows, j]
-        if normal is not None:
-            ratio = sigma[j] ** 2 / normal[1] ** 2
-            left, right = left + ratio * np.eye(len(left)), right + ratio * normal[0]
-        weight[:, j] = np.linalg.lstsq(left, right, rcond=None)[0]
-    return weight
-
-
-def expected_square(
-    x: ArrayLike, weight: ArrayLike, source_mean: ArrayLike, second_moment: ArrayLike, mask: ArrayLike | None = None
-) -> tuple[Array, Array]:
-    """(R_j, M_j): sum over rows that observed j of <(x_nj - s_n' w_.j)^2>, and how many there are; each (D,)."""
-    seen, weight = observed(x, mask), np.asarray(weight, dtype=np.float64)
-    x = _filled(x, seen)
-    square = x**2 - 2 * x * (np.asarray(source_mean) @ weight)
-    square = square + np.einsum("nik,ij,kj->nj", second_moment, weight, weight)
-    return np.where(seen, square, 0.0).sum(0), seen.sum(0).astype(float)
-
-
-def best_scale(
-    x: ArrayLike,
-    weight: ArrayLike,
-    source_mean: ArrayLike,
-    second_moment: ArrayLike,
-    mask: ArrayLike | None = None,
-    per_feature: bool = False,
-    prior: Prior | None = None,
-) -> Array:
-    """sigma () or (D,): the maximiser of -M log sigma - R / (2 sigma^2) + log p(sigma).
-
-    Flat: sigma^2 = R / M. With a prior (("inverse_gamma", a, b) or ("lognormal", m, t), a density of sigma
-    itself) the root, in u = log sigma, of the derivative, found by bracketing: R e^{-2u} - M + dlog p/du = 0.
-    """
-    square, count = expected_square(x, weight, source_mean, second_moment, mask)
-    if not per_feature:
-        square, count = square.sum(), count.sum()
-    return np.vectorize(lambda r, m: _scale_root(r, m, prior), otypes=[float])(square, count)
-
-
-def _scale_root(square: float, count: float, prior: Prior | None) -> float:
-    if prior is None:
-        return float(np.sqrt(square / count))
-    name, a, b = prior
-    slopes = {"inverse_gamma": lambda u: -(a + 1) + b * np.exp(-u), "lognormal": lambda u: -1 - (u - a) / b**2}
-    slope = slopes[name]
-    return float(np.exp(brentq(lambda u: square * np.exp(-2 * u) - count + slope(u), -30.0, 30.0, xtol=1e-14)))
+log_evidence, posterior = _shared.summed_out(log_joint_table)

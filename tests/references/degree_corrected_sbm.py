@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from scipy.special import gammaln, xlogy
+from scipy.special import gammaln
 
 from tests.references import _graphs, poisson_sbm
 from tests.references._graphs import Labelled
-from tests.references._shared import Array, Params
+from tests.references._shared import Array, Maybe, Pair, Params, expected_log_dirichlet
 
-Pair = tuple[ArrayLike, ArrayLike]
+Moments = tuple[ArrayLike, ArrayLike]  #: (shape, rate)
 
 
 def propensities(params: Params, *, directed: bool = True) -> tuple[Array, Array]:
@@ -27,7 +27,7 @@ def propensities(params: Params, *, directed: bool = True) -> tuple[Array, Array
     return np.asarray(params[names[0]], dtype=np.float64), np.asarray(params[names[1]], dtype=np.float64)
 
 
-def graph(params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, directed=True, self_loops=False) -> Labelled:
+def graph(params: Params, x: ArrayLike, mask: Maybe = None, *, directed=True, self_loops=False) -> Labelled:
     """The graph at given globals: evidence, posterior of the labelings, mean field."""
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
     out, into = propensities(params, directed=directed)
@@ -51,7 +51,7 @@ def log_joint_integrated(q: ArrayLike, x: ArrayLike, params: Params, num_blocks:
 # undirected graph there is one theta_i, and only the first pair is looked at.
 
 
-def _products(out: Pair, into: Pair, i, j, directed: bool) -> tuple[Array, Array]:
+def _products(out: Moments, into: Moments, i, j, directed: bool) -> tuple[Array, Array]:
     """(E[theta_i theta'_j], E[log theta_i + log theta'_j]) of every dyad, (E,)."""
     shape, rate = (np.asarray(one, dtype=np.float64) for one in out)
     other, divisor = (np.asarray(one, dtype=np.float64) for one in (into if directed else out))
@@ -63,8 +63,8 @@ def _products(out: Pair, into: Pair, i, j, directed: bool) -> tuple[Array, Array
 
 
 def vb_graph(
-    x: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, out: Pair, into: Pair,
-    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False,
+    x: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, out: Moments, into: Moments,
+    mask: Maybe = None, *, directed: bool = True, self_loops: bool = False,
 ) -> Labelled:  # fmt: skip
     """The graph at the expectations of all globals: its mean field optima are those of ``vb_bound`` over phi."""
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
@@ -72,62 +72,22 @@ def vb_graph(
     shape, rate = np.asarray(shape, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     each = values[:, None, None] * (log[:, None, None] + _graphs.expected_log_gamma(shape, rate))
     each = each - mean[:, None, None] * shape / rate - gammaln(values + 1)[:, None, None]
-    return Labelled(_graphs.expected_log_dirichlet(weight), each, i, j, len(np.asarray(x)))
+    return Labelled(expected_log_dirichlet(weight), each, i, j, len(np.asarray(x)))
 
 
 def vb_terms(
-    x: ArrayLike, phi: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, out: Pair, into: Pair,
-    alpha: ArrayLike = 1.0, prior: tuple[float, float] = (1.0, 1.0), propensity_prior: tuple[float, float] = (1.0, 1.0),
-    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False,
+    x: ArrayLike, phi: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, out: Moments, into: Moments,
+    alpha: ArrayLike = 1.0, prior: Pair = (1.0, 1.0), propensity_prior: Pair = (1.0, 1.0),
+    mask: Maybe = None, *, directed: bool = True, self_loops: bool = False,
 ) -> dict[str, float]:  # fmt: skip
     """Every term of E[log p(x, q, pi, eta, theta)] - E[log q] for any phi (N, K), pi ~ Dirichlet(weight (K,)), eta_ab ~
     Gamma(shape_ab, rate_ab) (K, K) and theta as above. Signs included: the bound on log p(x) is the sum."""
     at = vb_graph(x, weight, shape, rate, out, into, mask, directed=directed, self_loops=self_loops)
-    phi = np.asarray(phi, dtype=np.float64)
-    free = _graphs.free_entries(phi.shape[1], directed=directed)
-    divergences = [_graphs.gamma_divergence(*one, propensity_prior).sum() for one in (out, into)[: 1 + directed]]
-    return {
-        "labels": float((phi * at.log_pi).sum()),
-        "edges": float((_graphs.pair_shares(phi, at.i, at.j) * at.table).sum()),
-        "entropy of labels": -float(xlogy(phi, phi).sum()),
-        "proportions": -float(_graphs.dirichlet_divergence(weight, alpha)),
-        "edge rates": -float(_graphs.gamma_divergence(shape, rate, prior)[free].sum()),
-        "propensities": -float(sum(divergences)),
-    }
+    divergence = _graphs.gamma_divergence(shape, rate, prior)
+    free = _graphs.free_entries(len(divergence), directed=directed)
+    propensities = [_graphs.gamma_divergence(*one, propensity_prior).sum() for one in (out, into)[: 1 + directed]]
+    rates = {"edge rates": -float(divergence[free].sum()), "propensities": -float(sum(propensities))}
+    return {**_graphs.terms_of_labels(at, phi, weight, alpha), **rates}
 
 
-def vb_bound(*arguments, **keywords) -> float:
-    """The sum of ``vb_terms``: at most log p(x)."""
-    return sum(vb_terms(*arguments, **keywords).values())
-
-
-def vb_rates(
-    x: ArrayLike, phi: ArrayLike, out: Pair, into: Pair, prior: tuple[float, float] = (1.0, 1.0),
-    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
-    """(shape, rate) (K, K) of eta that maximise ``vb_bound``, the rest held."""
-    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
-    mean, _ = _products(out, into, i, j, directed)
-    events = _graphs.block_sums(phi, values, i, j, directed=directed)
-    return prior[0] + events, prior[1] + _graphs.block_sums(phi, mean, i, j, directed=directed)
-
-
-def vb_propensity(
-    x: ArrayLike, phi: ArrayLike, rates: Pair, out: Pair, into: Pair, node: int, sends: bool = True,
-    prior: tuple[float, float] = (1.0, 1.0), mask: ArrayLike | None = None, *, directed: bool = True,
-) -> tuple[float, float]:  # fmt: skip
-    """(shape, rate) of one theta_node (its sending or its receiving one) that maximise ``vb_bound``, the rest held;
-    ``rates`` = (shape, rate) of eta. Without self loops, with which an undirected theta has no conjugate update."""
-    phi = np.asarray(phi, dtype=np.float64)
-    i, j, values = _graphs.dyads(x, mask, directed=directed)
-    eta = np.asarray(rates[0], dtype=np.float64) / np.asarray(rates[1], dtype=np.float64)
-    (out_shape, out_rate), (in_shape, in_rate) = out, into if directed else out
-    senders, receivers = np.asarray(out_shape) / np.asarray(out_rate), np.asarray(in_shape) / np.asarray(in_rate)
-    shape, rate = prior
-    for s, r, value in zip(i, j, values, strict=True):
-        mean = phi[s] @ eta @ phi[r]
-        if s == node and (sends or not directed):
-            shape, rate = shape + value, rate + mean * receivers[r]
-        elif r == node and not (directed and sends):
-            shape, rate = shape + value, rate + mean * senders[s]
-    return shape, rate
+vb_bound = _graphs.bound_of(vb_terms)

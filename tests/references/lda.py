@@ -9,38 +9,18 @@ the topics integrated too (27.47-27.49), each with its bound written out as E_q[
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from scipy.special import digamma, gammaln, xlogy
+from scipy.special import gammaln, xlogy
 
-from tests.references import _topics
-from tests.references._shared import Array, Params, Prior, log_priors
+from tests.references import _shared, _topics
+from tests.references._shared import Array, Maybe
 
-
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    local: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
-    """log p(b) + sum_i log p(pi_i) + sum_il log sum_k pi_ik b_{k y_il} (eqs. 27.18, 27.20 and 27.22), with the topics
-    of the tokens summed out; a site that ``priors`` leaves out adds 0."""
-    densities = log_priors({**params, "topic_proportion": np.asarray(local)}, priors)
-    return float(_topics.log_likelihood(params["topic"], x, local, mask).sum()) + densities
-
-
-# ----- Dirichlet expectations -----------------------------------------------------------------------------------------
-
-
-def expected_log(weight: ArrayLike) -> Array:
-    """E[log p_k] = Psi(w_k) - Psi(sum w) under Dirichlet(w), over the last axis (eq. 27.40; for topics (K, V) this
-    normalises over the vocabulary, which eq. 27.48 and algorithm 27.1 leave in doubt)."""
-    weight = np.asarray(weight, dtype=np.float64)
-    return digamma(weight) - digamma(weight.sum(-1, keepdims=True))
+#: With the topics of the tokens summed out (eqs. 27.18, 27.20 and 27.22).
+log_joint = _topics.log_joint
+expected_log = _shared.expected_log_dirichlet
 
 
 def expected_log_density(weight: ArrayLike, concentration: ArrayLike) -> Array:
@@ -73,11 +53,11 @@ def token_bound(topic: ArrayLike, words: ArrayLike, weight: ArrayLike, q: ArrayL
 
 
 def token_mean_field(
-    topic: ArrayLike, words: ArrayLike, alpha: ArrayLike, start: ArrayLike | None = None, sweeps: int = 500
+    topic: ArrayLike, words: ArrayLike, alpha: ArrayLike, start: Maybe = None, sweeps: int = 500
 ) -> tuple[Array, Array]:
     """(pi~ (K,), q~ (L, K)) after sweeps of eqs. 27.39 and 27.41; pi~ starts at ``start``, by default alpha + L / K."""
     size = len(np.asarray(topic))
-    alpha = _topics.concentration_of(alpha, size)
+    alpha = _shared.concentration_of(alpha, size)
     weight = alpha + len(np.asarray(words)) / size if start is None else np.asarray(start, dtype=np.float64)
     q = token_update(topic, words, weight)
     for _ in range(sweeps):
@@ -86,7 +66,7 @@ def token_mean_field(
     return alpha + q.sum(0), q
 
 
-def token_topic_counts(x: ArrayLike, q: list[Array], mask: ArrayLike | None = None) -> Array:
+def token_topic_counts(x: ArrayLike, q: list[Array], mask: Maybe = None) -> Array:
     """sum_i sum_l q~_ilk [y_il = v], (K, V): what the M step (eq. 27.42) adds to gamma."""
     counts = np.zeros((q[0].shape[1], np.shape(x)[1]))
     for words, shares in zip(_topics.tokens_of(x, mask), q, strict=True):
@@ -106,23 +86,23 @@ def count_update(log_topic: ArrayLike, weight: ArrayLike) -> Array:
     return share / share.sum(-1, keepdims=True)
 
 
-def weight_update(x: ArrayLike, c: ArrayLike, alpha: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def weight_update(x: ArrayLike, c: ArrayLike, alpha: ArrayLike, mask: Maybe = None) -> Array:
     """pi~_ik = alpha_k + sum_v n_iv c~_ivk (eq. 27.44), (N, K)."""
     return np.asarray(alpha, dtype=np.float64) + np.einsum("iv,ivk->ik", _topics.counts_of(x, mask), np.asarray(c))
 
 
-def topic_counts(x: ArrayLike, c: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def topic_counts(x: ArrayLike, c: ArrayLike, mask: Maybe = None) -> Array:
     """sum_i n_iv c~_ivk, (K, V): what eqs. 27.46 and 27.49 (with the n_iv that its print lacks) add to gamma."""
     return np.einsum("iv,ivk->kv", _topics.counts_of(x, mask), np.asarray(c))
 
 
 def count_mean_field(
-    log_topic: ArrayLike, x: ArrayLike, alpha: ArrayLike, start: ArrayLike | None = None, mask=None, sweeps: int = 500
+    log_topic: ArrayLike, x: ArrayLike, alpha: ArrayLike, start: Maybe = None, mask=None, sweeps: int = 500
 ) -> tuple[Array, Array]:
     """(pi~ (N, K), c~ (N, V, K)) after sweeps of eqs. 27.44 and 27.45 (or 27.48)."""
     size = len(np.asarray(log_topic))
     length = _topics.counts_of(x, mask).sum(1, keepdims=True)
-    weight = _topics.concentration_of(alpha, size) + length / size if start is None else np.asarray(start)
+    weight = _shared.concentration_of(alpha, size) + length / size if start is None else np.asarray(start)
     c = count_update(log_topic, weight)
     for _ in range(sweeps):
         weight = weight_update(x, c, alpha, mask)
@@ -139,7 +119,7 @@ def _compositions(total: int, parts: int) -> Array:
 
 
 def count_bound(
-    log_topic: ArrayLike, x: ArrayLike, weight: ArrayLike, c: ArrayLike, alpha: ArrayLike, mask: ArrayLike | None = None
+    log_topic: ArrayLike, x: ArrayLike, weight: ArrayLike, c: ArrayLike, alpha: ArrayLike, mask: Maybe = None
 ) -> Array:
     """E_q[log p(pi_i, c_i, n_i | b)] - E_q[log q(pi_i, c_i)] under eq. 27.43, (N,), of multinomial PCA::
 
@@ -171,7 +151,7 @@ def vb_terms(
     topic_weight: ArrayLike,
     alpha: ArrayLike,
     gamma: ArrayLike,
-    mask: ArrayLike | None = None,
+    mask: Maybe = None,
 ) -> dict[str, float]:
     """Every term of E_q[log p(y, q, pi, b)] - E_q[log q(q, pi, b)] under eq. 27.47, for any pi~ (N, K), c~ (N, V, K)
     and b~ (K, V); tokens in their order. Signs included: the bound on log p(y) is the sum."""

@@ -11,48 +11,34 @@ Written from the mathematics alone (Schein et al. 2003; Jaakkola & Jordan 2000 f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import nquad
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from tests.references._shared import Array, Params, Prior, log_density, log_priors, observed
+from tests.references import _shared
+from tests.references._shared import Array, Maybe, Params
 
 
-def _filled(x: ArrayLike, seen: Array) -> Array:
-    return np.where(seen, np.asarray(x, dtype=np.float64), 0.0)
-
-
-def log_likelihood(params: Params, x: ArrayLike, score: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_likelihood(params: Params, x: ArrayLike, score: ArrayLike, mask: Maybe = None) -> Array:
     """log p(x_n | s_n), (N,)."""
-    seen = observed(x, mask)
+    seen = _shared.observed(x, mask)
     theta = np.asarray(params["bias"]) + np.asarray(score, dtype=np.float64) @ np.asarray(params["weight"])
-    return np.where(seen, _filled(x, seen) * theta - np.logaddexp(0.0, theta), 0.0).sum(1)
+    return np.where(seen, _shared.filled(x, mask) * theta - np.logaddexp(0.0, theta), 0.0).sum(1)
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    score: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
-    """log p(globals) + sum_n log N(s_n; 0, I) + sum_n log p(x_n | s_n); ``priors["score"]`` = ("normal", m, sd)."""
-    priors = dict(priors or {})
-    local = log_density(score, priors.pop("score", ("normal", 0.0, 1.0)))
-    return local + float(log_likelihood(params, x, score, mask).sum()) + log_priors(params, priors)
+log_joint = _shared.log_joint_of(log_likelihood, "score", ("normal", 0.0, 1.0))
+empirical_bayes_log_likelihood = _shared.empirical_bayes_of(log_likelihood)
 
 
-def log_evidence_quadrature(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_evidence_quadrature(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """log p(x_n) = log int p(x_n | s) N(s; 0, I) ds, (N,), K = 1 or 2, by scipy's adaptive quadrature.
 
     The box is 9 to either side of the mode of p(x_n, s): log p(x_n, s) is concave with a Hessian below -I, so
     outside it falls short of the peak by more than 9^2 / 2 = 40 nats.
     """
-    x, seen = np.asarray(x, dtype=np.float64), observed(x, mask)
+    x, seen = np.asarray(x, dtype=np.float64), _shared.observed(x, mask)
     weight, bias = (np.asarray(params[site], dtype=np.float64) for site in ("weight", "bias"))
     size, values = len(weight), []
     for n in range(len(x)):
@@ -72,26 +58,13 @@ def log_evidence_quadrature(params: Params, x: ArrayLike, mask: ArrayLike | None
     return np.array(values)
 
 
-def _hermite_grid(size: int, points: int) -> tuple[Array, Array]:
-    """(nodes (points^K, K), log weights) of the Gauss-Hermite product rule for N(0, I)."""
-    node, weight = np.polynomial.hermite_e.hermegauss(points)
-    grid = np.stack(np.meshgrid(*[node] * size, indexing="ij"), -1).reshape(-1, size)
-    with np.errstate(divide="ignore"):
-        log_weight = np.log(weight / weight.sum())
-    return grid, np.stack(np.meshgrid(*[log_weight] * size, indexing="ij"), -1).reshape(-1, size).sum(1)
+def _hermite_table(params: Params, x: ArrayLike, mask: Maybe, points: int) -> tuple[Array, Array]:
+    """(scores (M, K), log weight + log p(x_n | score) (N, M)) of the product rule for N(0, I)."""
+    grid, log_weight = _shared.hermite(np.shape(params["weight"])[0], points)
+    return grid, _shared.likelihood_table(log_likelihood, params, x, grid, mask) + log_weight
 
 
-def _hermite_table(params: Params, x: ArrayLike, mask: ArrayLike | None, points: int) -> tuple[Array, Array]:
-    grid, log_weight = _hermite_grid(np.shape(params["weight"])[0], points)
-    seen, x = observed(x, mask), np.asarray(x)
-    table = []
-    for row, keep in zip(x, seen, strict=True):
-        rows, keeps = np.repeat(row[None], len(grid), 0), np.repeat(keep[None], len(grid), 0)
-        table.append(log_likelihood(params, rows, grid, keeps))
-    return grid, np.stack(table) + log_weight
-
-
-def log_evidence_hermite(params: Params, x: ArrayLike, mask: ArrayLike | None = None, points: int = 200) -> Array:
+def log_evidence_hermite(params: Params, x: ArrayLike, mask: Maybe = None, points: int = 200) -> Array:
     """The same by a Gauss-Hermite product rule on the prior, K = 1 or 2: fast, and precise for moderate weights.
 
     Against adaptive quadrature (K = 1, six features): 1e-13 with weights of about 1.5, but 3e-6 with weights of 3.
@@ -100,7 +73,7 @@ def log_evidence_hermite(params: Params, x: ArrayLike, mask: ArrayLike | None = 
 
 
 def posterior_moments_hermite(
-    params: Params, x: ArrayLike, mask: ArrayLike | None = None, points: int = 200
+    params: Params, x: ArrayLike, mask: Maybe = None, points: int = 200
 ) -> tuple[Array, Array]:
     """(E[s_n | x_n] (N, K), Cov (N, K, K)) by the same rule."""
     grid, table = _hermite_table(params, x, mask, points)
@@ -135,30 +108,28 @@ def gaussian_kl(mean: ArrayLike, covariance: ArrayLike) -> Array:
 
 
 def jaakkola_bound(
-    params: Params, x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, xi: ArrayLike, mask: ArrayLike | None = None
+    params: Params, x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, xi: ArrayLike, mask: Maybe = None
 ) -> Array:
     """Lower bound on log p(x_n) for given q(s_n) = N(m_n, C_n) and xi (N, D), (N,)::
 
     log p(x | theta) >= x theta - theta/2 + log sigmoid(xi) - xi/2 - lambda(xi) (theta^2 - xi^2)
     bound = sum_{t seen} E_q[that] - KL(q || N(0, I))
     """
-    seen, xi = observed(x, mask), np.asarray(xi, dtype=np.float64)
+    seen, xi = _shared.observed(x, mask), np.asarray(xi, dtype=np.float64)
     first, second = theta_moments(params, mean, covariance)
-    entry = (_filled(x, seen) - 0.5) * first - np.logaddexp(0.0, -xi) - xi / 2 - curvature(xi) * (second - xi**2)
+    entry = (_shared.filled(x, mask) - 0.5) * first - np.logaddexp(0.0, -xi) - xi / 2 - curvature(xi) * (second - xi**2)
     return np.where(seen, entry, 0.0).sum(1) - gaussian_kl(mean, covariance)
 
 
-def elbo_of_gaussian(
-    params: Params, x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, mask: ArrayLike | None = None
-) -> Array:
+def elbo_of_gaussian(params: Params, x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, mask: Maybe = None) -> Array:
     """ELBO of the same q without Jaakkola's second bound, (N,): theta_nt is Gaussian, so one-dimensional
     Gauss-Hermite quadrature gives E_q[log(1 + e^theta)]."""
-    seen = observed(x, mask)
+    seen = _shared.observed(x, mask)
     first, second = theta_moments(params, mean, covariance)
     node, weight = np.polynomial.hermite_e.hermegauss(60)
     points = first[..., None] + np.sqrt(np.maximum(second - first**2, 0.0))[..., None] * node
     softplus = np.logaddexp(0.0, points) @ (weight / weight.sum())
-    entry = _filled(x, seen) * first - softplus
+    entry = _shared.filled(x, mask) * first - softplus
     return np.where(seen, entry, 0.0).sum(1) - gaussian_kl(mean, covariance)
 
 
@@ -167,13 +138,13 @@ def best_xi(params: Params, mean: ArrayLike, covariance: ArrayLike) -> Array:
     return np.sqrt(theta_moments(params, mean, covariance)[1])
 
 
-def best_gaussian(params: Params, x: ArrayLike, xi: ArrayLike, mask: ArrayLike | None = None) -> tuple[Array, Array]:
+def best_gaussian(params: Params, x: ArrayLike, xi: ArrayLike, mask: Maybe = None) -> tuple[Array, Array]:
     """The q(s_n) = N(m_n, C_n) that maximises the bound at given xi, among all distributions::
 
     C^-1 = I + 2 sum_{t seen} lambda(xi_t) w_t w_t';  C^-1 m = sum_{t seen} (x_t - 1/2 - 2 lambda(xi_t) b_t) w_t
     """
-    seen, weight = observed(x, mask), np.asarray(params["weight"], dtype=np.float64)
-    x, rate = _filled(x, seen), np.where(seen, curvature(xi), 0.0)
+    seen, weight = _shared.observed(x, mask), np.asarray(params["weight"], dtype=np.float64)
+    x, rate = _shared.filled(x, mask), np.where(seen, curvature(xi), 0.0)
     means, covariances = [], []
     for n in range(len(x)):
         precision = np.eye(len(weight)) + 2 * (weight * rate[n]) @ weight.T
@@ -184,12 +155,12 @@ def best_gaussian(params: Params, x: ArrayLike, xi: ArrayLike, mask: ArrayLike |
 
 
 def best_loadings(
-    x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, xi: ArrayLike, mask: ArrayLike | None = None
+    x: ArrayLike, mean: ArrayLike, covariance: ArrayLike, xi: ArrayLike, mask: Maybe = None
 ) -> dict[str, Array]:
     """The weight and bias that maximise the summed bound at given q and xi: with s~ = (s, 1), for each feature
     [2 sum_{n seen} lambda(xi_nt) <s~ s~'>] (w_t, b_t) = sum_{n seen} (x_nt - 1/2) <s~>."""
-    seen, mean = observed(x, mask), np.asarray(mean, dtype=np.float64)
-    x, rate = _filled(x, seen), np.where(seen, curvature(xi), 0.0)
+    seen, mean = _shared.observed(x, mask), np.asarray(mean, dtype=np.float64)
+    x, rate = _shared.filled(x, mask), np.where(seen, curvature(xi), 0.0)
     extended = np.concatenate([mean, np.ones((len(mean), 1))], axis=1)
     pair = np.einsum("ni,nk->nik", extended, extended)
     pair[:, :-1, :-1] += np.asarray(covariance)
@@ -200,7 +171,7 @@ def best_loadings(
 
 
 def best_jaakkola(
-    params: Params, x: ArrayLike, mask: ArrayLike | None = None, sweeps: int = 1000
+    params: Params, x: ArrayLike, mask: Maybe = None, sweeps: int = 1000
 ) -> tuple[Array, Array, Array, Array]:
     """Alternate xi and q from xi = 1: (mean, covariance, xi, bound)."""
     xi = np.ones(np.shape(x))
@@ -211,13 +182,3 @@ def best_jaakkola(
         if np.abs(xi - before).max(initial=0.0) < 1e-13:
             break
     return mean, covariance, xi, jaakkola_bound(params, x, mean, covariance, xi, mask)
-
-
-def empirical_bayes_log_likelihood(params: Params, train_score: ArrayLike, x_test: ArrayLike, mask=None) -> Array:
-    """Eq. 25, one value a test row, (N_test,): log (1/N_train) sum_n p(x_test | s_n)."""
-    x_test, seen = np.asarray(x_test), observed(x_test, mask)
-    size, values = len(np.asarray(train_score)), []
-    for n in range(len(x_test)):
-        rows, keep = np.repeat(x_test[n : n + 1], size, 0), np.repeat(seen[n : n + 1], size, 0)
-        values.append(logsumexp(log_likelihood(params, rows, train_score, keep)) - np.log(size))
-    return np.array(values)

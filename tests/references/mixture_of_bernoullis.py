@@ -13,36 +13,28 @@ from numpy.typing import ArrayLike
 from scipy.special import xlog1py, xlogy
 
 from tests.references import _mixture
-from tests.references._shared import Array, Params, observed
+from tests.references._shared import Array, Maybe, Pair, Params, filled, observed
 
 
-def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """log pi_k + sum_t log p(x_nt | k), (N, K)."""
-    seen, x = observed(x, mask), np.asarray(x, dtype=np.float64)
+    x, seen = filled(x, mask), observed(x, mask)
     proportion, probability = (np.asarray(params[s], dtype=np.float64) for s in ("mixing_proportion", "probability"))
-    table = np.empty((len(x), len(proportion)))
-    for k, p in enumerate(probability):
-        filled = np.where(seen, x, 0.0)
-        with np.errstate(divide="ignore"):
-            entry = xlogy(filled, p) + xlog1py(1.0 - filled, -p)
-            table[:, k] = np.log(proportion[k]) + np.where(seen, entry, 0.0).sum(1)
-    return table
+    entries = xlogy(x[:, None], probability) + xlog1py(1.0 - x[:, None], -probability)
+    with np.errstate(divide="ignore"):
+        return np.log(proportion) + np.where(seen[:, None], entries, 0.0).sum(-1)
 
 
 log_joint, log_evidence, posterior = _mixture.of(log_joint_table)
 
 
-def expected_log_joint(params: Params, x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None) -> float:
+def expected_log_joint(params: Params, x: ArrayLike, weights: ArrayLike, mask: Maybe = None) -> float:
     """EM's objective sum_n sum_k r_nk log p(x_n, k)."""
     return float((np.asarray(weights) * log_joint_table(params, x, mask)).sum())
 
 
 def m_step(
-    x: ArrayLike,
-    weights: ArrayLike,
-    mask: ArrayLike | None = None,
-    concentration: ArrayLike = 1.0,
-    beta: tuple[float, float] = (1.0, 1.0),
+    x: ArrayLike, weights: ArrayLike, mask: Maybe = None, concentration: ArrayLike = 1.0, beta: Pair = (1.0, 1.0)
 ) -> dict[str, Array]:
     """The maximiser of the expected log joint + log prior for responsibilities r (N, K)::
 
@@ -50,6 +42,5 @@ def m_step(
     p_kt = (sum_{n seen} r_nk x_nt + a - 1) / (sum_{n seen} r_nk + a + b - 2)
     """
     seen, r = observed(x, mask), np.asarray(weights, dtype=np.float64)
-    x = np.where(seen, np.asarray(x, dtype=np.float64), 0.0)
-    present, total = r.T @ x + beta[0] - 1.0, r.T @ seen.astype(float) + sum(beta) - 2.0
+    present, total = r.T @ filled(x, mask) + beta[0] - 1.0, r.T @ seen.astype(float) + sum(beta) - 2.0
     return {"mixing_proportion": _mixture.proportions(r, concentration), "probability": present / total}

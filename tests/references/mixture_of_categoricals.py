@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tests.references import _mixture
-from tests.references._shared import Array, Params, observed
+from tests.references._shared import Array, Maybe, Params, observed
 
 
-def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """log pi_k + sum_r log b_k^(r)_{y_nr}, (N, K)."""
     seen, y = observed(x, mask), np.asarray(x)
     table = np.tile(np.log(params["mixing_proportion"]), (len(y), 1))
@@ -31,7 +31,7 @@ def m_step(
     x: ArrayLike,
     weights: ArrayLike,
     num_categories: int,
-    mask: ArrayLike | None = None,
+    mask: Maybe = None,
     concentration: ArrayLike = 1.0,
     added: float = 0.0,
 ) -> dict[str, Array]:

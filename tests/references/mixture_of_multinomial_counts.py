@@ -1,8 +1,6 @@
 """The mixture of multinomials as a distribution over counts: the tokens' in order times their number of orders,
 log(L_n! / prod_v n_nv!) of every document (eq. 27.4). No project code."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from tests.references import _mixture

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tests.references import _mixture
-from tests.references._shared import Array, Params, observed
+from tests.references._shared import Array, Maybe, Params, observed
 
 
-def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None, coefficient: bool = False) -> Array:
+def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None, coefficient: bool = False) -> Array:
     """log pi_k + sum_l log b_k,y_nl, (N, K)."""
     seen, counts = observed(x, mask), np.asarray(x)
     proportion, topic = params["mixing_proportion"], params["topic"]
@@ -37,7 +37,7 @@ log_joint, log_evidence, posterior = _mixture.of(log_joint_table)
 
 
 def m_step(
-    x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None, concentration: ArrayLike = 1.0, added: float = 0.0
+    x: ArrayLike, weights: ArrayLike, mask: Maybe = None, concentration: ArrayLike = 1.0, added: float = 0.0
 ) -> dict[str, Array]:
     """Maximiser of the expected log joint: b_kv proportional to ``added`` + sum_n r_nk n_nv, ``added`` the prior's."""
     seen, r = observed(x, mask), np.asarray(weights, dtype=np.float64)

@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from tests.references import _mixture
-from tests.references._shared import Array, Params, observed
+from tests.references._shared import Array, Maybe, Pair, Params, filled, observed
 
 
-def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """log pi_k + sum_j log Poisson(x_nj | lambda_kj), (N, K)."""
-    seen, x = observed(x, mask), np.asarray(x)
-    each = stats.poisson.logpmf(np.where(seen, x, 0)[:, None], np.asarray(params["rate"]))
+    seen = observed(x, mask)
+    each = stats.poisson.logpmf(filled(x, mask)[:, None], np.asarray(params["rate"]))
     return np.log(params["mixing_proportion"]) + np.where(seen[:, None], each, 0.0).sum(-1)
 
 
@@ -27,13 +27,9 @@ log_joint, log_evidence, posterior = _mixture.of(log_joint_table)
 
 
 def m_step(
-    x: ArrayLike,
-    weights: ArrayLike,
-    mask: ArrayLike | None = None,
-    concentration: ArrayLike = 1.0,
-    added: tuple[float, float] = (0.0, 0.0),
+    x: ArrayLike, weights: ArrayLike, mask: Maybe = None, concentration: ArrayLike = 1.0, added: Pair = (0.0, 0.0)
 ) -> dict[str, Array]:
     """lambda_kj = (sum_{n seen} r_nk x_nj + events) / (sum_{n seen} r_nk + rows), ``added`` = (events, rows)."""
     seen, r = observed(x, mask).astype(float), np.asarray(weights, dtype=np.float64)
-    events = r.T @ (seen * np.where(seen > 0, np.asarray(x, dtype=np.float64), 0.0)) + added[0]
+    events = r.T @ filled(x, mask) + added[0]
     return {"mixing_proportion": _mixture.proportions(r, concentration), "rate": events / (r.T @ seen + added[1])}

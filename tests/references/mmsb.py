@@ -11,17 +11,13 @@ Exact at given globals here; ``mmsb_integrated`` has eta and rho integrated out,
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from tests.references import _graphs
+from tests.references import _graphs, _shared
 from tests.references._graphs import Labels
-from tests.references._shared import Array, Params, Prior
-from tests.references._topics import concentration_of, log_dirichlet_moment
+from tests.references._shared import Array, Maybe, Params, Priors
 
 
 def sparsity_of(params: Params) -> float:
@@ -40,8 +36,8 @@ def log_joint(
     params: Params,
     x: ArrayLike,
     membership: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
+    mask: Maybe = None,
+    priors: Priors = None,
     *,
     directed: bool = True,
     self_loops: bool = False,
@@ -61,8 +57,8 @@ def log_joint_of_indicators(
     membership: ArrayLike,
     sender: ArrayLike,
     receiver: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
+    mask: Maybe = None,
+    priors: Priors = None,
     *,
     directed: bool = True,
     self_loops: bool = False,
@@ -95,7 +91,7 @@ def indicators(num_blocks: int, num_dyads: int) -> tuple[Labels, Labels]:
 
 
 def table(
-    params: Params, x: ArrayLike, alpha: ArrayLike, mask: ArrayLike | None = None,
+    params: Params, x: ArrayLike, alpha: ArrayLike, mask: Maybe = None,
     *, directed: bool = True, self_loops: bool = False,
 ) -> tuple[Labels, Labels, Array, Array]:  # fmt: skip
     """(s (M, E), r (M, E), their counts (M, N, K), log p(x, s, r | globals) (M,)) over all indicators."""
@@ -104,7 +100,7 @@ def table(
     s, r = indicators(size, len(i))
     counts = member_counts(s, r, i, j, len(np.asarray(x)), size)
     edges = log_edges(params, values)[np.arange(len(i)), s, r].sum(-1)
-    return s, r, counts, edges + log_dirichlet_moment(counts, alpha).sum(-1)
+    return s, r, counts, edges + _shared.log_dirichlet_moment(counts, alpha).sum(-1)
 
 
 def log_evidence(params: Params, x: ArrayLike, alpha: ArrayLike, *arguments, **keywords) -> float:
@@ -115,8 +111,7 @@ def log_evidence(params: Params, x: ArrayLike, alpha: ArrayLike, *arguments, **k
 def posterior_mean(params: Params, x: ArrayLike, alpha: ArrayLike, *arguments, **keywords) -> Array:
     """E[pi_i | x, globals], (N, K): given the indicators, pi_i is Dirichlet(alpha + c_i)."""
     _, _, counts, log_weight = table(params, x, alpha, *arguments, **keywords)
-    weight = counts + np.asarray(alpha)
-    return np.einsum("m,mnk->nk", _graphs.normalised(log_weight), weight / weight.sum(-1, keepdims=True))
+    return _shared.mean_given_counts(log_weight, counts, alpha)
 
 
 def indicator_posterior(params: Params, x: ArrayLike, alpha: ArrayLike, *arguments, **keywords) -> Array:
@@ -130,34 +125,27 @@ def indicator_posterior(params: Params, x: ArrayLike, alpha: ArrayLike, *argumen
 
 
 def count_terms(
-    params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False
+    params: Params, x: ArrayLike, mask: Maybe = None, *, directed: bool = True, self_loops: bool = False
 ) -> tuple[Array, Array]:
     """prod_ij sum_ab pi_ia pi_jb p(x_ij | a, b) as a polynomial in pi: exponents (M, N, K), log coefficients (M,)."""
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
     size, num_nodes = len(np.asarray(params["edge_probability"])), len(np.asarray(x))
-    terms = {(0,) * (num_nodes * size): 1.0}
-    for weight, s, r in zip(np.exp(log_edges(params, values)), i, j, strict=True):
-        product: dict[tuple, float] = {}
-        for (exponents, value), a, b in itertools.product(terms.items(), range(size), range(size)):
-            key = list(exponents)
-            key[s * size + a] += 1
-            key[r * size + b] += 1
-            product[tuple(key)] = product.get(tuple(key), 0.0) + value * weight[a, b]
-        terms = product
-    with np.errstate(divide="ignore"):
-        coefficients = np.log(np.array(list(terms.values())))
-    return np.array(list(terms), dtype=float).reshape(-1, num_nodes, size), coefficients
+    pairs = [(a, b) for a in range(size) for b in range(size)]
+    factors = (
+        {(s * size + a, r * size + b): weight[a, b] for a, b in pairs}
+        for weight, s, r in zip(np.exp(log_edges(params, values)), i, j, strict=True)
+    )
+    exponents, coefficients = _shared.multiplied_out(factors, num_nodes * size)
+    return exponents.reshape(-1, num_nodes, size), coefficients
 
 
 def log_evidence_polynomial(params: Params, x: ArrayLike, alpha: ArrayLike, *arguments, **keywords) -> float:
     """log p(x | globals) from the Dirichlet moments of the polynomial's terms."""
     counts, coefficients = count_terms(params, x, *arguments, **keywords)
-    return float(logsumexp(coefficients + log_dirichlet_moment(counts, alpha).sum(-1)))
+    return float(logsumexp(coefficients + _shared.log_dirichlet_moment(counts, alpha).sum(-1)))
 
 
 def posterior_mean_polynomial(params: Params, x: ArrayLike, alpha: ArrayLike, *arguments, **keywords) -> Array:
     """E[pi_i | x, globals], (N, K)."""
     counts, coefficients = count_terms(params, x, *arguments, **keywords)
-    share = _graphs.normalised(coefficients + log_dirichlet_moment(counts, alpha).sum(-1))
-    weight = counts + concentration_of(alpha, counts.shape[-1])
-    return np.einsum("m,mnk->nk", share, weight / weight.sum(-1, keepdims=True))
+    return _shared.mean_given_counts(coefficients + _shared.log_dirichlet_moment(counts, alpha).sum(-1), counts, alpha)

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaln, digamma, logsumexp, xlog1py, xlogy
 
-from tests.references import _graphs, mmsb
-from tests.references._shared import Array
-from tests.references._topics import log_dirichlet_moment
+from tests.references import _graphs, _shared, mmsb
+from tests.references._shared import Array, Maybe, Pair
 
 Rho = float | tuple[str, float, float]
 
@@ -30,8 +29,8 @@ def log_background(z: ArrayLike, rho: Rho) -> Array:
 
 
 def log_joint(
-    s: ArrayLike, r: ArrayLike, z: ArrayLike | None, x: ArrayLike, num_blocks: int, alpha: ArrayLike,
-    prior: tuple[float, float] = (1.0, 1.0), rho: Rho = 0.0, mask: ArrayLike | None = None,
+    s: ArrayLike, r: ArrayLike, z: Maybe, x: ArrayLike, num_blocks: int, alpha: ArrayLike,
+    prior: Pair = (1.0, 1.0), rho: Rho = 0.0, mask: Maybe = None,
     *, directed: bool = True, self_loops: bool = False, drawn: bool = True,
 ) -> Array:  # fmt: skip
     """log p(x, s, r, z | alpha, a, b, rho) of indicators (..., E), memberships and eta integrated out, (...)."""
@@ -46,7 +45,7 @@ def log_joint(
     if not directed:
         edges = edges + np.swapaxes(edges, -1, -2) * (1 - one_hot)
     each = betaln(edges[0] + prior[0], edges[1] + prior[1]) - betaln(*prior)
-    total = log_dirichlet_moment(counts, alpha).sum(-1) + log_background(z, rho)
+    total = _shared.log_dirichlet_moment(counts, alpha).sum(-1) + log_background(z, rho)
     total = total + each[..., _graphs.free_entries(num_blocks, directed=directed)].sum(-1)
     return np.where((z & (values > 0)).any(-1), -np.inf, total)
 
@@ -77,19 +76,9 @@ def membership_mean(x: ArrayLike, num_blocks: int, alpha, prior=(1.0, 1.0), rho:
     (s, r, z), log_weight = table(x, num_blocks, alpha, prior, rho, mask, **keywords)
     seen = None if keywords.pop("drawn", True) else ~z
     i, j, _ = _graphs.dyads(x, mask, **keywords)
-    weight = mmsb.member_counts(s, r, i, j, len(np.asarray(x)), num_blocks, seen) + np.asarray(alpha)
-    return np.einsum("m,mnk->nk", _graphs.normalised(log_weight), weight / weight.sum(-1, keepdims=True))
-
-
-def probability_of_edge(x: ArrayLike, hidden: tuple[int, int], num_blocks: int, alpha, prior=(1.0, 1.0), rho: Rho = 0.0,
-                        mask: ArrayLike | None = None, **keywords) -> float:  # fmt: skip
-    """P(x_hidden = 1 | the other observed dyads) as a ratio of evidences: the names of the blocks do not matter."""
-    x, mask = np.array(x, dtype=np.float64), np.ones(np.shape(x), bool) if mask is None else np.array(mask, bool)
-    mask[hidden], values = True, []
-    for value in (0.0, 1.0):
-        x[hidden] = value
-        values.append(log_evidence(x, num_blocks, alpha, prior, rho, mask, **keywords))
-    return float(_graphs.normalised(np.array(values))[1])
+    return _shared.mean_given_counts(
+        log_weight, mmsb.member_counts(s, r, i, j, len(np.asarray(x)), num_blocks, seen), alpha
+    )
 
 
 # ----- variational bounds ---------------------------------------------------------------------------------------------
@@ -110,7 +99,7 @@ def member_sums(tables: Array, background: Array | None, i, j, num_nodes: int) -
 
 def terms(
     log_edges: Array, i, j, gamma: ArrayLike, tables: ArrayLike, alpha: ArrayLike,
-    background: ArrayLike | None = None, log_rho: tuple[float, float] = (-np.inf, 0.0),
+    background: Maybe = None, log_rho: Pair = (-np.inf, 0.0),
 ) -> dict[str, float]:  # fmt: skip
     """Terms of E[log p(x, s, r, z, pi)] - E[log q] that the nodes and dyads bring, signs included.
 
@@ -123,8 +112,8 @@ def terms(
     far = 0.0 if background is None else background.sum()
     outside = 0.0 if background is None else xlogy(background, background).sum()
     return {
-        "memberships": -float(_graphs.dirichlet_divergence(gamma, alpha).sum()),
-        "indicators": float((counts * _graphs.expected_log_dirichlet(gamma)).sum()),
+        "memberships": -float(_shared.dirichlet_divergence(gamma, alpha).sum()),
+        "indicators": float((counts * _shared.expected_log_dirichlet(gamma)).sum()),
         "edges": float(np.where(tables > 0, tables * log_edges, 0.0).sum()),
         "background": float((far * log_rho[0] if far > 0 else 0.0) + tables.sum() * log_rho[1]),
         "entropy of indicators": -float(xlogy(tables, tables).sum() + outside),
@@ -133,8 +122,8 @@ def terms(
 
 def vb_terms(
     x: ArrayLike, gamma: ArrayLike, tables: ArrayLike, a: ArrayLike, b: ArrayLike, alpha: ArrayLike,
-    prior: tuple[float, float] = (1.0, 1.0), background: ArrayLike | None = None, rho: Rho = 0.0,
-    rho_weight: tuple[float, float] | None = None, mask=None, *, directed: bool = True, self_loops: bool = False,
+    prior: Pair = (1.0, 1.0), background: Maybe = None, rho: Rho = 0.0,
+    rho_weight: Pair | None = None, mask=None, *, directed: bool = True, self_loops: bool = False,
 ) -> dict[str, float]:  # fmt: skip
     """Every term of the bound on log p(x) with eta_ab ~ Beta(a_ab, b_ab) (K, K) and, where it has a prior, rho ~
     Beta(rho_weight) too."""
@@ -149,7 +138,7 @@ def vb_terms(
     return result
 
 
-def expected_log_rho(rho: Rho, rho_weight: tuple[float, float] | None = None) -> tuple[float, float]:
+def expected_log_rho(rho: Rho, rho_weight: Pair | None = None) -> Pair:
     """(E[log rho], E[log(1 - rho)])."""
     if isinstance(rho, tuple):
         c, d = rho_weight
@@ -162,7 +151,7 @@ def table_optimum(
     log_edges: Array, i, j, values: Array, gamma: ArrayLike, log_rho=(-np.inf, 0.0), drawn: bool = False
 ) -> tuple[Array, Array]:
     """(tables (E, K, K), background (E,), or (E, K, K) where drawn) that maximise the bound, the rest held."""
-    log_pi = _graphs.expected_log_dirichlet(gamma)
+    log_pi = _shared.expected_log_dirichlet(gamma)
     ends = log_pi[i][:, :, None] + log_pi[j][:, None, :]
     own = ends + log_edges + log_rho[1]
     far = np.where(values > 0, -np.inf, log_rho[0])
@@ -173,7 +162,7 @@ def table_optimum(
 
 
 def vb_globals(
-    x: ArrayLike, tables: ArrayLike, prior: tuple[float, float] = (1.0, 1.0), mask=None,
+    x: ArrayLike, tables: ArrayLike, prior: Pair = (1.0, 1.0), mask=None,
     *, directed: bool = True, self_loops: bool = False,
 ) -> tuple[Array, Array]:  # fmt: skip
     """(a, b) of eta that maximise the bound at q(s, r, z)."""

@@ -1,7 +1,5 @@
 """The brute-force references of the mixed-membership block model against themselves."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -185,15 +183,6 @@ def test_integrated_joint_is_joint_over_posterior_at_any_globals(directed, self_
     if isinstance(rho, tuple):
         joint += stats.beta.logpdf(level, *rho[1:]) - stats.beta.logpdf(level, rho[1] + z.sum(), rho[2] + (~z).sum())
     assert close(mmsb_integrated.log_joint(s, r, z, x, 2, ALPHA, PRIOR, rho, mask, **kind), joint)
-
-
-@DIRECTED
-def test_probability_of_a_hidden_edge(directed):
-    """With every other dyad hidden too it is (1 - rho) E[eta]."""
-    _, x, _, _ = problem(9, directed)
-    mask = np.zeros(x.shape, bool)
-    found = mmsb_integrated.probability_of_edge(x, (0, 2), 2, ALPHA, PRIOR, 0.3, mask, directed=directed)
-    assert close(found, 0.7 * PRIOR[0] / sum(PRIOR))
 
 
 def vb_state(x, mask, rng, rho, drawn, kind):

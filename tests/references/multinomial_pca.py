@@ -8,35 +8,24 @@ No project code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
 from tests.references import _topics
-from tests.references._shared import Array, Params, Prior, log_priors
+from tests.references._shared import Array, Maybe, Params, log_joint_of
 
 
-def log_likelihood(params: Params, x: ArrayLike, local: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_likelihood(params: Params, x: ArrayLike, local: ArrayLike, mask: Maybe = None) -> Array:
     """log Mu(n_i | L_i, pi_i b), (N,) (eq. 27.11), by SciPy's multinomial."""
     counts = _topics.counts_of(x, mask)
     words = np.asarray(local, dtype=np.float64) @ np.asarray(params["topic"], dtype=np.float64)
     return np.array([stats.multinomial.logpmf(n, n.sum(), p) for n, p in zip(counts, words, strict=True)])
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    local: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
-    """log p(b) + sum_i log p(pi_i) + sum_i log Mu(n_i | L_i, pi_i b); a site that ``priors`` leaves out adds 0."""
-    densities = log_priors({**params, "topic_proportion": np.asarray(local)}, priors)
-    return float(log_likelihood(params, x, local, mask).sum()) + densities
+log_joint = log_joint_of(log_likelihood, "topic_proportion")
 
 
-def log_evidence(params: Params, x: ArrayLike, alpha: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_evidence(params: Params, x: ArrayLike, alpha: ArrayLike, mask: Maybe = None) -> Array:
     """log p(n_i | L_i, b) (eq. 27.12), (N,): the tokens' evidence times the number of their orders."""
     return _topics.log_evidence(params["topic"], x, alpha, mask) + _topics.log_coefficient(x, mask)

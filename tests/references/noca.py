@@ -23,20 +23,12 @@ only sums over codes are involved (a code of probability zero then counts as suc
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp, xlog1py, xlogy
-from scipy.stats import beta
+from scipy.special import expit, xlog1py, xlogy
 
-Array = NDArray[np.float64]
-Params = Mapping[str, Array]
-
-
-def all_codes(num_components: int) -> Array:
-    """All binary codes, (2^K, K), in counting order: the last source varies fastest."""
-    return np.array(list(itertools.product((0.0, 1.0), repeat=num_components)))
+from tests.references._shared import Array, Maybe, Params, Priors, all_codes, log_priors, observed, summed_out
 
 
 def log1mexp(a: ArrayLike) -> Array:
@@ -55,15 +47,14 @@ def _theta(params: Params) -> tuple[Array, Array]:
     return theta, theta0
 
 
-def _ones_and_zeros(x: ArrayLike, mask: ArrayLike | None) -> tuple[NDArray, NDArray]:
+def _ones_and_zeros(x: ArrayLike, mask: Maybe) -> tuple[NDArray, NDArray]:
     """Boolean (N, D) tables: observed to be 1, observed to be 0."""
-    x = np.asarray(x)
-    seen = np.ones(x.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+    x, seen = np.asarray(x), observed(x, mask)
     return seen & (x == 1), seen & (x == 0)
 
 
-def _log_prior(params: Params, source: Array) -> Array:
-    """log P(s), summed over the last axis of ``source``."""
+def log_code_prior(params: Params, source: Array) -> Array:
+    """log P(s), summed over the last axis of ``source``; affine in s, so that s may be a mean."""
     prior = np.asarray(params["source_prior"], dtype=np.float64)
     return (xlogy(source, prior) + xlog1py(1.0 - source, -prior)).sum(-1)
 
@@ -74,7 +65,7 @@ def _activation(params: Params, code: Array) -> Array:
     return theta0 + theta[np.asarray(code) == 1].sum(0)
 
 
-def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """log P(x_n, s) for every row and every code, (N, 2^K) (the terms of eq. 1)."""
     ones, zeros = _ones_and_zeros(x, mask)
     codes = all_codes(len(params["source_prior"]))
@@ -82,42 +73,22 @@ def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None)
     for c, code in enumerate(codes):
         a = _activation(params, code)
         likelihood = np.where(ones, log1mexp(a), 0.0) + np.where(zeros, -a, 0.0)
-        table[:, c] = likelihood.sum(1) + _log_prior(params, code)
+        table[:, c] = likelihood.sum(1) + log_code_prior(params, code)
     return table
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    source: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
-) -> float:
-    """log p(globals) + sum_n log P(s_n) + sum_n log P(x_n | s_n), a scalar.
-
-    ``priors`` maps a site ("source_prior", "loading", "leak") to the (a, b) of its
-    Beta density over the probability itself; a site left out is flat, adding 0.
-    """
+def log_joint(params: Params, x: ArrayLike, source: ArrayLike, mask: Maybe = None, priors: Priors = None) -> float:
+    """log p(globals) + sum_n log P(s_n) + sum_n log P(x_n | s_n), a scalar; sites without a prior are flat."""
     ones, zeros = _ones_and_zeros(x, mask)
-    total = 0.0
+    total = log_priors(params, priors)
     for n, code in enumerate(np.asarray(source, dtype=np.float64)):
         a = _activation(params, code)
-        total += float(_log_prior(params, code))
+        total += float(log_code_prior(params, code))
         total += float(log1mexp(a)[ones[n]].sum()) - float(a[zeros[n]].sum())
-    for site, (a, b) in (priors or {}).items():
-        total += float(beta.logpdf(params[site], a, b).sum())
     return total
 
 
-def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """log P(x_n) = log sum_s P(x_n, s), (N,) (eq. 1)."""
-    return np.asarray(logsumexp(log_joint_table(params, x, mask), axis=1))
-
-
-def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """P(s | x_n), (N, 2^K), columns in the order of ``all_codes``."""
-    table = log_joint_table(params, x, mask)
-    return np.exp(table - np.asarray(logsumexp(table, axis=1, keepdims=True)))
+log_evidence, posterior = summed_out(log_joint_table)
 
 
 def _bound_gain(params: Params, q: ArrayLike) -> Array:
@@ -143,14 +114,7 @@ def bernoulli_entropy(source_mean: ArrayLike) -> Array:
     return -(xlogy(mean, mean) + xlogy(1.0 - mean, 1.0 - mean)).sum(-1)
 
 
-def _expected_log_prior(params: Params, source_mean: Array) -> Array:
-    """E_Q[log P(s)], (N,): log P(s) is affine in s, so s may be replaced by its mean."""
-    return _log_prior(params, source_mean)
-
-
-def factorized_bound(
-    params: Params, x: ArrayLike, source_mean: ArrayLike, q: ArrayLike, mask: ArrayLike | None = None
-) -> Array:
+def factorized_bound(params: Params, x: ArrayLike, source_mean: ArrayLike, q: ArrayLike, mask: Maybe = None) -> Array:
     """F_n of eq. 7, (N,), with the entropy of Q in place of the misprinted last term.
 
     ``source_mean`` (N, K) holds Q's means; ``q`` (N, D, K) lies on the simplex over
@@ -175,7 +139,7 @@ def factorized_bound(
         if mean[n, i] > 0:
             absent[n] -= mean[n, i] * theta[i, zeros[n]].sum()
     absent -= np.where(zeros, theta0, 0.0).sum(1)
-    return _expected_log_prior(params, mean) + absent + present + bernoulli_entropy(mean)
+    return log_code_prior(params, mean) + absent + present + bernoulli_entropy(mean)
 
 
 def _valid_q(q: ArrayLike, ones: NDArray) -> Array:
@@ -186,7 +150,7 @@ def _valid_q(q: ArrayLike, ones: NDArray) -> Array:
     return q
 
 
-def factorized_source_mean(params: Params, x: ArrayLike, q: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def factorized_source_mean(params: Params, x: ArrayLike, q: ArrayLike, mask: Maybe = None) -> Array:
     """Q's means (N, K) by eq. 5: the maximiser of F over Q at fixed q.
 
     logit <s_i> = logit pi_i - sum_{j: x_j=0} theta_ij
@@ -215,14 +179,14 @@ def _expectation(weight: Array, table: Array) -> Array:
     return np.where(weight > 0, weight * np.where(weight > 0, table, 0.0), 0.0).sum(-1)
 
 
-def elbo_of_mean(params: Params, x: ArrayLike, source_mean: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def elbo_of_mean(params: Params, x: ArrayLike, source_mean: ArrayLike, mask: Maybe = None) -> Array:
     """ELBO of the factorised Bernoulli Q, (N,): E_Q[log P(x, s)] + H(Q), over all codes."""
     expected = _expectation(code_probability(source_mean), log_joint_table(params, x, mask))
     return expected + bernoulli_entropy(source_mean)
 
 
 def best_mean_field(
-    params: Params, x: ArrayLike, start: ArrayLike, mask: ArrayLike | None = None, sweeps: int = 200
+    params: Params, x: ArrayLike, start: ArrayLike, mask: Maybe = None, sweeps: int = 200
 ) -> tuple[Array, Array]:
     """Coordinate ascent on the mean-field ELBO: (source_mean (N, K), elbo (N,)).
 
@@ -247,9 +211,7 @@ def best_mean_field(
     return mean, elbo_of_mean(params, x, mean, mask)
 
 
-def expected_log_joint_by_enumeration(
-    params: Params, x: ArrayLike, weights: ArrayLike, mask: ArrayLike | None = None
-) -> float:
+def expected_log_joint_by_enumeration(params: Params, x: ArrayLike, weights: ArrayLike, mask: Maybe = None) -> float:
     """EM's objective sum_n sum_s r_n(s) log P(x_n, s), for weights r (N, 2^K)."""
     weights = np.asarray(weights, dtype=np.float64)
     return float(_expectation(weights, log_joint_table(params, x, mask)).sum())

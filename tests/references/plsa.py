@@ -9,26 +9,14 @@ posteriori under Dirichlet(p + 1) in the simplex, or Dirichlet(p) in the softmax
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
 from tests.references import _topics
-from tests.references._shared import Array, Params, Prior, log_priors
+from tests.references._shared import Array, Maybe
 
-
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    local: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
-    """sum_d sum_w n(d, w) log P(w | d) + log priors; a site that ``priors`` leaves out is flat and adds 0."""
-    densities = log_priors({**params, "topic_proportion": np.asarray(local)}, priors)
-    return float(_topics.log_likelihood(params["topic"], x, local, mask).sum()) + densities
+log_joint = _topics.log_joint
 
 
 def responsibilities(topic: ArrayLike, proportion: ArrayLike, beta: float = 1.0) -> Array:
@@ -39,13 +27,13 @@ def responsibilities(topic: ArrayLike, proportion: ArrayLike, beta: float = 1.0)
     return np.divide(joint, total, out=np.zeros_like(joint), where=total > 0)
 
 
-def topic_update(x: ArrayLike, share: ArrayLike, pseudo: ArrayLike = 0.0, mask: ArrayLike | None = None) -> Array:
+def topic_update(x: ArrayLike, share: ArrayLike, pseudo: ArrayLike = 0.0, mask: Maybe = None) -> Array:
     """P(w | z) = sum_d n(d, w) P(z | d, w) / (the same summed over words), (K, V)."""
     counts = np.einsum("dw,dwz->zw", _topics.counts_of(x, mask), np.asarray(share)) + np.asarray(pseudo)
     return counts / counts.sum(1, keepdims=True)
 
 
-def proportion_update(x: ArrayLike, share: ArrayLike, pseudo: ArrayLike = 0.0, mask: ArrayLike | None = None) -> Array:
+def proportion_update(x: ArrayLike, share: ArrayLike, pseudo: ArrayLike = 0.0, mask: Maybe = None) -> Array:
     """P(z | d) = sum_w n(d, w) P(z | d, w) / n(d), (N, K); uniform where a document has neither tokens nor pseudo."""
     counts = np.einsum("dw,dwz->dz", _topics.counts_of(x, mask), np.asarray(share)) + np.asarray(pseudo)
     total = counts.sum(1, keepdims=True)
@@ -59,7 +47,7 @@ def em_iteration(
     topic_pseudo: ArrayLike = 0.0,
     proportion_pseudo: ArrayLike = 0.0,
     beta: float = 1.0,
-    mask: ArrayLike | None = None,
+    mask: Maybe = None,
 ) -> tuple[Array, Array]:
     """(P(w | z), P(z | d)) after one E step and one M step of both."""
     share = responsibilities(topic, proportion, beta)
@@ -77,7 +65,7 @@ def free_energy(x: ArrayLike, topic, proportion, share: ArrayLike, beta: float =
 
 
 def fold_in(
-    x: ArrayLike, topic: ArrayLike, pseudo: ArrayLike = 0.0, mask: ArrayLike | None = None, iterations: int = 5000
+    x: ArrayLike, topic: ArrayLike, pseudo: ArrayLike = 0.0, mask: Maybe = None, iterations: int = 5000
 ) -> Array:
     """P(z | d) of new documents, (N, K), at fixed P(w | z), from the uniform: the objective is concave in P(z | d)."""
     proportion = np.full((len(np.asarray(x)), len(np.asarray(topic))), 1.0 / len(np.asarray(topic)))

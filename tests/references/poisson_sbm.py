@@ -14,10 +14,10 @@ from scipy.special import gammaln, xlogy
 
 from tests.references import _graphs
 from tests.references._graphs import Labelled
-from tests.references._shared import Array, Params
+from tests.references._shared import Array, Maybe, Pair, Params, expected_log_dirichlet
 
 
-def graph(params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, directed=True, self_loops=False) -> Labelled:
+def graph(params: Params, x: ArrayLike, mask: Maybe = None, *, directed=True, self_loops=False) -> Labelled:
     """The graph at given globals: evidence, posterior of the labelings, mean field."""
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
     each = stats.poisson.logpmf(values[:, None, None], np.asarray(params["edge_rate"], dtype=np.float64))
@@ -30,7 +30,7 @@ log_joint = _graphs.log_joint_of(graph)
 # ----- globals integrated out -----------------------------------------------------------------------------------------
 
 
-def gamma_ratio(events: ArrayLike, exposure: ArrayLike, prior: tuple[float, float]) -> Array:
+def gamma_ratio(events: ArrayLike, exposure: ArrayLike, prior: Pair) -> Array:
     """log int lambda^events e^(-lambda exposure) Gamma(lambda | shape, rate) dlambda, elementwise."""
     events, exposure = np.asarray(events, dtype=np.float64), np.asarray(exposure, dtype=np.float64)
     shape, rate = prior
@@ -39,8 +39,8 @@ def gamma_ratio(events: ArrayLike, exposure: ArrayLike, prior: tuple[float, floa
 
 
 def log_joint_integrated(
-    q: ArrayLike, x: ArrayLike, num_blocks: int, alpha: ArrayLike = 1.0, prior: tuple[float, float] = (1.0, 1.0),
-    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False, propensity=None,
+    q: ArrayLike, x: ArrayLike, num_blocks: int, alpha: ArrayLike = 1.0, prior: Pair = (1.0, 1.0),
+    mask: Maybe = None, *, directed: bool = True, self_loops: bool = False, propensity=None,
 ) -> float:  # fmt: skip
     """log p(x, q | alpha, shape, rate) of one labeling (N,), pi and lambda integrated out; ``propensity`` = (out, in),
     (N,) each, makes the means theta_i theta'_j lambda_ab."""
@@ -62,31 +62,23 @@ table_integrated, log_evidence_integrated = _graphs.summed(log_joint_integrated)
 
 def vb_terms(
     x: ArrayLike, phi: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, alpha: ArrayLike = 1.0,
-    prior: tuple[float, float] = (1.0, 1.0), mask: ArrayLike | None = None,
+    prior: Pair = (1.0, 1.0), mask: Maybe = None,
     *, directed: bool = True, self_loops: bool = False,
 ) -> dict[str, float]:  # fmt: skip
     """Every term of E[log p(x, q, pi, lambda)] - E[log q(q, pi, lambda)] for any phi (N, K), pi ~ Dirichlet(weight) and
     lambda_ab ~ Gamma(shape_ab, rate_ab) (K, K). Signs included: the bound on log p(x) is the sum."""
     at = vb_graph(x, weight, shape, rate, mask, directed=directed, self_loops=self_loops)
-    phi = np.asarray(phi, dtype=np.float64)
-    free = _graphs.free_entries(phi.shape[1], directed=directed)
-    return {
-        "labels": float((phi * at.log_pi).sum()),
-        "edges": float((_graphs.pair_shares(phi, at.i, at.j) * at.table).sum()),
-        "entropy of labels": -float(xlogy(phi, phi).sum()),
-        "proportions": -float(_graphs.dirichlet_divergence(weight, alpha)),
-        "edge rates": -float(_graphs.gamma_divergence(shape, rate, prior)[free].sum()),
-    }
+    divergence = _graphs.gamma_divergence(shape, rate, prior)
+    free = _graphs.free_entries(len(divergence), directed=directed)
+    return {**_graphs.terms_of_labels(at, phi, weight, alpha), "edge rates": -float(divergence[free].sum())}
 
 
-def vb_bound(*arguments, **keywords) -> float:
-    """The sum of ``vb_terms``: at most log p(x | alpha, shape, rate)."""
-    return sum(vb_terms(*arguments, **keywords).values())
+vb_bound = _graphs.bound_of(vb_terms)
 
 
 def vb_globals(
-    x: ArrayLike, phi: ArrayLike, alpha: ArrayLike = 1.0, prior: tuple[float, float] = (1.0, 1.0),
-    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False,
+    x: ArrayLike, phi: ArrayLike, alpha: ArrayLike = 1.0, prior: Pair = (1.0, 1.0),
+    mask: Maybe = None, *, directed: bool = True, self_loops: bool = False,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """(weight, shape, rate) that maximise ``vb_bound`` at phi: prior plus expected counts."""
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
@@ -97,7 +89,7 @@ def vb_globals(
 
 
 def vb_graph(
-    x: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, mask: ArrayLike | None = None,
+    x: ArrayLike, weight: ArrayLike, shape: ArrayLike, rate: ArrayLike, mask: Maybe = None,
     *, directed: bool = True, self_loops: bool = False,
 ) -> Labelled:  # fmt: skip
     """The graph at E[log pi], E[lambda], E[log lambda]: its mean field optima are those of ``vb_bound`` over phi."""
@@ -105,4 +97,4 @@ def vb_graph(
     values = values[:, None, None]
     shape, rate = np.asarray(shape, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     each = values * _graphs.expected_log_gamma(shape, rate) - shape / rate - gammaln(values + 1)
-    return Labelled(_graphs.expected_log_dirichlet(weight), each, i, j, len(np.asarray(x)))
+    return Labelled(expected_log_dirichlet(weight), each, i, j, len(np.asarray(x)))

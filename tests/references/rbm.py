@@ -11,19 +11,11 @@ over states.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logsumexp
 
-from tests.references._shared import Array, Params, Prior, log_priors, observed
-
-
-def all_codes(num_bits: int) -> Array:
-    """All binary codes, (2^K, K), in counting order: the last bit varies fastest."""
-    return np.array(list(itertools.product((0.0, 1.0), repeat=num_bits))).reshape(2**num_bits, num_bits)
+from tests.references._shared import Array, Maybe, Params, Priors, all_codes, log_priors, observed, summed_out
 
 
 def _sites(params: Params) -> tuple[Array, Array, Array]:
@@ -37,44 +29,11 @@ def energy(params: Params, x: ArrayLike, hidden: ArrayLike) -> Array:
     return -(np.einsum("...k,kd,...d->...", hidden, weight, x) + x @ visible_bias + hidden @ hidden_bias)
 
 
-def free_energy(params: Params, x: ArrayLike) -> Array:
-    """F(v) = -log sum_h exp(-E(v, h)), (...,), by the sum itself (eq. 27.114 with its logarithm)."""
-    codes = all_codes(len(params["hidden_bias"]))
-    return -logsumexp(-energy(params, np.asarray(x, dtype=np.float64)[..., None, :], codes), axis=-1)
-
-
-def free_energy_formula(params: Params, x: ArrayLike) -> Array:
-    """F(v) = -v'b - sum_k log(1 + exp(c_k + sum_r W_kr v_r)) (eq. 27.117 with its logarithm, sign and biases)."""
-    weight, visible_bias, hidden_bias = _sites(params)
-    x = np.asarray(x, dtype=np.float64)
-    return -(x @ visible_bias) - np.logaddexp(0.0, hidden_bias + x @ weight.T).sum(-1)
-
-
-# ----- the normaliser, three ways -------------------------------------------------------------------------------------
-
-
 def log_partition(params: Params) -> float:
-    """log Z = log sum_v sum_h exp(-E(v, h)) (eq. 27.100), by 2^(K + D) terms."""
-    weight = np.asarray(params["weight"])
-    v, h = all_codes(weight.shape[1]), all_codes(weight.shape[0])
-    return float(logsumexp(-energy(params, v[:, None, :], h[None, :, :])))
-
-
-def log_partition_visible(params: Params) -> float:
-    """The same as log sum_v exp(-F(v)), 2^D terms."""
-    return float(logsumexp(-free_energy_formula(params, all_codes(np.shape(params["weight"])[1]))))
-
-
-def log_partition_hidden(params: Params) -> float:
-    """The same with the visible units summed out, 2^K terms: log sum_h exp(c'h + sum_r log(1 + exp(b_r + W_r'h)))."""
-    return float(logsumexp(log_hidden_weight(params)))
-
-
-def log_hidden_weight(params: Params) -> Array:
-    """log Z p(h) of every code, (2^K,)."""
+    """log Z (eq. 27.100) with the visible units summed out: log sum_h exp(c'h + sum_r log(1 + exp(b_r + W_r'h)))."""
     weight, visible_bias, hidden_bias = _sites(params)
     codes = all_codes(len(hidden_bias))
-    return codes @ hidden_bias + np.logaddexp(0.0, visible_bias + codes @ weight).sum(1)
+    return float(logsumexp(codes @ hidden_bias + np.logaddexp(0.0, visible_bias + codes @ weight).sum(1)))
 
 
 # ----- joint, evidence, posterior -------------------------------------------------------------------------------------
@@ -87,40 +46,26 @@ def _completions(row: Array, seen: NDArray[np.bool_]) -> Array:
     return every
 
 
-def log_joint_table(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def log_joint_table(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """log p(v_n observed, h) for every row and every code, (N, 2^K): the unobserved entries summed over."""
     seen, x = observed(x, mask), np.asarray(x, dtype=np.float64)
     codes = all_codes(len(params["hidden_bias"]))
     rows = [_completions(row, s) for row, s in zip(x, seen, strict=True)]
     table = [logsumexp(-energy(params, row[:, None, :], codes[None]), axis=0) for row in rows]
-    return np.array(table).reshape(len(x), len(codes)) - log_partition_hidden(params)
+    return np.array(table).reshape(len(x), len(codes)) - log_partition(params)
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    hidden: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
+def log_joint(params: Params, x: ArrayLike, hidden: ArrayLike, mask: Maybe = None, priors: Priors = None) -> float:
     """log p(globals) + sum_n log p(v_n, h_n); a site that ``priors`` leaves out adds 0."""
     table = log_joint_table(params, x, mask)
     place = np.asarray(hidden, dtype=int) @ (2 ** np.arange(np.shape(hidden)[1])[::-1])
     return float(table[np.arange(len(table)), place].sum()) + log_priors(params, priors)
 
 
-def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """log p(v_n), (N,)."""
-    return np.asarray(logsumexp(log_joint_table(params, x, mask), axis=1))
+log_evidence, posterior = summed_out(log_joint_table)
 
 
-def posterior(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-    """P(h | v_n), (N, 2^K), columns in the order of ``all_codes``."""
-    table = log_joint_table(params, x, mask)
-    return np.exp(table - np.asarray(logsumexp(table, axis=1, keepdims=True)))
-
-
-def posterior_mean(params: Params, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+def posterior_mean(params: Params, x: ArrayLike, mask: Maybe = None) -> Array:
     """E[h | v_n], (N, K); sigmoid(c + W v_n) where all of v_n was observed (eq. 27.111)."""
     return posterior(params, x, mask) @ all_codes(len(params["hidden_bias"]))
 
@@ -131,24 +76,7 @@ def hidden_probability(params: Params, x: ArrayLike) -> Array:
     return expit(hidden_bias + np.asarray(x, dtype=np.float64) @ weight.T)
 
 
-def visible_probability(params: Params, hidden: ArrayLike) -> Array:
-    """sigmoid(b + W'h), (N, D) (eq. 27.102)."""
-    weight, visible_bias, _ = _sites(params)
-    return expit(visible_bias + np.asarray(hidden, dtype=np.float64) @ weight)
-
-
-def log_visible(params: Params) -> Array:
-    """log p(v) of every v, (2^D,)."""
-    every = -free_energy_formula(params, all_codes(np.shape(params["weight"])[1]))
-    return every - logsumexp(every)
-
-
 # ----- learning -------------------------------------------------------------------------------------------------------
-
-
-def mean_log_likelihood(params: Params, x: ArrayLike) -> float:
-    """1/N sum_n log p(v_n) (eq. 27.118)."""
-    return float(-free_energy_formula(params, x).mean() - log_partition_visible(params))
 
 
 def model_moments(params: Params) -> dict[str, Array]:
@@ -167,6 +95,6 @@ def data_moments(params: Params, x: ArrayLike) -> dict[str, Array]:
 
 
 def gradient(params: Params, x: ArrayLike) -> dict[str, Array]:
-    """The slope of :func:`mean_log_likelihood` in every site (eqs. 27.112-27.113 and 27.123)."""
+    """The slope of 1/N sum_n log p(v_n) (eq. 27.118) in every site (eqs. 27.112-27.113 and 27.123)."""
     clamped, free = data_moments(params, x), model_moments(params)
     return {site: clamped[site] - free[site] for site in clamped}

@@ -1,7 +1,5 @@
 """The brute-force references against themselves: two independent roads to each number, bounds, optima."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import gammaln
@@ -9,7 +7,6 @@ from scipy.special import gammaln
 from tests.references import aspect_bernoulli as ab
 from tests.references import cvq, logistic_pca
 from tests.references import mixture_of_bernoullis as mixture
-from tests.references.noca import code_probability
 
 pytestmark = pytest.mark.quick
 
@@ -37,101 +34,11 @@ def slopes(objective, value, step=1e-5):
     return result
 
 
-def cvq_problem(seed, missing=0.0, per_feature=False, num_components=3, num_features=4, num_rows=12):
-    rng = np.random.default_rng(seed)
-    params = {
-        "source_prior": rng.uniform(0.1, 0.8, num_components),
-        "weight": rng.normal(size=(num_components, num_features)),
-        "scale": rng.uniform(0.4, 1.2, num_features) if per_feature else np.array(0.7),
-    }
-    x = rng.normal(size=(num_rows, num_features)) * 1.5
-    return params, x, masked(rng, x.shape, missing), rng
-
-
-@MISSING
-@pytest.mark.parametrize("per_feature", [False, True])
-def test_cvq_mean_field_closed_form_is_the_definition_and_below_the_evidence(missing, per_feature):
-    params, x, mask, rng = cvq_problem(0, missing, per_feature)
-    mean = rng.random((len(x), 3))
-    closed = cvq.mean_field_bound(params, x, mean, mask)
-    assert close(closed, cvq.elbo_of_mean(params, x, mean, mask), atol=1e-10)
-    assert (closed <= cvq.log_evidence(params, x, mask)).all()
-    for u in range(3):
-        formula = cvq.coordinate_formula(params, x, mean, u, mask)
-        assert close(formula, cvq.coordinate_optimum(params, x, mean, u, mask), atol=1e-10)
-        mean[:, u] = formula
-        swept = cvq.mean_field_bound(params, x, mean, mask)
-        assert (swept >= closed - 1e-12).all()
-        closed = swept
-
-
-def test_cvq_all_sources_at_once_can_lower_the_bound():
-    """Why the E step sweeps: two equal sources that explain one feature flip together for ever."""
-    params = {"source_prior": np.full(2, 0.5), "weight": np.array([[1.0], [1.0]]), "scale": np.array(0.2)}
-    x, mean = np.array([[1.0]]), np.full((1, 2), 0.1)
-    before = cvq.mean_field_bound(params, x, mean)
-    together = np.stack([cvq.coordinate_formula(params, x, mean, u) for u in range(2)], axis=1)
-    assert cvq.mean_field_bound(params, x, together) < before - 1.0
-    assert cvq.best_mean_field(params, x, mean, sweeps=1)[1] > before
-
-
-def test_cvq_one_source_is_exact_under_mean_field():
-    params, x, mask, _ = cvq_problem(1, 0.3, num_components=1)
-    _, bound = cvq.best_mean_field(params, x, np.full((len(x), 1), 0.5), mask)
-    assert close(bound, cvq.log_evidence(params, x, mask), atol=1e-10)
-
-
 def test_cvq_evidence_integrates_to_one():
     """Over a grid of one feature: the Gaussian constant is (2 pi sigma^2)^(-1/2), not the slides'."""
     params = {"source_prior": np.array([0.3, 0.6]), "weight": np.array([[1.0], [-2.0]]), "scale": np.array(0.5)}
     grid = np.linspace(-8, 8, 4001)[:, None]
     assert close(np.exp(cvq.log_evidence(params, grid)).sum() * 0.004, 1.0, atol=1e-10)
-
-
-@MISSING
-@pytest.mark.parametrize("per_feature", [False, True])
-@pytest.mark.parametrize("weights", ["posterior", "mean field"])
-def test_cvq_m_step_is_the_optimum(missing, per_feature, weights):
-    params, x, mask, rng = cvq_problem(2, missing, per_feature)
-    if weights == "posterior":
-        r = cvq.posterior(params, x, mask)
-        mean, pair = cvq.moments(r)
-    else:
-        mean = rng.random((len(x), 3))
-        r, pair = code_probability(mean), cvq.mean_field_second_moment(mean)
-        assert close(cvq.moments(r)[1], pair, atol=1e-12)
-    best = {"weight": cvq.best_weight(x, mean, pair, mask), "source_prior": cvq.best_source_prior(mean)}
-    best["scale"] = cvq.best_scale(x, best["weight"], mean, pair, mask, per_feature)
-    for site in best:
-        slope = slopes(lambda v, site=site: cvq.expected_log_joint({**best, site: v}, x, r, mask), best[site])
-        assert np.abs(slope).max() < 1e-5, site
-    assert cvq.expected_log_joint(best, x, r, mask) > cvq.expected_log_joint(params, x, r, mask)
-    likelihoods = [cvq.log_evidence(p, x, mask).sum() for p in (params, best)]
-    assert weights != "posterior" or likelihoods[1] > likelihoods[0]
-
-
-@MISSING
-@pytest.mark.parametrize("per_feature", [False, True])
-@pytest.mark.parametrize("scale_prior", [("inverse_gamma", 2.0, 1.5), ("lognormal", -0.5, 0.3)])
-def test_cvq_m_step_with_priors_is_the_optimum_of_each_block(missing, per_feature, scale_prior):
-    from tests.references._shared import log_priors
-
-    params, x, mask, _ = cvq_problem(3, missing, per_feature)
-    r = cvq.posterior(params, x, mask)
-    mean, pair = cvq.moments(r)
-    priors = {"weight": ("normal", 0.2, 0.6), "scale": scale_prior, "source_prior": (2.0, 3.0)}
-    blocks = {
-        "source_prior": cvq.best_source_prior(mean, (2.0, 3.0)),
-        "weight": cvq.best_weight(x, mean, pair, mask, params["scale"], normal=(0.2, 0.6)),
-        "scale": cvq.best_scale(x, params["weight"], mean, pair, mask, per_feature, scale_prior),
-    }
-    for site, value in blocks.items():
-
-        def objective(v, site=site):
-            at = {**params, site: v}
-            return cvq.expected_log_joint(at, x, r, mask) + log_priors(at, priors)
-
-        assert np.abs(slopes(objective, value)).max() < 1e-4, site
 
 
 def ab_problem(seed, missing=0.0, num_components=2, num_features=5, num_rows=6, total_count=1):
@@ -374,12 +281,6 @@ def test_no_reference_reads_a_missing_entry():
     def nan(x, mask):
         return np.where(mask, x, np.nan)
 
-    params, x, mask, rng = cvq_problem(9, 0.3)
-    mean = rng.random((len(x), 3))
-    for function in (cvq.mean_field_bound, cvq.elbo_of_mean):
-        assert np.array_equal(function(params, x, mean, mask), function(params, nan(x, mask), mean, mask))
-    pair = cvq.mean_field_second_moment(mean)
-    assert np.array_equal(cvq.best_weight(x, mean, pair, mask), cvq.best_weight(nan(x, mask), mean, pair, mask))
     params, x, mask, membership, _ = ab_problem(9, 0.3)
     for function in (ab.log_likelihood, ab.update_membership, ab.update_aspects):
         assert np.array_equal(function(params, x, membership, mask), function(params, nan(x, mask), membership, mask))

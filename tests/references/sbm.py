@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln, digamma, xlogy
+from scipy.special import betaln, digamma
 
 from tests.references import _graphs
 from tests.references._graphs import Labelled
-from tests.references._shared import Array, Params
+from tests.references._shared import Array, Maybe, Pair, Params, expected_log_dirichlet
 
 
 def log_edges(params: Params, values: ArrayLike) -> Array:
@@ -24,7 +24,7 @@ def log_edges(params: Params, values: ArrayLike) -> Array:
         return np.where(np.asarray(values)[:, None, None] > 0, np.log(eta), np.log1p(-eta))
 
 
-def graph(params: Params, x: ArrayLike, mask: ArrayLike | None = None, *, directed=True, self_loops=False) -> Labelled:
+def graph(params: Params, x: ArrayLike, mask: Maybe = None, *, directed=True, self_loops=False) -> Labelled:
     """The graph at given globals: evidence, posterior of the labelings, mean field."""
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
     return Labelled(_graphs.log_proportion(params), log_edges(params, values), i, j, len(np.asarray(x)))
@@ -37,8 +37,8 @@ log_joint = _graphs.log_joint_of(graph)
 
 
 def log_joint_integrated(
-    q: ArrayLike, x: ArrayLike, num_blocks: int, alpha: ArrayLike = 1.0, prior: tuple[float, float] = (1.0, 1.0),
-    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False,
+    q: ArrayLike, x: ArrayLike, num_blocks: int, alpha: ArrayLike = 1.0, prior: Pair = (1.0, 1.0),
+    mask: Maybe = None, *, directed: bool = True, self_loops: bool = False,
 ) -> float:  # fmt: skip
     """log p(x, q | alpha, a, b) of one labeling (N,), pi and eta integrated out::
 
@@ -56,60 +56,27 @@ def log_joint_integrated(
 table_integrated, log_evidence_integrated = _graphs.summed(log_joint_integrated)
 
 
-def edge_posterior_mean(
-    q: ArrayLike, x: ArrayLike, num_blocks: int, prior: tuple[float, float] = (1.0, 1.0), mask: ArrayLike | None = None,
-    *, directed: bool = True, self_loops: bool = False,
-) -> Array:  # fmt: skip
-    """E[eta_ab | x, q] = (m_ab + a) / (m_ab + z_ab + a + b), (K, K)."""
-    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
-    phi = np.eye(num_blocks)[np.asarray(q, dtype=int)]
-    edges = _graphs.block_sums(phi, values, i, j, directed=directed)
-    pairs = _graphs.block_sums(phi, np.ones_like(values), i, j, directed=directed)
-    return (edges + prior[0]) / (pairs + prior[0] + prior[1])
-
-
-def edge_probability_of_hidden(x: ArrayLike, num_blocks: int, *arguments, mask: ArrayLike, **keywords) -> Array:
-    """P(x_ij = 1 | observed dyads), (N, N), NaN where observed: E[eta_{q_i q_j} | x] over all labelings."""
-    q, log_weight = table_integrated(x, num_blocks, *arguments, mask=mask, **keywords)
-    weight, result = _graphs.normalised(log_weight), np.full(np.shape(x), np.nan)
-    means = [edge_posterior_mean(one, x, num_blocks, *arguments[1:2], mask=mask, **keywords) for one in q]
-    for i, j in zip(*np.nonzero(~np.asarray(mask, dtype=bool)), strict=True):
-        result[i, j] = sum(w * mean[one[i], one[j]] for w, mean, one in zip(weight, means, q, strict=True))
-    return result
-
-
 # ----- variational Bayes: q(q) q(pi) q(eta) ---------------------------------------------------------------------------
 
 
 def vb_terms(
     x: ArrayLike, phi: ArrayLike, weight: ArrayLike, a: ArrayLike, b: ArrayLike, alpha: ArrayLike = 1.0,
-    prior: tuple[float, float] = (1.0, 1.0), mask: ArrayLike | None = None,
+    prior: Pair = (1.0, 1.0), mask: Maybe = None,
     *, directed: bool = True, self_loops: bool = False,
 ) -> dict[str, float]:  # fmt: skip
     """Every term of E[log p(x, q, pi, eta)] - E[log q(q, pi, eta)] for any phi (N, K), pi ~ Dirichlet(weight (K,)) and
     eta_ab ~ Beta(a_ab, b_ab) (K, K), symmetric if undirected. Signs included: the bound on log p(x) is the sum."""
-    i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
-    phi, a, b = (np.asarray(one, dtype=np.float64) for one in (phi, a, b))
-    free = _graphs.free_entries(len(a), directed=directed)
-    on, off = digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
-    each = np.where(values[:, None, None] > 0, on, off)
-    return {
-        "labels": float((phi * _graphs.expected_log_dirichlet(weight)).sum()),
-        "edges": float((_graphs.pair_shares(phi, i, j) * each).sum()),
-        "entropy of labels": -float(xlogy(phi, phi).sum()),
-        "proportions": -float(_graphs.dirichlet_divergence(weight, alpha)),
-        "edge probabilities": -float(_graphs.beta_divergence(a, b, prior)[free].sum()),
-    }
+    at = vb_graph(x, weight, a, b, mask, directed=directed, self_loops=self_loops)
+    divergence = _graphs.beta_divergence(a, b, prior)[_graphs.free_entries(len(np.asarray(a)), directed=directed)]
+    return {**_graphs.terms_of_labels(at, phi, weight, alpha), "edge probabilities": -float(divergence.sum())}
 
 
-def vb_bound(*arguments, **keywords) -> float:
-    """The sum of ``vb_terms``: at most log p(x | alpha, a, b)."""
-    return sum(vb_terms(*arguments, **keywords).values())
+vb_bound = _graphs.bound_of(vb_terms)
 
 
 def vb_globals(
-    x: ArrayLike, phi: ArrayLike, alpha: ArrayLike = 1.0, prior: tuple[float, float] = (1.0, 1.0),
-    mask: ArrayLike | None = None, *, directed: bool = True, self_loops: bool = False,
+    x: ArrayLike, phi: ArrayLike, alpha: ArrayLike = 1.0, prior: Pair = (1.0, 1.0),
+    mask: Maybe = None, *, directed: bool = True, self_loops: bool = False,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """(weight, a, b) that maximise ``vb_bound`` at phi: prior plus expected counts."""
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
@@ -120,11 +87,11 @@ def vb_globals(
 
 
 def vb_graph(
-    x: ArrayLike, weight: ArrayLike, a: ArrayLike, b: ArrayLike, mask: ArrayLike | None = None,
+    x: ArrayLike, weight: ArrayLike, a: ArrayLike, b: ArrayLike, mask: Maybe = None,
     *, directed: bool = True, self_loops: bool = False,
 ) -> Labelled:  # fmt: skip
     """The graph at E[log pi], E[log eta], E[log(1 - eta)]: its mean field optima are those of ``vb_bound`` over phi."""
     i, j, values = _graphs.dyads(x, mask, directed=directed, self_loops=self_loops)
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     each = np.where(values[:, None, None] > 0, digamma(a), digamma(b)) - digamma(a + b)
-    return Labelled(_graphs.expected_log_dirichlet(weight), each, i, j, len(np.asarray(x)))
+    return Labelled(expected_log_dirichlet(weight), each, i, j, len(np.asarray(x)))

@@ -1,7 +1,5 @@
 """The brute-force references of the topic models against themselves: two roads to each number, bounds, optima."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import dirichlet

@@ -9,67 +9,45 @@ assignments has Dirichlet-multinomial probability (eq. 27.34 without its coeffic
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
-from tests.references._shared import Array, Params, Prior, log_density, log_priors, observed
+from tests.references import _shared
+from tests.references._shared import Array, Labels, Maybe, Params
 
 
-def log_joint(
-    params: Params,
-    x: ArrayLike,
-    membership: ArrayLike,
-    mask: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-) -> float:
-    """log p(globals) + sum_n log p(pi_n) + sum_n sum_r log sum_k pi_nk b_k^(r)_{y_nr}."""
-    seen, y, pi = observed(x, mask), np.asarray(x), np.asarray(membership, dtype=np.float64)
-    total = log_priors(params, priors)
-    if priors is not None and "membership" in priors:
-        total += log_density(pi, priors["membership"])
+def log_likelihood(params: Params, x: ArrayLike, membership: ArrayLike, mask: Maybe = None) -> Array:
+    """log p(y_n | pi_n) = sum_r log sum_k pi_nk b_k^(r)_{y_nr}, (N,)."""
+    seen, y, pi = _shared.observed(x, mask), np.asarray(x), np.asarray(membership, dtype=np.float64)
+    total = np.zeros(len(y))
     for n, r in zip(*seen.nonzero(), strict=True):
-        total += float(np.log(pi[n] @ params["response"][:, r, int(y[n, r])]))
+        total[n] += np.log(pi[n] @ params["response"][:, r, int(y[n, r])])
     return total
 
 
-def _assignments(params: Params, row: Array, seen: Array, alpha: Array) -> tuple[list[tuple[int, ...]], Array]:
-    """Every assignment of profiles to the observed responses of one row, and log p(y, assignment)."""
-    features, size = np.flatnonzero(seen), len(alpha)
-    every = list(itertools.product(range(size), repeat=len(features)))
-    logs = np.empty(len(every))
-    for i, profiles in enumerate(every):
-        counts = np.bincount(profiles, minlength=size)
-        logs[i] = (
-            gammaln(alpha.sum())
-            - gammaln(alpha.sum() + len(features))
-            + (gammaln(alpha + counts) - gammaln(alpha)).sum()
-        )
-        logs[i] += sum(np.log(params["response"][k, r, int(row[r])]) for k, r in zip(profiles, features, strict=True))
-    return every, logs
+log_joint = _shared.log_joint_of(log_likelihood, "membership")
 
 
-def log_evidence(params: Params, x: ArrayLike, mask: ArrayLike | None = None, concentration: ArrayLike = 0.3) -> Array:
+def _tables(params: Params, x: ArrayLike, mask: Maybe, alpha: ArrayLike) -> list[tuple[Labels, Array]]:
+    """Of every row, the counts (M, K) of all assignments of profiles to its responses, and log p(y, z) (M,)."""
+    size, tables = len(params["response"]), []
+    for row, seen in zip(np.asarray(x), _shared.observed(x, mask), strict=True):
+        features = np.flatnonzero(seen)
+        every = _shared.assignments(size, len(features))
+        counts = _shared.counts_of_values(every, size)
+        emission = np.log(params["response"][every, features, row[features].astype(int)]).sum(1)
+        tables.append((counts, emission + _shared.log_dirichlet_moment(counts, alpha)))
+    return tables
+
+
+def log_evidence(params: Params, x: ArrayLike, mask: Maybe = None, concentration: ArrayLike = 0.3) -> Array:
     """log p(y_n), (N,)."""
-    seen, y = observed(x, mask), np.asarray(x)
-    alpha = np.broadcast_to(np.asarray(concentration, dtype=np.float64), (len(params["response"]),))
-    return np.array([logsumexp(_assignments(params, row, s, alpha)[1]) for row, s in zip(y, seen, strict=True)])
+    return np.array([logsumexp(logs) for _, logs in _tables(params, x, mask, concentration)])
 
 
-def posterior_mean(
-    params: Params, x: ArrayLike, mask: ArrayLike | None = None, concentration: ArrayLike = 0.3
-) -> Array:
+def posterior_mean(params: Params, x: ArrayLike, mask: Maybe = None, concentration: ArrayLike = 0.3) -> Array:
     """E[pi_n | y_n] (N, K): the mean over the assignments of (alpha + counts) / (sum alpha + responses)."""
-    seen, y = observed(x, mask), np.asarray(x)
-    size = len(params["response"])
-    alpha = np.broadcast_to(np.asarray(concentration, dtype=np.float64), (size,))
-    means = np.empty((len(y), size))
-    for n, (row, s) in enumerate(zip(y, seen, strict=True)):
-        every, logs = _assignments(params, row, s, alpha)
-        weight = np.exp(logs - logsumexp(logs))
-        counts = np.array([np.bincount(profiles, minlength=size) for profiles in every])
-        means[n] = weight @ (alpha + counts) / (alpha.sum() + s.sum())
-    return means
+    return np.array(
+        [_shared.mean_given_counts(logs, c, concentration) for c, logs in _tables(params, x, mask, concentration)]
+    )

@@ -1,7 +1,5 @@
 """Small problems for the tests of the mixtures, and sums over the classes of all rows at once."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -22,6 +22,7 @@ from ppl_models.data import sparse as _sparse
 from ppl_models.lda import LDAIndicator
 from tests.references import _collapsed, _topics
 from tests.references import lda as reference
+from tests.support.fits import given
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 
@@ -276,16 +277,7 @@ def test_symmetric_priors_take_no_space_in_files(tmp_path):
         x = torch.zeros(2, words)
         x[:, :5] = 1
         model = PLSA(num_topics=1, vocabulary_size=words)
-        fit = ci.Fit(
-            model=model,
-            params={"topic": torch.ones(1, 1)},
-            elbo=torch.ones(1),
-            bound_name="map",
-            status="",
-            method="",
-            data=Data(x=_sparse.from_dense(x)),
-            seed=0,
-        )
+        fit = given(model, {"topic": torch.ones(1, 1)}, Data(x=_sparse.from_dense(x)))
         sizes.append(fit.save(tmp_path / "fit").stat().st_size)
     assert sizes[1] - sizes[0] < 20
     uneven = LDA(num_topics=2, vocabulary_size=3).with_concentration(gamma=[0.1, 0.2, 0.3])

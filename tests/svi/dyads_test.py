@@ -1,7 +1,5 @@
 """SVI on graphs by minibatches of dyads: unbiased bounds and gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro
 import pytest

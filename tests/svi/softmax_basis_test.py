@@ -1,7 +1,5 @@
 """Priors without a mode: how the globals are treated, and the bases in which points have one."""
 
-from __future__ import annotations
-
 import pyro.distributions as dist
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """scikit-learn's own checks of an estimator, on every estimator that takes what they feed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

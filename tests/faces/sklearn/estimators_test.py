@@ -1,7 +1,5 @@
 """The estimators say what the fits say, and fit into scikit-learn's pipelines, grids and unions."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """The scikit-learn estimators of graphs."""
 
-from __future__ import annotations
-
 import pickle
 
 import networkx as nx

@@ -27,6 +27,7 @@ from ppl_models import (
 )
 from tests.references import aspect_bernoulli as reference
 from tests.references import logistic_pca as logistic_reference
+from tests.support.fits import given
 
 WORDS = [f"word{t}" for t in range(24)]
 
@@ -58,10 +59,7 @@ def hand_made(num_rows: int = 6, seed: int = 0, total_count: int = 1, mask=None)
     model = AspectBernoulli(num_components=3, num_features=5, total_count=total_count)
     params = {"aspect_probability": torch.tensor(aspect), "membership": torch.tensor(membership)}
     local = Local(PointPosterior(params["membership"]), torch.full((num_rows,), torch.nan))
-    return Fit(
-        model=model, params=params, elbo=torch.zeros(1), bound_name="map", status="", method="", seed=0, local=local,
-        data=model.prepare(x, mask=mask, dtype=torch.float64),
-    )  # fmt: skip
+    return given(model, params, model.prepare(x, mask=mask, dtype=torch.float64), local=local)
 
 
 def test_the_planted_phantom_is_found(planted):

@@ -1,7 +1,5 @@
 """Fits of the aspect Bernoulli model: sparse and odd data, whole fits, new rows, refusals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Collapsed Gibbs sampling of block models: weights against brute force, chains against exact posteriors."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

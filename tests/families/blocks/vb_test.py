@@ -1,7 +1,5 @@
 """Block models by variational EM and variational Bayes: bounds, ascent, recovery, odd graphs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyro.distributions as dist
 import pytest
@@ -16,7 +14,7 @@ from custom_inference.core.posteriors import BetaPosterior, SymmetricBetaPosteri
 from custom_inference.core.registry import engine_for
 from custom_inference.families.blocks.vb import BlockPosteriors
 from ppl_models import SBM, DegreeCorrectedSBM, MethodError, PoissonSBM
-from tests.support.sbm_cases import KINDS, case, planted
+from tests.support.sbm_cases import case, planted
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no edge.*")
 PLAIN = {"search": None, "tolerance": 1e-12, "max_iterations": 100}
@@ -24,43 +22,6 @@ PLAIN = {"search": None, "tolerance": 1e-12, "max_iterations": 100}
 
 def settled(one, guide="vb", **settings):
     return VariationalEM(guide=guide, **{**PLAIN, **settings}).fit(one.model, one.data, seed=2, progress=False)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("kind", "directed", "loops"), KINDS)
-def test_the_objective_is_the_references_bound_and_rises(kind, directed, loops):
-    one = case(kind, directed, loops, seed=1)
-    fit = settled(one)
-    assert float(fit.elbo.diff().min()) > -1e-8
-    q, site = fit.global_posterior, one.model.component_site
-    first, second = (part.numpy() for part in vars(q[site]).values())
-    weight, share = q["block_proportion"].concentration.numpy(), fit.posterior.mean.numpy()
-    propensities = []
-    if kind is DegreeCorrectedSBM:
-        propensities = [(q[s].shape.numpy(), q[s].rate.numpy()) for s in one.model.propensity_sites]
-    wanted = one.reference.vb_bound(one.x, share, weight, first, second, *propensities, mask=one.mask, **one.settings)
-    assert float(fit.elbo[-1]) == pytest.approx(wanted, abs=1e-8)
-
-
-@pytest.mark.parametrize("kind", [SBM, PoissonSBM])
-@pytest.mark.parametrize("directed", [True, False])
-def test_the_bound_is_below_the_integrated_evidence(kind, directed):
-    one = case(kind, directed, True, size=6, blocks=2, seed=3)
-    best = float(settled(one, search=ci.Search(restarts=3)).elbo[-1])
-    evidence = one.reference.log_evidence_integrated(one.x, 2, mask=one.mask, **one.settings)
-    assert evidence - 4 < best <= evidence + 1e-9
-
-
-@pytest.mark.parametrize(("kind", "directed", "loops"), KINDS)
-def test_mean_field_em_rises_and_stays_below_the_evidence(kind, directed, loops):
-    one = case(kind, directed, loops, seed=1)
-    fit = settled(one, "mean_field")
-    assert float(fit.elbo.diff().min()) > -1e-8
-    own = float(fit.local.bound)
-    assert own <= float(fit.log_likelihood(bound="exact")) + 1e-8
-    values = {site: value.numpy() for site, value in fit.globals.items()}
-    graph = one.reference.graph(values, one.x, one.mask, **one.settings)
-    assert own == pytest.approx(graph.elbo(fit.posterior.mean.numpy()), abs=1e-6)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -87,17 +48,6 @@ def test_a_settled_fit_is_stationary_in_its_globals(directed):
                 factor.view(-1)[flat * (1 if factor.ndim == 1 else 4)] = np.exp(sign * 1e-4)
                 ends.append(value({**parts, name: parts[name] * factor}))
             assert abs(ends[0] - ends[1]) / 2e-4 < 2e-3
-
-
-@pytest.mark.parametrize("guide", ["mean_field", "vb"])
-def test_nodes_in_another_order_give_the_same_fit(guide):
-    x, _ = planted(np.array([[0.6, 0.1], [0.2, 0.4]]), [14, 10], seed=4)
-    order = np.random.default_rng(1).permutation(24)
-    model = SBM(num_blocks=2, num_nodes=24)
-    fits = [VariationalEM(guide=guide, tolerance=1e-12).fit(model, g, progress=False) for g in (x, x[order][:, order])]
-    assert float(fits[0].elbo[-1]) == pytest.approx(float(fits[1].elbo[-1]), abs=1e-6)
-    one, other = fits[0].posterior.mean[torch.as_tensor(order)], fits[1].posterior.mean
-    assert min(float((one - v).abs().max()) for v in (other, other.flip(-1))) < 1e-4
 
 
 RECOVERED = {
@@ -151,7 +101,7 @@ def test_odd_graphs():
             for directed in (True, False):
                 model = kind(num_blocks=blocks, num_nodes=len(x), directed=directed)
                 for guide in ("vb", "mean_field"):
-                    settings = {"search": ci.Search(restarts=1)}
+                    settings = {"search": ci.Search(restarts=1), "max_iterations": 20}
                     fit = VariationalEM(guide=guide, **settings).fit(model, x, progress=False)
                     assert all(torch.isfinite(value).all() for value in fit.params.values())
                     assert fit.params[model.component_site].shape == (blocks, blocks)

@@ -11,6 +11,7 @@ import custom_inference as ci
 from custom_inference.core.local_inference import solve_local
 from ppl_models import RBM, CapacityError
 from tests.references import rbm as reference
+from tests.support.fits import given
 
 SITES = ("weight", "visible_bias", "hidden_bias")
 
@@ -53,16 +54,8 @@ def test_the_fit_is_a_maximum():
 def test_draws_have_the_models_moments():
     example = RBM.example()
     truth = {site: example.truth[site] for site in example.model.global_sites}
-    fit = ci.Fit(
-        model=example.model,
-        params={s: v.double() for s, v in truth.items()},
-        elbo=torch.zeros(1),
-        bound_name="exact",
-        status="",
-        method="",
-        data=example.model.prepare(example.data),
-        seed=0,
-    )
+    params = {site: value.double() for site, value in truth.items()}
+    fit = given(example.model, params, example.model.prepare(example.data), bound_name="exact")
     drawn = fit.sample(20000, seed=1)["x"].double().numpy()
     moments = reference.model_moments({site: value.double().numpy() for site, value in truth.items()})
     assert np.abs(drawn.mean(0) - moments["visible_bias"]).max() < 4 * 0.5 / np.sqrt(20000)

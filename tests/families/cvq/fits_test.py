@@ -1,7 +1,5 @@
 """CVQ as users meet it: starts that find the good optimum, what is refused, priors, generators."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Logistic PCA at given globals: the evidence by quadrature, and bounds below it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Collapsed variational Bayes of mixed memberships."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

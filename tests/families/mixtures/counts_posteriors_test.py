@@ -1,7 +1,5 @@
 """Mixtures: posteriors of the globals by variational Bayes and by Gibbs sampling."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import numpy as np
@@ -74,7 +72,7 @@ def test_the_sampler_draws_from_the_collapsed_law(name, share):
         # The last row was drawn at the present classes of all others.
         others = logs[z[:-1] @ place[:-1] + np.arange(3)]
         assert np.allclose(chain.responsibility[-1], np.exp(others - logsumexp(others)), rtol=0, atol=1e-10)
-    same, sweeps = np.zeros_like(together), 20000
+    same, sweeps = np.zeros_like(together), 8000
     for _ in range(sweeps):
         chain.sweep()
         same += chain.assignment[:, None] == chain.assignment[None]

@@ -1,7 +1,5 @@
 """LDA's documents under Dirichlet posteriors at given topics: the sweeps, their kernel, and what is built on them."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Corpora and priors at the edge of what makes sense, through every method of LDA, multinomial PCA and PLSA."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
+from scipy.stats import chisquare
 
 import custom_inference as ci
 from custom_inference import CollapsedGibbs
@@ -13,9 +15,10 @@ from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, fixed_point, sweep_topics
 from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
-from ppl_models import LDA, Data, LDAIndicator
+from ppl_models import LDA, Data
 from tests.references import _collapsed as reference
-from tests.references._topics import log_dirichlet_moment, tokens_of
+from tests.references._shared import log_dirichlet_moment
+from tests.references._topics import assignment_table, tokens_of
 
 X = np.array([[2.0, 1, 0, 1], [0, 1, 3, 0], [0, 0, 0, 0], [1, 0, 1, 2]])
 ALPHA, GAMMA = np.array([0.5, 1.2, 0.8]), np.array([0.3, 0.4, 0.7, 0.2])
@@ -226,20 +229,6 @@ def test_geweke_joint_distribution():
     assert geweke_errors(15000, scale_gamma=1.6).max() > 4
 
 
-def test_uncollapsed_gibbs_of_the_program_has_the_same_law():
-    """Eqs. 27.30-27.32, one variable at a time on the tokens of ``LDAIndicator``: the same co-assignments."""
-    rng, draws = np.random.default_rng(3), 4000
-    words, document = np.concatenate(tokens_of(X)), np.repeat(np.arange(4), X.sum(1).astype(int))
-    q, same = rng.integers(0, 3, len(words)), np.zeros((draws, len(words), len(words)))
-    for i in range(draws):
-        proportion = np.stack([rng.dirichlet(ALPHA + np.bincount(q[document == n], minlength=3)) for n in range(4)])
-        topic = np.stack([rng.dirichlet(GAMMA + np.bincount(words[q == k], minlength=4)) for k in range(3)])
-        weight = proportion[document] * topic[:, words].T
-        q = (rng.random((len(words), 1)) * weight.sum(1, keepdims=True) > weight.cumsum(1)).sum(1)
-        same[i] = q[:, None] == q
-    _within(same[None], collapsed_posterior(model_of(kind=LDAIndicator), X).co_assignment.numpy())
-
-
 def test_local_posterior_at_given_topics_is_exact_within_monte_carlo_error():
     """Against the exact posterior means at the same globals."""
     x, topic = X[:, :3].copy(), torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
@@ -250,10 +239,33 @@ def test_local_posterior_at_given_topics_is_exact_within_monte_carlo_error():
     assert isinstance(local.posterior, DirichletDraws) and local.bound.isnan().all()
     assert (local.posterior.mean - exact.posterior.mean).abs().max() < 0.08
     assert torch.allclose(local.posterior.mean[2], torch.tensor([0.5, 1.2]) / 1.7)  # the empty document
-    tokens = TokenList.of(rows_of(x))
-    topics, rng = np.zeros(len(tokens), dtype=np.int32), np.array([3], dtype=np.uint64)
-    first = np.zeros((4000, 1))
-    for i in range(4000):
-        sweep_topics(tokens, topics, np.array([0.5, 1.2]), topic, rng)
-        first[i] = (0.5 + (topics[: int(x[0].sum())] == 0).sum()) / (1.7 + x[0].sum())
-    _within(first[None], exact.posterior.mean[0, :1].numpy())
+
+
+def test_a_sweep_leaves_the_posterior_as_it_is():
+    """q drawn exactly from p(q | y), one sweep each: independent draws, which must still have that law."""
+    x, alpha, gamma = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]]), np.array([0.4, 1.1]), np.array([0.3, 0.8, 1.2])
+    every, log_weight = reference.table(tokens_of(x), 2, 3, alpha, gamma)  # six tokens: 64 values of q, in order
+    weight, chain = softmax(log_weight), chain_of(x, 2, alpha, gamma, 5)
+    rng, size = np.random.default_rng(0), 20_000
+    before = rng.choice(len(every), size, p=weight)
+    after, moved = np.zeros(len(every)), 0
+    assert (every @ 2 ** np.arange(5, -1, -1) == np.arange(64)).all()
+    for place in before:
+        chain.assign(every[place].astype(np.int32))
+        chain.sweep()
+        now = int("".join(map(str, chain.topic)), 2)
+        after[now] += 1
+        moved += now != place
+    assert moved > size / 2 and chisquare(after, weight * size).pvalue > 1e-4
+
+
+def test_sweeps_at_given_topics_leave_the_posterior_of_a_document_as_it_is():
+    topic, alpha, x = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]]), np.array([0.4, 1.1]), np.array([[2.0, 1.0, 1.0]])
+    q, table = assignment_table(topic, tokens_of(x)[0], alpha)
+    weight, tokens = softmax(table), TokenList.of(rows_of(x))
+    rng, state, after = np.random.default_rng(2), np.array([3], np.uint64), np.zeros(16)
+    for place in rng.choice(16, 10_000, p=weight):
+        drawn = q[place].astype(np.int32)
+        sweep_topics(tokens, drawn, alpha, torch.tensor(topic), state)
+        after[int("".join(map(str, drawn)), 2)] += 1
+    assert chisquare(after, weight * 10_000).pvalue > 1e-4

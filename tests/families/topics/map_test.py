@@ -1,16 +1,11 @@
 """LDA by points: slopes at the end, folding in, what fits are; the updates are in points_against_references_test."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
-from scipy.special import gammaln
 
 from custom_inference import Fit, VariationalEM
-from custom_inference.core.capabilities import objective_at
-from custom_inference.core.registry import engine_for
-from ppl_models import LDA, Data
+from ppl_models import LDA
 from tests.references import _topics, plsa
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
@@ -73,27 +68,6 @@ def test_the_objective_never_falls(accelerate, alpha, gamma):
     assert trace[-1] > trace[0] + 1
 
 
-def test_the_objective_has_the_priors_density():
-    """Simplex basis: the normalisers of both Dirichlets, so that values at different concentrations compare."""
-    x, alpha, gamma = corpus(2), 1.7, 1.4
-    model = model_of(x, alpha=alpha, gamma=gamma)
-    steps = engine_for(model, "map")
-    rows = steps.rows(model, Data(x=torch.tensor(x)))
-    topic = np.random.default_rng(0).dirichlet(np.ones(x.shape[1]), 3)
-    step = steps.e_step(model, {"topic": torch.tensor(topic)}, rows)
-    proportion = step.locals["topic_proportion"].numpy()
-
-    def log_density(value, concentration):
-        size = value.shape[1]
-        constant = gammaln(size * concentration) - size * gammaln(concentration)
-        return (constant + (concentration - 1) * np.log(value).sum(1)).sum()
-
-    expected = _topics.log_likelihood(topic, x, proportion).sum()
-    expected += log_density(proportion, alpha) + log_density(topic, gamma)
-    found = objective_at(steps, model, {"topic": torch.tensor(topic)}, step.bound)
-    assert found == pytest.approx(expected, abs=1e-9)
-
-
 @PRIORS
 def test_new_documents_are_folded_in_at_the_topics(alpha, gamma, tmp_path):
     x, new = corpus(3), corpus(4, num_documents=5)
@@ -107,19 +81,6 @@ def test_new_documents_are_folded_in_at_the_topics(alpha, gamma, tmp_path):
     assert torch.allclose(loaded.transform(new), found)
     plugged = fit.plugin_log_likelihood(new)
     assert np.allclose(plugged.numpy(), likelihoods[0], atol=1e-9)
-
-
-def test_statistics_are_additive():
-    x = corpus(6, num_documents=20)
-    steps = engine_for(model_of(x), "map")
-    rows = steps.rows(model_of(x), Data(x=torch.tensor(x)))
-    params = {"topic": torch.tensor(np.random.default_rng(0).dirichlet(np.ones(8), 3))}
-    whole = steps.e_step(model_of(x), params, rows)
-    parts = [steps.e_step(model_of(x), params, rows.select(at)) for at in (slice(0, 7), slice(7, 20))]
-    total = parts[0].statistics["topic"] + parts[1].statistics["topic"]
-    assert torch.allclose(whole.statistics["topic"], total, atol=1e-12)
-    assert float(total.sum()) == pytest.approx(x.sum())
-    assert torch.allclose(whole.bound, torch.cat([part.bound for part in parts]), atol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 2.0])
@@ -137,16 +98,6 @@ def test_empty_documents_have_the_priors_mode():
     flat, skew = (method.fit(model_of(x, alpha=alpha), x, progress=False) for alpha in alphas)
     assert torch.allclose(flat.params["topic_proportion"][0], torch.full((3,), 1 / 3))
     assert torch.allclose(skew.params["topic_proportion"][0], torch.tensor([0.0, 1 / 3, 2 / 3]), atol=1e-9)
-
-
-def test_single_precision_ends_near_double():
-    x = corpus(9, num_documents=40)
-    fits = [
-        VariationalEM(guide="map").fit(model_of(x, alpha=1.3, gamma=1.1), x, dtype=dtype, progress=False)
-        for dtype in (torch.float32, torch.float64)
-    ]
-    assert fits[0].params["topic"].dtype == torch.float32
-    assert float(fits[0].elbo[-1]) == pytest.approx(float(fits[1].elbo[-1]), abs=0.01 * len(x))
 
 
 def test_minibatches_climb():

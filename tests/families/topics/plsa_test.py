@@ -1,7 +1,5 @@
 """PLSA: the slides' symmetric EM, the likelihood of the fits, and held-out documents by eq. 24 of source 001."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

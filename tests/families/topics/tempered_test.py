@@ -1,7 +1,5 @@
 """Tempered EM: how tokens are held out, how beta is found, and what the fit then is."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,0 +1,118 @@
+"""Benchmarks at a size at which they take no time: calibration, model criticism, devices, streaming."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.quality import calibration, model_criticism
+from benchmarks.quality._calibration_cases import APPROXIMATIONS, EXACT, SPOILED, Case, fit_cases, local_cases, one_rate
+from benchmarks.quality._calibration_methods import OneRate
+from benchmarks.speed import devices, streaming
+from benchmarks.speed._stream_problem import CASES, documents, images, write
+from benchmarks.speed._stream_worker import measured
+from custom_inference.methods import methods_for
+from ppl_models import MODELS, ModelError, row_blocks
+from tests.support.pretend_device import pretend_device
+
+
+def test_every_model_has_its_exact_engine_among_the_cases():
+    cases = local_cases()
+    summed = {name for name, kind in MODELS.items() if "exact" in methods_for(kind.example().model)}
+    assert len(summed) > 15
+    assert {case.title for case in cases if case.method.name == "Exact"} == summed
+    for name, methods in APPROXIMATIONS.items():
+        assert set(methods) <= set(methods_for(MODELS[name].example().model))
+    assert sum(case.known == SPOILED for case in cases) == 4 and len(fit_cases()) > 20
+
+
+def test_a_report_says_what_should_be_and_keeps_the_parts_that_are_not_measured(tmp_path, monkeypatch):
+    def two() -> list[Case]:
+        return [Case("one rate", one_rate(), OneRate(), "globals", EXACT, 5),
+                Case("one rate", one_rate(), OneRate(narrow=9.0), "globals", SPOILED, 5)]  # fmt: skip
+
+    _, title, note = calibration.PARTS["fits"]
+    monkeypatch.setitem(calibration.PARTS, "fits", (two, title, note))
+    monkeypatch.setitem(calibration.PARTS, "locals", (lambda: two()[:1], "Locals", ""))
+    calibration.report(["fits", "locals"], 40, tmp_path)
+    calibration.report(["locals"], 2, tmp_path)
+    tables = json.loads((tmp_path / "calibration.json").read_text())["tables"]
+    fits = next(table["rows"] for table in tables if table["title"] == title)
+    assert [row["as it should"] for row in fits] == ["yes", "yes"] and fits[1]["finding"] == "over-confident"
+    assert [row["simulations"] for row in fits] == [40, 40]
+    counted = {(row["part"], row["posterior"]): row for row in tables[0]["rows"]}
+    assert counted[title, SPOILED]["over-confident"] == 1 and counted[title, EXACT]["as it should"] == "1 of 1"
+    assert (tmp_path / "calibration_fits.png").is_file() and (tmp_path / "calibration_locals.png").is_file()
+    assert "one rate" in (tmp_path / "calibration.md").read_text()
+
+
+def test_problems_have_proper_priors():
+    from custom_inference.checks.calibration.simulate import require_proper
+
+    for case in (case for case in fit_cases() if case.of == "globals"):
+        require_proper(case.model)
+    with pytest.raises(ModelError, match="improper priors"):
+        require_proper(MODELS["cvq"].example().model)
+
+
+def test_quick_writes_every_table_and_figure(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    model_criticism.main(["--quick"], folder=tmp_path)
+    tables = {one["title"]: one for one in json.loads((tmp_path / "model_criticism.json").read_text())["tables"]}
+    checks, loo = tables["Posterior predictive checks"]["rows"], tables["Leave-one-out"]["rows"]
+    assert [row["data"] for row in checks] == ["binary", "binary", "counts", "counts"]
+    assert [row["found wanting"] for row in checks][1::2] == ["1 of 1", "1 of 1"]  # the models that are too simple
+    assert len(tables["p-values of the right models"]["rows"]) == 2 and len(loo) == 6
+    assert abs(loo[0]["exact"] - loo[0]["loo"]) < 1.0
+    for figure in ("counts", "rootogram", "loo"):
+        assert (tmp_path / f"model_criticism_{figure}.png").is_file()
+    assert (tmp_path / "model_criticism.md").is_file()
+
+
+QUICK = ["--quick", "--runs", "1", "--iterations", "1"]
+
+
+def test_with_a_device_it_writes_ratio_and_difference(tmp_path, monkeypatch):
+    few = (devices.noca_exact, devices.lda_vb, devices.mmsb_vb, devices.noca_svi)
+    monkeypatch.setattr(devices, "CASES", few)
+    with pretend_device():
+        path = devices.main(QUICK, folder=tmp_path)
+    (table,) = json.loads(path.with_suffix(".json").read_text())["tables"]
+    assert len(table["rows"]) == len(devices.CASES) and "pretend device" in table["note"]
+    for row in table["rows"]:
+        assert row["CPU / GPU"] == pytest.approx(row["CPU s"] / row["GPU s"])
+        if "SVI" not in row["engine"] and "LDA" not in row["engine"]:
+            assert row["relative difference"] < 1e-10, row["engine"]
+
+
+def test_without_a_device_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "CASES", devices.CASES[:1])
+    path = devices.main(QUICK, folder=tmp_path)
+    text = path.read_text()
+    assert "No GPU was to be had" in text and "GPU s" not in text and "| CPU s |" in text
+
+
+def test_rows_are_drawn_as_said():
+    found = documents(30, 1)
+    assert found.shape == (30, 2000) and (found.sum(1) == 100).all()
+    x = images(400, 1)
+    assert x.shape == (400, 64) and set(np.unique(x)) == {0.0, 1.0}
+
+
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+def test_files_hold_the_same_rows_and_fits_are_measured(tmp_path):
+    case = replace(CASES["mixture"], rows=120, block_rows=50)
+    files = write(case, 120, tmp_path)
+    whole = [case.whole(row_blocks(path, block_rows=50)) for path in files.values()]
+    np.testing.assert_array_equal(whole[0], whole[1])
+    each = {kind: {120: measured(case, path, False)} for kind, path in files.items()}
+    each["in memory"] = {120: measured(case, files["npy"], True)}
+    assert all(found[120]["rows"] == 120 and found[120]["passes"] == 3 for found in each.values())
+    memory, speed = streaming.tables({"mixture": each})
+    assert len(memory.rows) == len(speed.rows) == 3
+    assert CASES["lda_online"].passes(3) == 4
