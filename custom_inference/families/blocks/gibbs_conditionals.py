@@ -18,15 +18,8 @@ import math
 
 import numpy as np
 
-from custom_inference.families.blocks.gibbs_kernels import (
-    cell_score,
-    count_node,
-    draw_block,
-    entry,
-    gather,
-    inner,
-    random,
-)
+from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, entry, gather, inner, random
+from custom_inference.families.mixtures.gibbs_kernels import _choose
 
 
 @entry
@@ -50,7 +43,7 @@ def sweep_given(graph, state, log_proportion, lift, base):
                     at = (r, c) if side == 0 else (c, r)
                     score += state.near_edges[side, c] * lift[at] + state.near_exposure[side, c] * base[at]
             state.score[r] = score
-        new = draw_block(state)
+        new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
         count_node(graph, state, i, new, 1)
         state.label[i] = new
 

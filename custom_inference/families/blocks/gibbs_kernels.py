@@ -101,13 +101,15 @@ def gather(graph, state, i):
 
 
 @inner
-def _diagonal(graph, state, i, r):
-    """Edges and exposure that node i adds to the cell (r, r)."""
-    last = graph.weight.shape[0] - 1
-    edges, exposure = state.near_edges[0, r] + graph.links.own[i], state.near_exposure[0, r]
-    exposure += graph.links.own_exposure[i] * graph.weight[0, i] * graph.weight[last, i]
-    if last == 1:
-        return edges + state.near_edges[1, r], exposure + state.near_exposure[1, r]
+def _brought(graph, state, i, r, c, side):
+    """Edges and exposure that the gathered node i in block r adds to its cell with block c on one side."""
+    edges, exposure, last = state.near_edges[side, c], state.near_exposure[side, c], graph.weight.shape[0] - 1
+    if c == r:  # both sides
+        edges += graph.links.own[i]
+        exposure += graph.links.own_exposure[i] * graph.weight[0, i] * graph.weight[last, i]
+        if last == 1:
+            edges += state.near_edges[1, c]
+            exposure += state.near_exposure[1, c]
     return edges, exposure
 
 
@@ -117,19 +119,14 @@ def _change(graph, state, i, r, sign):
     edges, exposure, cell = state.edges, state.exposure, state.cell
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     for c in range(edges.shape[0]):
-        if c == r:
-            continue
-        for side in range(sides):
+        for side in range(1 if c == r else sides):
             at = (r, c) if side == 0 else (c, r)
-            edges[at] += sign * state.near_edges[side, c]
-            exposure[at] += sign * state.near_exposure[side, c]
+            more, longer = _brought(graph, state, i, r, c, side)
+            edges[at] += sign * more
+            exposure[at] += sign * longer
             cell[at] = cell_score(kind, first[at], second[at], edges[at], exposure[at])
         if sides == 1:
             edges[c, r], exposure[c, r], cell[c, r] = edges[r, c], exposure[r, c], cell[r, c]
-    more, longer = _diagonal(graph, state, i, r)
-    edges[r, r] += sign * more
-    exposure[r, r] += sign * longer
-    cell[r, r] = cell_score(kind, first[r, r], second[r, r], edges[r, r], exposure[r, r])
 
 
 @inner
@@ -158,18 +155,13 @@ def join_score(graph, state, i, r):
     """log p(z_i = r | rest, x) + constant, of the withdrawn node i."""
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     edges, exposure, cell = state.edges, state.exposure, state.cell
-    near_edges, near_exposure = state.near_edges, state.near_exposure
     score = math.log(state.size[r] + graph.alpha[r])
     for c in range(edges.shape[0]):
-        if c == r:
-            continue
-        for side in range(sides):
-            if near_exposure[side, c] != 0:  # else the block is empty
+        for side in range(1 if c == r else sides):
+            more, longer = _brought(graph, state, i, r, c, side)
+            if longer != 0 or more != 0:  # else the block is empty
                 at = (r, c) if side == 0 else (c, r)
-                m, t = edges[at] + near_edges[side, c], exposure[at] + near_exposure[side, c]
-                score += cell_score(kind, first[at], second[at], m, t) - cell[at]
-    more, longer = _diagonal(graph, state, i, r)
-    score += cell_score(kind, first[r, r], second[r, r], edges[r, r] + more, exposure[r, r] + longer) - cell[r, r]
+                score += cell_score(kind, first[at], second[at], edges[at] + more, exposure[at] + longer) - cell[at]
     if kind == DEGREES:
         size = state.size[r]
         for side in range(sides):
@@ -230,13 +222,6 @@ def shuffle(nodes, rng):
         nodes[at], nodes[other] = nodes[other], nodes[at]
 
 
-@helper
-def draw_block(state):
-    """A block in proportion to exp(score)."""
-    new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
-    return new
-
-
 @entry
 def sweep(graph, state, power):
     """A new label for every node, in random order; how many have changed.
@@ -255,7 +240,7 @@ def sweep(graph, state, power):
                 new = old
         else:
             state.score[:] *= power
-            new = draw_block(state)
+            new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
         enter(graph, state, i, new)
         moved += new != old
     return moved
