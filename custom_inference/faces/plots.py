@@ -21,9 +21,6 @@ from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
-#: Height and width of pictures.
-Shape = tuple[int, int]
-
 
 def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
     """A figure of a fit.
@@ -41,7 +38,9 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
     return KINDS[kind](fit, **settings)
 
 
-def plot_components(fit: Result, *, image_shape: Shape | None = None, top: int = 6, title: str | None = None) -> Figure:
+def plot_components(
+    fit: Result, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None
+) -> Figure:
     """What each component does to the features, how much it is used, and whether it is shut off (000, Fig. 4).
 
     A leak or bias comes last. Pictures where ``image_shape`` = (height, width) is given or the features are labelled
@@ -65,7 +64,7 @@ def plot_components(fit: Result, *, image_shape: Shape | None = None, top: int =
 
 def plot_pictures(
     pictures: Any,
-    image_shape: Shape,
+    image_shape: tuple[int, int],
     captions: Sequence[str],
     *,
     title: str,
@@ -225,7 +224,7 @@ def _family(fit: Result) -> str:
     return type(fit.model).__name__
 
 
-def _pixels(features: Sequence[Any], image_shape: Shape | None) -> Array | None:
+def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Array | None:
     """Row and column (2, D) of every feature in a picture, or None where the features are not pixels."""
     if image_shape is not None:
         height, width = image_shape
