@@ -207,8 +207,8 @@ class _Softmax(ExponentialFamily):
         return self.total * eta.logsumexp(-1)
 
     def curvature(self, eta: Tensor) -> Tensor:
-        share = torch.softmax(eta, -1)
-        return self.total * (torch.diag_embed(share) - share.unsqueeze(-1) * share.unsqueeze(-2))
+        probability = torch.softmax(eta, -1)
+        return self.total * (torch.diag_embed(probability) - probability.unsqueeze(-1) * probability.unsqueeze(-2))
 
     def natural(self, mean: Tensor) -> Tensor:
         return _log(mean)

@@ -53,8 +53,8 @@ class UserRatingProfile(ResponseModel):
         generator = torch.Generator().manual_seed(8)
         favourite = torch.tensor([[0, 0, 1, 2, 0, 2], [2, 1, 2, 0, 1, 0]])
         response = torch.full((2, 6, 3), 0.1).scatter(-1, favourite.unsqueeze(-1), 0.8)
-        share = torch.rand((60, 1), generator=generator)
-        membership = torch.cat([share, 1 - share], -1)
+        first = torch.rand((60, 1), generator=generator)
+        membership = torch.cat([first, 1 - first], -1)
         x = draw_responses(membership, response, generator)
         truth = {"response": response, "membership": membership}
         return Example(model=cls(num_components=2, num_features=6, num_categories=3), data=Data(x=x), truth=truth)

@@ -26,7 +26,7 @@ class Tokens(TorchDistribution):
 
     Parameters
     ----------
-    proportion: (..., B, K) shares of the topics in each document; a one-hot row for a document of one topic.
+    proportion: (..., B, K), of the topics in each document; a one-hot row for a document of one topic.
     topic: (K, V) word probabilities; each row sums to 1.
     num_tokens: tokens of each document, (B,) or one number.
 
@@ -247,8 +247,8 @@ class TopicMeanBernoulli(TorchDistribution):
     def __init__(self, proportion: Tensor, topic: Tensor, counts: Tensor, weight: Tensor):
         self.cells = Cells.of(counts)
         joint = proportion[self.cells.row] * topic.T[self.cells.word]
-        share = joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
-        self.log_chance = torch.stack([log_mean_sigmoid(weight, share, self.cells, sign) for sign in (-1.0, 1.0)], -1)
+        phi = joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
+        self.log_chance = torch.stack([log_mean_sigmoid(weight, phi, self.cells, sign) for sign in (-1.0, 1.0)], -1)
         super().__init__(proportion.shape[:1], torch.Size(), validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
