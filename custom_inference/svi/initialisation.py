@@ -59,9 +59,6 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
 
 
-# ----- graphs -----------------------------------------------------------------------------------------------------
-
-
 def graph_start(model: GraphModel, data: Data, seed: int) -> dict[str, Tensor]:
     """Globals and the local site: a partition, and the densities between its parts."""
     labels = _partition(model, data, seed)

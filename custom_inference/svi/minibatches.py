@@ -30,10 +30,6 @@ _DRAW_COST = 16
 _MOST_PRODUCTS = 2**24
 
 
-#: A program as it is run, how many rows or dyads it is asked for a step (None: all), and the mask that it gets.
-Batches = tuple[Any, int | None, Tensor | None]
-
-
 @dataclass(frozen=True)
 class OfRows:
     """Rows. model: as given. batch_size: as the method has it.
@@ -51,13 +47,12 @@ class OfRows:
         """What the program reads."""
         return self.model.as_read(data)
 
-    def batches(self, program: Any, data: Data) -> Batches:
-        """How a program's steps see the data."""
+    def batches(self, program: Any, data: Data) -> tuple[Any, int | None, Tensor | None]:
+        """The program as it is run, how many rows or dyads it is asked for a step (None: all), and its mask."""
         return program, self.batch(data), data.mask
 
     def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
-        """Starting values: those given, or random ones; at the priors' medians the components are equal, a saddle
-        point."""
+        """Those given, or random ones: at the priors' medians the components are equal, a saddle point."""
         given = check_init(self.model, init)
         if given is None:
             return self.random_start(data, seed)
@@ -138,7 +133,7 @@ class OfGraph(OfRows):
     def _sums_blocks(self) -> bool:
         return self.summed_by is not None and not self.model.has_continuous_locals
 
-    def batches(self, program: Any, data: Data) -> Batches:
+    def batches(self, program: Any, data: Data) -> tuple[Any, int | None, Tensor | None]:
         if self._sums_blocks:
             require_labelings(self.model, len(data), instead='guide="mean_field"')
         size = self.batch(data)
