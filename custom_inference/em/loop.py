@@ -1,7 +1,4 @@
-"""One run of EM, whatever the model: E step, bound, convergence, M step, and what happens when it is interrupted.
-
-Rows are in memory or read block by block, in one process or in several (:class:`Driver`).
-"""
+"""One run of EM, whatever the model: E step, bound, convergence, M step, and what happens when it is interrupted."""
 
 from __future__ import annotations
 
@@ -99,7 +96,7 @@ class _Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class Driver(capabilities.AllRows):
-    """An engine at work on the rows of one fit.
+    """An engine at work on the rows of one fit, in memory or read block by block, in one process or in several.
 
     rows: this process's. What the methods return is the same in all processes, but for locals and bounds of rows.
     M steps that read the rows take them from here. Extrapolations are taken back where they lowered the objective.

@@ -93,9 +93,8 @@ class Found:
 
     @property
     def agreement(self) -> str:
-        if len(self.scores) == 1:
-            return "one start"
-        return f"{self.agreeing} of {len(self.scores)} starts found these components"
+        several = f"{self.agreeing} of {len(self.scores)} starts found these components"
+        return "one start" if len(self.scores) == 1 else several
 
 
 #: A start that has settled, and its bound a row on all rows.

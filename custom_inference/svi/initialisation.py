@@ -132,8 +132,9 @@ def matched_partition(model: GraphModel, data: Data, params: Mapping[str, Tensor
         return float(sampled_log_joint(model, params, data, local, batch_size=_ESTIMATED_BY))
 
     names = tuple(range(model.num_blocks))
-    few = model.num_blocks <= _ALL_PERMUTATIONS
-    return renamed(max(permutations(names), key=value) if few else _by_swaps(names, value))
+    if model.num_blocks <= _ALL_PERMUTATIONS:
+        return renamed(max(permutations(names), key=value))
+    return renamed(_by_swaps(names, value))
 
 
 def _by_swaps(order: tuple[int, ...], value: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
