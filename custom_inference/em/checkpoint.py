@@ -114,9 +114,7 @@ class Keeper:
     def resumed(self, engine: Engine, like: Tensor) -> Position | None:
         """The position that the file holds, and the generator set to where it was; None where there is no file.
 
-        Raises
-        ------
-        FileFormatError: a file that is no checkpoint. MethodError: one of another problem.
+        Raises FileFormatError for a file that is no checkpoint, MethodError for one of another problem.
         """
         found = self.pool.from_first(lambda: _read(self.path) if self.path.exists() else None)
         if found is None:

@@ -1,7 +1,4 @@
-"""One run of EM, whatever the model: E step, bound, convergence, M step, and what happens when it is interrupted.
-
-Rows are in memory or read block by block, in one process or in several (:class:`Driver`).
-"""
+"""One run of EM, whatever the model: E step, bound, convergence, M step, and what happens when it is interrupted."""
 
 from __future__ import annotations
 
@@ -99,7 +96,7 @@ class _Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class Driver(capabilities.AllRows):
-    """An engine at work on the rows of one fit.
+    """An engine at work on the rows of one fit, in memory or read block by block, in one process or in several.
 
     rows: this process's. What the methods return is the same in all processes, but for locals and bounds of rows.
     M steps that read the rows take them from here. Extrapolations are taken back where they lowered the objective.
@@ -111,11 +108,6 @@ class Driver(capabilities.AllRows):
     processes: Pool = ALONE
     generator: torch.Generator | None = None
     accelerator: Accelerator | None = None
-
-    @property
-    def num_rows(self) -> int:
-        """The rows of all processes."""
-        return round(self.processes.count(len(self.rows))) if divides_rows(self.engine) else len(self.rows)
 
     def e_step(self, state: Any, warm: Warm = None, temperature: float = 1.0) -> EStep:
         """Of this process's rows."""
@@ -137,8 +129,7 @@ class Driver(capabilities.AllRows):
         return self.engine.m_step(self.model, state, step, rows)
 
     def pieces(self, warm: Params) -> Iterable[tuple[Any, Params]]:
-        streamed = isinstance(self.rows, StreamedRows)
-        return self.rows.pieces(self.engine, warm) if streamed else super().pieces(warm)
+        return self.rows.pieces(self.engine, warm) if isinstance(self.rows, StreamedRows) else super().pieces(warm)
 
     def total(self, *values: Tensor) -> tuple[Tensor, ...]:
         return self.processes.total(*values)
@@ -205,7 +196,8 @@ def run_em(
         raise ValueError("max_iterations must be at least 1")
     extrapolating = accelerator(accelerate, engine, model, processes)
     driver, at = Driver(engine, model, rows, processes, generator, extrapolating), Position.at(start)
-    size, patience = driver.num_rows, capabilities.patience_of(engine)
+    size = round(processes.count(len(rows))) if divides_rows(engine) else len(rows)
+    patience = capabilities.patience_of(engine)
     if extrapolating is not None and at.acceleration:
         extrapolating.restore(at.acceleration)
     cycle = 1 if extrapolating is None else 3  # an iteration between two extrapolations may gain next to nothing

@@ -129,8 +129,7 @@ class VariationalEM(Method):
     def _keeper(
         self, model: Model, data: Any, seed: int, init: Any, generator: torch.Generator, pool: Pool = ALONE
     ) -> Keeper | None:
-        """What writes and reads the checkpoints of this very problem; data: in memory, or ``StreamedRows``, all of
-        which are read once for it."""
+        """What writes and reads the checkpoints of this very problem. All of ``StreamedRows`` are read once for it."""
         settings = Checkpoint.of(self.checkpoint)
         if settings is None:
             return None
@@ -247,7 +246,7 @@ class Fitting:
         try:
             found = self.find() if self.find is not None else self._found()
             if found.interrupted:
-                return self._best_start(found)
+                raise KeyboardInterrupt
             at = Position((found.state, None if isinstance(self.rows, StreamedRows) else found.locals))
             if found.scores:
                 self.details |= {"start_scores": found.scores, "agreement": f"; {found.agreement}"}
@@ -258,14 +257,9 @@ class Fitting:
                 self.keeper.keep(at)
             return self._climb(engine, at)
         except KeyboardInterrupt:  # before or in the first iteration: what the search found is still there
-            if found is None or not found.scores:
+            if found is None or not (found.scores or found.interrupted):
                 raise
-            self.details.pop("agreement", None)
-            return self._best_start(found)
-
-    def _best_start(self, found: Found) -> Run:
-        if found.scores:
-            self.details |= {"start_scores": found.scores}
+        self.details = {"start_scores": found.scores} if found.scores else {}
         settings: Any = {"generator": self.generator, "processes": self.processes}
         run = run_em(self.engine, self.model, self.rows, found.state, max_iterations=1, tolerance=1.0, **settings)
         run.outcome, run.interrupted = f"interrupted after {len(found.scores)} starts; this is the best of them", True

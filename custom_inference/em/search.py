@@ -19,7 +19,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,18 +93,12 @@ class Found:
 
     @property
     def agreement(self) -> str:
-        if len(self.scores) == 1:
-            return "one start"
-        return f"{self.agreeing} of {len(self.scores)} starts found these components"
+        several = f"{self.agreeing} of {len(self.scores)} starts found these components"
+        return "one start" if len(self.scores) == 1 else several
 
 
-class _Start(NamedTuple):
-    """A start that has settled, and its bound a row on all rows."""
-
-    run: Run
-    score: float
-
-
+#: A start that has settled, and its bound a row on all rows.
+_Start = tuple[Run, float]
 _Starts = Generator[_Start, None, None]
 
 
@@ -120,23 +114,18 @@ class _Task:
     restarts: int
 
     @property
-    def engine(self) -> Engine:
-        return self.proposals.engine
-
-    @property
     def carried(self) -> bool:
         """Whether locals belong to the solution, and go on with it."""
-        return self.size == len(self.rows) and bool(extrapolated_of(self.engine))
+        return self.size == len(self.rows) and bool(extrapolated_of(self.proposals.engine))
 
     @property
     def alone(self) -> bool:
-        """A single start of such an engine is not interrupted to be scored, which would cost it what its acceleration
-        has learned."""
+        """A single such start climbs on: being scored would cost it what its acceleration has learned."""
         return self.carried and self.restarts == 1
 
     def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> _Start:
         """Propose, settle, score."""
-        engine, model, rows, settings = self.engine, self.model, self.rows, self.settings
+        engine, model, rows, settings = self.proposals.engine, self.model, self.rows, self.settings
         index = torch.randperm(len(rows), generator=generator)[: self.size]
         part = rows if self.size == len(rows) else rows.select(index.to(rows.like.device))
         if settings.informed:
@@ -150,7 +139,7 @@ class _Task:
             accelerate=acceleration_of(engine), generator=generator, progress=bar,
         )  # fmt: skip
         bound = run.step.bound if self.carried else engine.e_step(model, run.state, rows, generator=generator).bound
-        return _Start(run, objective_at(engine, model, run.state, bound) / len(rows))
+        return run, objective_at(engine, model, run.state, bound) / len(rows)
 
 
 def search(
@@ -161,44 +150,46 @@ def search(
     suggested_restarts, suggested_rows = proposals.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     task = _Task(proposals, model, rows.to(torch.float32), settings, size, restarts)
-    settled: list[_Start] = []
+    settled: list[Run] = []
+    scores: list[float] = []
     best, agreeing = None, 0
     try:
         with contextlib.closing(_starts(task, generator, bar)) as starts:
-            for start in starts:
-                settled.append(start)
-                best = max(settled, key=lambda one: one.score).run
-                agreeing = sum(proposals.same_solution(model, best.state, other.run.state) for other in settled)
-                if start.run.interrupted:
+            for run, score in starts:
+                settled.append(run)
+                scores.append(score)
+                best = settled[scores.index(max(scores))]
+                agreeing = sum(proposals.same_solution(model, best.state, other.state) for other in settled)
+                if run.interrupted:
                     raise KeyboardInterrupt
                 if len(settled) >= 3 and agreeing >= settings.agree:
                     break
         assert best is not None
         found = _climbed(task, best, rows.like, generator, bar)
-        return replace(found, scores=[one.score for one in settled], agreeing=agreeing)
+        return replace(found, scores=scores, agreeing=agreeing)
     except KeyboardInterrupt:
         state = best.state if best is not None else engine.initial(model, task.rows, generator)
-        return Found(moved(state, rows.like), [one.score for one in settled], agreeing, interrupted=True)
+        return Found(moved(state, rows.like), scores, agreeing, interrupted=True)
 
 
 def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, bar: Progress) -> Found:
     """Where the best start gets to on all rows; in the dtype of ``like``."""
-    run, state, interrupted = best, best.state, False
+    engine, run, state, interrupted = task.proposals.engine, best, best.state, False
     try:
         bar.label("all rows")
         if not task.alone:
             # Most of the remaining climb costs half in single precision; the caller finishes in its own.
             run = run_em(
-                task.engine, task.model, task.rows, Position((state, best.step.locals if task.carried else None)),
+                engine, task.model, task.rows, Position((state, best.step.locals if task.carried else None)),
                 max_iterations=_CLIMB, tolerance=1e-4, generator=generator, progress=bar,
-                accelerate=acceleration_of(task.engine),
+                accelerate=acceleration_of(engine),
             )  # fmt: skip
         state, interrupted = run.state, run.interrupted
         if task.settings.prune and not interrupted:
             state = task.proposals.refine(task.model, task.rows, state)
     except KeyboardInterrupt:
         interrupted = True
-    kept = state is run.state and bool(extrapolated_of(task.engine)) and (task.alone or run is not best)
+    kept = state is run.state and bool(extrapolated_of(engine)) and (task.alone or run is not best)
     locals_ = {name: value.to(like) for name, value in run.step.locals.items()} if kept else None
     return Found(moved(state, like), interrupted=interrupted, locals=locals_)
 
@@ -242,16 +233,16 @@ def _in_order(running: list[Future[_Start]], workers: list[Any], bar: Progress) 
     taken = 0
     try:
         for future in running:
-            start = future.result()
+            run, score = future.result()
             taken += 1
-            bar.advance(start.score)
-            yield start
+            bar.advance(score)
+            yield run, score
     except KeyboardInterrupt:
         done = [one for one in running[taken:] if one.done() and not one.cancelled() and one.exception() is None]
         if not done:
             raise
-        run, score = max((one.result() for one in done), key=lambda start: start.score)  # what has ended counts
-        yield _Start(replace(run, interrupted=True), score)
+        run, score = max((one.result() for one in done), key=lambda start: start[1])  # what has ended counts
+        yield replace(run, interrupted=True), score
     except BrokenProcessPool:
         processes.stop(workers)
         codes = [worker.exitcode for worker in workers]
@@ -272,4 +263,4 @@ def _start_of_worker(path: Path, attempt: int, seed: int) -> _Start:
         run, score = task.start(attempt, torch.Generator().manual_seed(seed))
     # Only what the search goes on with comes back.
     step = run.step._replace(statistics={}, locals=run.step.locals if task.carried else {})
-    return _Start(replace(run, step=step), score)
+    return replace(run, step=step), score

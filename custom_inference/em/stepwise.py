@@ -6,6 +6,7 @@ prior plus the statistics, so that averages of the statistics are averages of b~
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,10 +140,7 @@ def run_stepwise(
         trace=list(at.trace), **learned,
     )  # fmt: skip
 
-    def one_pass() -> Iterator[Any]:
-        streamed = isinstance(rows, StreamedRows)
-        return rows.batches(batch_size, order) if streamed else minibatches(rows, batch_size, order)
-
+    one_pass = functools.partial(minibatches, rows, batch_size, order)
     online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
     if isinstance(rows, StreamedRows):
         run = _closed_on_blocks(online, rows, batch_size)
@@ -176,7 +174,7 @@ def _closed_on_blocks(online: Stepwise, rows: StreamedRows, batch_size: int) -> 
     trace, interrupted = list(online.trace), online.interrupted
     try:
         if not interrupted:
-            batches = rows.batches(batch_size)
+            batches = minibatches(rows, batch_size)
             each = [engine.e_step(model, state, one, generator=generator).bound.double().sum() for one in batches]
             trace.append(objective_at(engine, model, state, torch.stack(each)))
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,25 +68,6 @@ class BlockReader:
         data = self.model.prepare_new(block, like, **self._settings)
         return replace(data, coords={"feature": labels, **data.coords})
 
-    def batches(self, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
-        """Minibatches; none crosses from a block into the next. With a generator, of shuffled blocks."""
-        for data in self.data(generator):
-            rows = self.engine.rows(self.model, data)
-            del data
-            yield from minibatches(rows, batch_size, generator)
-            del rows
-
-
-def minibatches(rows: Any, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
-    """Rows in memory, ``batch_size`` at a time: in their order; or, with a generator, in random order."""
-    order = None if generator is None else torch.randperm(len(rows), generator=generator)
-    for start in range(0, len(rows), batch_size):
-        chosen = slice(start, start + batch_size)
-        if batch_size >= len(rows):
-            yield rows  # whose order does not matter
-        else:
-            yield rows.select(chosen if order is None else order[chosen].to(rows.like.device))
-
 
 class StreamedRows(BlockReader):
     """The rows of a source, one block in memory at a time; what an E step goes on from of each block is kept on disk.
@@ -99,10 +81,10 @@ class StreamedRows(BlockReader):
         self.first = next(iter(self.data()))
         self.first_rows = engine.rows(model, self.first)
         self.search_rows = self.first_rows
-        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="ppl-locals-")
-        self._folder = folder or Path(self._temporary.name if self._temporary else "")
+        self._temporary = contextlib.ExitStack()
+        self._folder = folder or Path(self._temporary.enter_context(tempfile.TemporaryDirectory(prefix="ppl-locals-")))
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._generations = max(map(_generation, self._files()), default=0)
+        self._generations = max(self._files().values(), default=0)
         self._before: dict[str, Tensor] | None = None
         self._pinned: int | None = None
 
@@ -110,8 +92,7 @@ class StreamedRows(BlockReader):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        self._temporary.close()
 
     def pin(self, warm: Warm) -> None:
         """Keep the files of the locals that a checkpoint names."""
@@ -133,8 +114,8 @@ class StreamedRows(BlockReader):
             step = self._pass(engine, state, before, settings)
         self._before = before
         needed = {self._generations, self._pinned, None if before is None else int(before["generation"])}
-        for path in self._files():
-            if _generation(path) not in needed:
+        for path, generation in self._files().items():
+            if generation not in needed:
                 path.unlink()
         return step
 
@@ -173,9 +154,10 @@ class StreamedRows(BlockReader):
         if len(self) > len(self.first_rows):
             self.search_rows = self.engine.rows(self.model, next(self.data(generator)))
 
-    def _files(self) -> list[Path]:
-        """What E steps wrote; others' files in the folder are left alone."""
-        return [path for path in self._folder.glob("*-*.safetensors") if _generation(path) >= 0]
+    def _files(self) -> dict[Path, int]:
+        """What E steps wrote, and which of them; others' files in the folder are left alone."""
+        first = {path: path.name.split("-")[0] for path in self._folder.glob("*-*.safetensors")}
+        return {path: int(number) for path, number in first.items() if number.isdecimal()}
 
     def _file(self, generation: int, block: int) -> Path:
         return self._folder / f"{generation}-{block}.safetensors"
@@ -202,6 +184,22 @@ class StreamedRows(BlockReader):
         return engine.e_step(self.model, state, self.first_rows, warm, generator=generator)
 
 
-def _generation(path: Path) -> int:
-    first = path.name.split("-")[0]
-    return int(first) if first.isdecimal() else -1
+def minibatches(rows: Any, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
+    """Rows ``batch_size`` at a time: in their order; or, with a generator, in random order, of shuffled blocks.
+
+    None crosses from a block into the next.
+    """
+    if isinstance(rows, StreamedRows):
+        for data in rows.data(generator):
+            block = rows.engine.rows(rows.model, data)
+            del data
+            yield from minibatches(block, batch_size, generator)
+            del block
+        return
+    order = None if generator is None else torch.randperm(len(rows), generator=generator)
+    for start in range(0, len(rows), batch_size):
+        chosen = slice(start, start + batch_size)
+        if batch_size >= len(rows):
+            yield rows  # whose order does not matter
+        else:
+            yield rows.select(chosen if order is None else order[chosen].to(rows.like.device))

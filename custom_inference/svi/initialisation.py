@@ -59,9 +59,6 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
 
 
-# ----- graphs -----------------------------------------------------------------------------------------------------
-
-
 def graph_start(model: GraphModel, data: Data, seed: int) -> dict[str, Tensor]:
     """Globals and the local site: a partition, and the densities between its parts."""
     labels = _partition(model, data, seed)
@@ -135,8 +132,9 @@ def matched_partition(model: GraphModel, data: Data, params: Mapping[str, Tensor
         return float(sampled_log_joint(model, params, data, local, batch_size=_ESTIMATED_BY))
 
     names = tuple(range(model.num_blocks))
-    few = model.num_blocks <= _ALL_PERMUTATIONS
-    return renamed(max(permutations(names), key=value) if few else _by_swaps(names, value))
+    if model.num_blocks <= _ALL_PERMUTATIONS:
+        return renamed(max(permutations(names), key=value))
+    return renamed(_by_swaps(names, value))
 
 
 def _by_swaps(order: tuple[int, ...], value: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:

@@ -108,7 +108,6 @@ class SVI(Method):
         return known[str(self.guide)]()
 
     def check(self, model: Model) -> None:
-        """Refuses names of guides that the model does not have."""
         if isinstance(self.guide, str) and not self.sums_codes:
             self._local_guide(model)
 
@@ -132,8 +131,6 @@ class SVI(Method):
         kind, simplices = self._kind(model), protocol.simplices_of(model)
         return kind in ("normal", "custom") or (kind == "dirichlet" and simplices == [*model.global_sites])
 
-    # ----- fitting ----------------------------------------------------------------------------------------
-
     def _data(self, model: Model) -> OfRows:
         """What the steps see of the data."""
         summed_by = str(self.guide) if self.sums_codes else None
@@ -141,7 +138,6 @@ class SVI(Method):
         return (OfGraph if model.is_graph else OfRows)(model, self.batch_size, summed_by, enumerates)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        """Fit globals and guide. ``init`` gives starting values of the globals."""
         seen = self._data(model)
         data = seen.as_read(data)
         with isolated(call.seed), default_dtype(call.dtype):
@@ -204,8 +200,7 @@ class SVI(Method):
         guide.sparse_gradient = batch_size is not None
 
         def rate(name: str) -> float:
-            factor = next((value for ending, value in _RATES.items() if name.endswith(ending)), 1.0)
-            return self.learning_rate * factor
+            return self.learning_rate * next((by for ending, by in _RATES.items() if name.endswith(ending)), 1.0)
 
         return RowAdam(rate, decay=decay)
 
@@ -242,8 +237,6 @@ class SVI(Method):
         draws = align_draws(draws, model.dims, site=model.component_site)
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
-    # ----- locals at given globals ------------------------------------------------------------------------
-
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """The guide's posterior over the locals at fixed globals (what ``compare`` compares)."""
         if self.sums_codes:
@@ -262,8 +255,7 @@ class SVI(Method):
         return Local(posterior, bound_of(model, params, data, posterior))
 
     def _guide_at(self, model: Model, program: Any, params: dict[str, Tensor], data: Data) -> Any:
-        """A guide of the locals at given globals: the best of several starts after a while, as most of those of graphs
-        end in local optima."""
+        """A guide of the locals at given globals. Most starts of graphs end in local optima: the best after a while."""
         brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
         starts, found = self._data(model).local_starts(data), []
         for start in starts:

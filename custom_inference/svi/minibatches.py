@@ -1,11 +1,10 @@
-"""What SVI's steps see of the data: rows, which are independent, or a graph, which is one observation; and Adam for
-parameters of which a step sees a few rows."""
+"""What SVI's steps see of the data, rows or a graph's dyads; and Adam for parameters of which they see a few rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import torch
@@ -30,10 +29,6 @@ _DRAW_COST = 16
 _MOST_PRODUCTS = 2**24
 
 
-#: A program as it is run, how many rows or dyads it is asked for a step (None: all), and the mask that it gets.
-Batches = tuple[Any, int | None, Tensor | None]
-
-
 @dataclass(frozen=True)
 class OfRows:
     """Rows. model: as given. batch_size: as the method has it.
@@ -46,25 +41,22 @@ class OfRows:
     batch_size: int | str | None
     summed_by: str | None
     enumerates: bool
+    random_start: ClassVar[Callable[..., dict[str, Tensor]]] = staticmethod(initial_values)
 
     def as_read(self, data: Data) -> Data:
         """What the program reads."""
         return self.model.as_read(data)
 
-    def batches(self, program: Any, data: Data) -> Batches:
-        """How a program's steps see the data."""
+    def batches(self, program: Any, data: Data) -> tuple[Any, int | None, Tensor | None]:
+        """The program as it is run, how many rows or dyads it is asked for a step (None: all), and its mask."""
         return program, self.batch(data), data.mask
 
     def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
-        """Starting values: those given, or random ones; at the priors' medians the components are equal, a saddle
-        point."""
+        """Those given, or random ones: at the priors' medians the components are equal, a saddle point."""
         given = check_init(self.model, init)
         if given is None:
-            return self.random_start(data, seed)
+            return self.random_start(self.model, data, seed)
         return clamp_to_interior(self.model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
-
-    def random_start(self, data: Data, seed: int) -> dict[str, Tensor]:
-        return initial_values(self.model, data, seed)
 
     def local_starts(self, data: Data) -> list[dict[str, Tensor]]:
         """Where guides of the locals at given globals start: {} is their own start."""
@@ -102,12 +94,11 @@ def documents_a_step(model: Model, data: Data) -> int | None:
 class OfGraph(OfRows):
     """A graph, of which steps may see some dyads."""
 
+    random_start = staticmethod(graph_start)
+
     def as_read(self, data: Data) -> Data:
         """In minibatches of dyads it stays sparse, hidden dyads being never drawn."""
         return data if self.batch(data) is not None else self.model.as_read(data)
-
-    def random_start(self, data: Data, seed: int) -> dict[str, Tensor]:
-        return graph_start(self.model, data, seed)
 
     def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
         """Nodes start where ``init`` has them, if it is of these nodes."""
@@ -138,7 +129,7 @@ class OfGraph(OfRows):
     def _sums_blocks(self) -> bool:
         return self.summed_by is not None and not self.model.has_continuous_locals
 
-    def batches(self, program: Any, data: Data) -> Batches:
+    def batches(self, program: Any, data: Data) -> tuple[Any, int | None, Tensor | None]:
         if self._sums_blocks:
             require_labelings(self.model, len(data), instead='guide="mean_field"')
         size = self.batch(data)

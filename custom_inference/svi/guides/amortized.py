@@ -53,9 +53,8 @@ class Amortized(Guide):
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:
         if not model.rows_are_independent:
-            raise MethodError(
-                'no amortised guide of graphs: an encoder reads rows, and the nodes are none; use guide="mean_field"'
-            )
+            why = "an encoder reads rows, and the nodes are none"
+            raise MethodError(f'no amortised guide of graphs: {why}; use guide="mean_field"')
         return AmortizedGuide(model, data, globals_, init, self)
 
 

@@ -166,9 +166,8 @@ class MembershipGuide(GraphGuide):
     def start(self, local: Tensor, data: Data) -> None:
         prior: Any = self.model_spec.prior(self.model_spec.local_site, like=local)
         alpha = getattr(prior, "concentration", torch.ones_like(local[0]))
-        weight = _START_WEIGHT * local.shape[-1]
         self.analytic = True
-        self.log_concentration: Any = PyroParam((alpha + weight * local).log())
+        self.log_concentration: Any = PyroParam((alpha + _START_WEIGHT * local.shape[-1] * local).log())
 
     def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:
         with pyro.plate("nodes", self.num_rows, dim=-1):
