@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
-from ppl_models.distributions.sparse_products import sparse_product
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
@@ -33,6 +32,7 @@ from custom_inference.families.common.dirichlet import dirichlet_divergence, exp
 from custom_inference.families.common.documents import Block, DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Model
+from ppl_models.distributions.tokens import sparse_product
 
 #: Sweeps from which on a document counts as restless: its topics have moved.
 _RESTLESS = 4
