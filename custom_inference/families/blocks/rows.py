@@ -248,7 +248,7 @@ class State(NamedTuple):
         vector, sides, square = (blocks,), (len(graph.weight), blocks), (blocks, blocks)
         shapes = [vector, sides, sides, square, square, square, sides, sides, vector, vector]
         label, rng = np.full(graph.num_nodes, -1, np.int64), np.array([seed % 2**64], np.uint64)
-        return cls(label, *(np.zeros(shape) for shape in shapes), rng)
+        return cls._make([label, *(np.zeros(shape) for shape in shapes), rng])
 
     def counts(self, graph: Graph) -> Counts:
         """m, t and n; each pair of blocks once."""
