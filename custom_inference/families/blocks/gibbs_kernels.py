@@ -119,14 +119,16 @@ def _change(graph, state, i, r, sign):
     edges, exposure, cell = state.edges, state.exposure, state.cell
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     for c in range(edges.shape[0]):
-        for side in range(1 if c == r else sides):
-            at = (r, c) if side == 0 else (c, r)
-            more, longer = _brought(graph, state, i, r, c, side)
-            edges[at] += sign * more
-            exposure[at] += sign * longer
-            cell[at] = cell_score(kind, first[at], second[at], edges[at], exposure[at])
+        more, longer = _brought(graph, state, i, r, c, 0)
+        edges[r, c] += sign * more
+        exposure[r, c] += sign * longer
+        cell[r, c] = cell_score(kind, first[r, c], second[r, c], edges[r, c], exposure[r, c])
         if sides == 1:
             edges[c, r], exposure[c, r], cell[c, r] = edges[r, c], exposure[r, c], cell[r, c]
+        elif c != r:
+            edges[c, r] += sign * state.near_edges[1, c]
+            exposure[c, r] += sign * state.near_exposure[1, c]
+            cell[c, r] = cell_score(kind, first[c, r], second[c, r], edges[c, r], exposure[c, r])
 
 
 @inner

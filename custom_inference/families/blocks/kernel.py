@@ -30,6 +30,7 @@ def sweep_nodes(links, weight, loop_weight, log_proportion, lift, base, phi, swe
         for side in range(sides):
             for b in range(blocks):
                 total[side, b] += weight[side, i] * phi[i, b]
+    lifts, bases = np.stack((lift.T, lift)), np.stack((base.T, base))
     edges, rest, score = np.empty(blocks), np.empty(blocks), np.empty(blocks)
     for _ in range(sweeps):
         change = 0.0
@@ -38,10 +39,9 @@ def sweep_nodes(links, weight, loop_weight, log_proportion, lift, base, phi, swe
                 score[a] = log_proportion[a] + links.own[i] * lift[a, a] + loop_weight[i] * base[a, a]
             for side in range(sides):
                 _gather(links, weight, side, i, phi, total, edges, rest)
-                for a in range(blocks):
-                    for b in range(blocks):
-                        at = (a, b) if side == 0 else (b, a)
-                        score[a] += lift[at] * edges[b] + weight[side, i] * base[at] * rest[b]
+                for b in range(blocks):
+                    for a in range(blocks):
+                        score[a] += lifts[side, b, a] * edges[b] + weight[side, i] * bases[side, b, a] * rest[b]
             change = max(change, _replace(score, phi, weight, total, i))
         if change <= threshold:
             return

@@ -160,8 +160,8 @@ class Propensities:
         """
         label, means = phi.argmax(1), self._means(params)
         terms = self._powers(), self.priors()[1].numpy() * means
-        linear, growing = (np.array([np.bincount(label, side, phi.shape[1]) for side in term], float) for term in terms)
-        moves = _scales(linear, growing, matrix, prior)
+        sums: Any = [[np.bincount(label, side, phi.shape[1]) for side in term] for term in terms]
+        moves = _scales(np.array(sums[0], np.float64), np.array(sums[1], np.float64), matrix, prior)
         return self._from_means(means * np.exp(moves)[:, label], rows)
 
     def prior_term(self, params: Params) -> float:

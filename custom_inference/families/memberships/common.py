@@ -192,7 +192,8 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         log_link, log_gap = temperature * factors.link, temperature * factors.gap
         share, link, gap = (bounded_exp(one) for one in (factors.share, log_link, log_gap))
         near, far = factors.foreground.exp(), factors.background.exp()
-        edges = pair_sums(rows.processes.share(rows.source), rows.processes.share(rows.target), share, link)
+        source, target = (rows.processes.share(end) for end in (rows.source, rows.target))
+        edges = pair_sums(source, target, share, link)
         count = torch.tensor(float(rows.num_edges), dtype=torch.float64, device=share.device)
         near_edges = count * factors.foreground.double() if rows.num_edges else 0.0
         members, links = edges.members(share, link), edges.cells(share, link, directed=rows.directed)

@@ -71,7 +71,7 @@ def fixed_of(model: MMSB, rows: GraphRows) -> Fixed:
     alpha = membership_prior(model, like).numpy().copy()
     prior = np.stack([part.numpy() for part in reversed(beta_prior(model, "edge_probability", like))])
     c, d = beta_prior(model, "sparsity", like) if learned else (rho, 1 - rho)
-    upper = scipy.sparse.csr_matrix(scipy.sparse.triu(rows.outgoing.matrix))
+    upper: Any = scipy.sparse.triu(rows.outgoing.matrix, format="csr")
     edges = rows.outgoing if model.directed else Neighbours.of(upper)
     top = int(np.iinfo(number_type(model.num_blocks)).max)
     return Fixed(
