@@ -147,7 +147,8 @@ def _position(engine: Engine, tensors: dict[str, Tensor], about: dict[str, Any])
         # In the order that they had: accelerations know them side by side.
         ordered = {name: state[name] for name in about["names"]} if state else None
         starts.append(ordered and (state_from(engine, ordered), warm if has_locals else None))
-    return Position(*starts, about["trace"], about["stalled"], about["evaluations"], group("acceleration/"))
+    start, fallback = starts
+    return Position(start, fallback, about["trace"], about["stalled"], about["evaluations"], group("acceleration/"))
 
 
 def _header(about: str, tensors: dict[str, Tensor]) -> dict[str, str]:
