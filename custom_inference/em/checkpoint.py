@@ -141,18 +141,13 @@ def _position(engine: Engine, tensors: dict[str, Tensor], about: dict[str, Any])
     def group(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-    found: list[Any] = []
+    starts: list[Any] = []
     for place, has_locals in zip(("start", "fallback"), about["has_locals"], strict=True):
         state, warm = group(f"{place}/state/"), group(f"{place}/locals/")
         # In the order that they had: accelerations know them side by side.
         ordered = {name: state[name] for name in about["names"]} if state else None
-<<<<<<< HEAD
-        found.append(ordered and (state_from(engine, ordered), warm if has_locals else None))
-    start, fallback = found
-=======
         starts.append(ordered and (state_from(engine, ordered), warm if has_locals else None))
     start, fallback = starts
->>>>>>> h-em
     return Position(start, fallback, about["trace"], about["stalled"], about["evaluations"], group("acceleration/"))
 
 

@@ -162,11 +162,7 @@ class SVI(Method):
         kind = TraceEnum_ELBO if enumerates else Trace_ELBO
         if isinstance(guide, protocol.LocalGuide):
             kind = guide.loss_kind(enumerates)
-<<<<<<< HEAD
-        nesting: dict[str, Any] = {"max_plate_nesting": 1} if kind is TraceEnum_ELBO else {}
-=======
         nesting: Any = {"max_plate_nesting": 1} if kind is TraceEnum_ELBO else {}
->>>>>>> h-em
         return kind(num_particles=self.num_particles, **nesting)
 
     def _optimise(self, model: Model, program: Any, guide: Any, data: Data, progress: bool) -> tuple[list[float], str]:
