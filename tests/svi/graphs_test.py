@@ -239,15 +239,15 @@ def sparse_graph(size):
 
 
 def test_a_large_sparse_graph_is_never_made_dense():
-    """6000 nodes, undirected, by MMSB: a dense matrix of doubles would be 275 MiB, a list of the dyads 137."""
-    svi, size = ci.SVI(steps=2, batch_size=2000), 6000
+    """12,000 nodes, undirected, by MMSB: a dense matrix of doubles would be 1.1 GiB, a list of the dyads .5 GiB."""
+    svi, size = ci.SVI(steps=2, batch_size=2000), 12_000
     # What is compiled and imported at the first call takes memory of its own.
     svi.fit(MMSB(num_blocks=2, num_nodes=100, directed=False), sparse_graph(100), seed=0, progress=False)
     data, model = sparse_graph(size), MMSB(num_blocks=2, num_nodes=size, directed=False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     fit = svi.fit(model, data, seed=0, progress=False)
     assert torch.isfinite(fit.elbo).all() and fit.params["membership"].shape == (size, 2)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**10 * 110
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**10 * 350
 
 
 def test_what_graphs_have_no_guide_for_is_refused():
