@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -185,13 +186,11 @@ class SVI(Method):
             if not trace:
                 raise
             outcome = f"interrupted after {len(trace)} steps; this is the state at that point"
-        if not torch.isfinite(torch.tensor(trace[-1])):
-            raise MethodError(f"{self.name}: the ELBO became {trace[-1]} at step {len(trace)}; lower the learning rate")
-        tail = max(1, len(trace) // 20)
-        if len(trace) >= 3 * tail:
-            recent, earlier = (sum(part) / len(part) for part in (trace[-tail:], trace[-2 * tail : -tail]))
-            outcome += f" (mean ELBO over the last twentieth changed by {(recent - earlier) / len(data):.2g} a row)"
         return trace, outcome
+
+    def _require_finite(self, trace: list[float]) -> None:
+        if not math.isfinite(trace[-1]):
+            raise MethodError(f"{self.name}: the ELBO became {trace[-1]} at step {len(trace)}; lower the learning rate")
 
     def _optimizer(self, guide: Any, batch_size: int | None) -> PyroOptim:
         decay = 0.1 ** (1 / self.steps)
@@ -205,6 +204,11 @@ class SVI(Method):
         return RowAdam(rate, decay=decay)
 
     def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
+        self._require_finite(trace)
+        tail = max(1, len(trace) // 20)
+        if len(trace) >= 3 * tail:
+            recent, earlier = (sum(part) / len(part) for part in (trace[-tail:], trace[-2 * tail : -tail]))
+            outcome += f" (mean ELBO over the last twentieth changed by {(recent - earlier) / len(data):.2g} a row)"
         params, draws = self._globals(model, guide, data)
         posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
         inner = None
@@ -250,7 +254,7 @@ class SVI(Method):
         with isolated(seed), default_dtype(data.x.dtype):
             program = pyro.condition(model, data=params)
             guide = self._guide_at(model, program, params, data)
-            self._optimise(model, program, guide, data, False)
+            self._require_finite(self._optimise(model, program, guide, data, False)[0])
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
 

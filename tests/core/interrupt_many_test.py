@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 import torch
 
-from custom_inference import EM, NUTS, VariationalEM, choose_num_blocks, compare, cross_validate, methods
+from custom_inference import EM, NUTS, VariationalEM, choose_num_blocks, compare, cross_validate
 from custom_inference.core.progress import Progress
 from ppl_models import LDA, SBM
 from tests.core.interrupt_test import SHORT, _example, _usable
@@ -82,7 +83,7 @@ def test_a_comparison_keeps_the_methods_that_are_done(monkeypatch):
     assert found.interrupted and len(found.table) == len(found.locals) == 2
     with pytest.raises(KeyboardInterrupt):
         compare([Broken()], model, data, at=at, progress=False)
-    _after(monkeypatch, methods, "fit", 0)
+    _after(monkeypatch, sys.modules[compare.__module__], "default_fit", 0)
     with pytest.raises(KeyboardInterrupt):
         compare([EM()], model, data, progress=False)
 
