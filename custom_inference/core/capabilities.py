@@ -45,7 +45,7 @@ class LocalEngine(abc.ABC):
 
 
 #: Takes an E step of all rows.
-Looks = Callable[[], EStep]
+InitialStep = Callable[[], EStep]
 
 
 class OwnState(abc.ABC):
@@ -55,7 +55,7 @@ class OwnState(abc.ABC):
     state: ClassVar[type[State]]
 
     @abc.abstractmethod
-    def from_point(self, model: Any, params: Params, rows: Any, e_step: Looks) -> State:
+    def from_point(self, model: Any, params: Params, rows: Any, e_step: InitialStep) -> State:
         """The state from values of the globals (``init``).
 
         e_step: takes an E step of all rows at these values, by ``local_engine``; only where it is needed.

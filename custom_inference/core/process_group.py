@@ -32,7 +32,7 @@ class Pool:
             return number
         return float(self.total(torch.tensor(float(number), dtype=torch.float64))[0])
 
-    def share(self, items: Item) -> Item:
+    def shard(self, items: Item) -> Item:
         """This process's part of work that is listed (a list, a tensor): every ``size``-th item."""
         return items if self.size == 1 else items[self.rank :: self.size]
 

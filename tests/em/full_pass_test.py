@@ -97,7 +97,7 @@ def test_the_search_is_made_on_some_rows():
 
 @pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 def test_sequential_passes_have_the_same_fixed_points():
-    """CVB0's shares in memory, once they stand still, stand still in blocks too; and blocks get as far."""
+    """CVB0's responsibilities in memory, once they stand still, stand still in blocks too; and blocks get as far."""
     example = MODELS["lda"].example()
     start = {site: example.truth[site] for site in example.model.global_sites}
     method = VariationalEM(guide="cvb0", search=None, max_iterations=2000, tolerance=1e-13)
@@ -106,13 +106,13 @@ def test_sequential_passes_have_the_same_fixed_points():
     rows = steps.rows(example.model, example.data)
     params = from_point(steps, example.model, start, rows)
     memory = run_em(steps, example.model, rows, params, max_iterations=2000, tolerance=1e-13)
-    topic, share, first = memory.state.counts, memory.step.locals["share"], 0
+    topic, responsibility, first = memory.state.counts, memory.step.locals["responsibility"], 0
     total = torch.zeros_like(topic)
     for data in RowBlocks.of(example.data, 7):
         rows = steps.rows(example.model, data)
         last = first + rows.counts.values().numel()
-        step = steps.e_step(example.model, TopicCounts(topic), rows, {"share": share[first:last]})
-        torch.testing.assert_close(step.locals["share"], share[first:last], rtol=0, atol=1e-4)
+        step = steps.e_step(example.model, TopicCounts(topic), rows, {"responsibility": responsibility[first:last]})
+        torch.testing.assert_close(step.locals["responsibility"], responsibility[first:last], rtol=0, atol=1e-4)
         total, first = total + step.statistics["topic"], last
     torch.testing.assert_close(total, topic, rtol=1e-4, atol=1e-3)
     assert abs(float(streamed.elbo[-1]) - memory.objective) < 2e-3 * abs(memory.objective)

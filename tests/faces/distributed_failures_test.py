@@ -72,7 +72,7 @@ def test_parts_are_all_of_the_rows():
             parts = [list(range(length))[pool.split(length)] for pool in pools]
             assert [row for part in parts for row in part] == list(range(length))
             assert max(map(len, parts)) - min(map(len, parts)) <= 1
-            shares = [pool.share(list(range(length))) for pool in pools]
+            shares = [pool.shard(list(range(length))) for pool in pools]
             assert sorted(item for share in shares for item in share) == list(range(length))
 
 

@@ -103,10 +103,10 @@ def test_sequential_sweeps_come_to_a_fixed_point(four, two):
         assert found["status"].startswith("converged")
         steps = case.method.engine(case.model)
         rows = steps.rows(case.model, case.model.prepare(case.data, dtype=torch.float64))
-        share = found["share"]
-        counts = TopicCounts(counted(rows, share).T)
-        again = steps.e_step(case.model, counts, rows, {"share": share})
-        torch.testing.assert_close(again.locals["share"], share, rtol=0, atol=1e-3)
+        responsibility = found["responsibility"]
+        counts = TopicCounts(counted(rows, responsibility).T)
+        again = steps.e_step(case.model, counts, rows, {"responsibility": responsibility})
+        torch.testing.assert_close(again.locals["responsibility"], responsibility, rtol=0, atol=1e-3)
         torch.testing.assert_close(float(again.bound.sum()), float(found["trace"][-1]), rtol=1e-8, atol=0)
 
 

@@ -163,7 +163,7 @@ def _sequential_run() -> dict[str, Any]:
     settings: dict[str, Any] = {"mask": None, "dtype": torch.float64, "device": None, "init": None, "progress": False}
     with distributed.group() as pool:
         run = ran(problem_of(case.model, case.data, case.method, **settings), pool)
-    return {"share": run.step.locals["share"], "trace": run.trace, "status": run.outcome}
+    return {"responsibility": run.step.locals["responsibility"], "trace": run.trace, "status": run.outcome}
 
 
 def sequential() -> Case:

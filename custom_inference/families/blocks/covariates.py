@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import Checked, Looks, NeedsRows, OneProcess, OwnState, PriorTerm
+from custom_inference.core.capabilities import Checked, InitialStep, NeedsRows, OneProcess, OwnState, PriorTerm
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
@@ -195,7 +195,7 @@ class CovariateMeanField(OwnState, CovariatePoints):
         best = self._best(model, weight, found.sum(0), self._dyad_weights(found, rows), rows)
         return PointsWithLocals(best, {RESPONSIBILITY: step.locals[RESPONSIBILITY]})
 
-    def from_point(self, model: Any, params: Params, rows: CovariateRows, e_step: Looks) -> PointsWithLocals:
+    def from_point(self, model: Any, params: Params, rows: CovariateRows, e_step: InitialStep) -> PointsWithLocals:
         return PointsWithLocals(params)
 
 

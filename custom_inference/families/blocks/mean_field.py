@@ -23,7 +23,7 @@ from torch.nn.functional import one_hot
 
 from custom_inference.core.capabilities import (
     Checked,
-    Looks,
+    InitialStep,
     NeedsRows,
     OneProcess,
     OwnState,
@@ -203,7 +203,7 @@ class SbmMeanField(OwnState, PointBlocks):
     def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Any:
         return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
 
-    def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: Looks) -> Any:
+    def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: InitialStep) -> Any:
         """The given values with the division that suits them."""
         return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks
+from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine
 from custom_inference.core.engine import Params
 from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior
 from custom_inference.core.states import State
@@ -92,6 +92,6 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
         apart = apart + likelihood_of(model).divergence(state.pair)
         return self.nodes(model).prior_term(state.propensities) - apart
 
-    def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: Looks) -> BlockPosteriors:
+    def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: InitialStep) -> BlockPosteriors:
         """The posteriors that suit the blocks found at given values of the globals."""
         return self.from_responsibilities(model, e_step().locals[RESPONSIBILITY], rows)

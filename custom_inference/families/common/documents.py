@@ -100,7 +100,7 @@ class DocumentRows:
         order, first, document = self._by_word
         return _sparse.tensor(first, document, cell[order], size=(words, size)) @ local
 
-    def shares(self, local: Tensor, word: Tensor) -> Tensor:
+    def responsibilities(self, local: Tensor, word: Tensor) -> Tensor:
         """c_ivk proportional to local_ik word_vk of every stored cell, (nnz, K), from (N, K) and (V, K)."""
         row, column, _ = _sparse.triplets(self.counts)
         joint = word.index_select(0, column) * local.index_select(0, row)

@@ -192,7 +192,7 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         log_link, log_gap = temperature * factors.link, temperature * factors.gap
         share, link, gap = (bounded_exp(one) for one in (factors.share, log_link, log_gap))
         near, far = factors.foreground.exp(), factors.background.exp()
-        source, target = (rows.processes.share(end) for end in (rows.source, rows.target))
+        source, target = (rows.processes.shard(end) for end in (rows.source, rows.target))
         edges = pair_sums(source, target, share, link)
         count = torch.tensor(float(rows.num_edges), dtype=torch.float64, device=share.device)
         near_edges = count * factors.foreground.double() if rows.num_edges else 0.0

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks, PriorTerm
+from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine, PriorTerm
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
@@ -52,7 +52,7 @@ class _Listed(NamedTuple):
     @classmethod
     def of(cls, dyads: Dyads) -> _Listed:
         i, j, x = (torch.as_tensor(part, device=dyads.like.device) for part in observed_dyads(dyads.graph))
-        i, j, x = (dyads.processes.share(part) for part in (i, j, x.to(dyads.like)))
+        i, j, x = (dyads.processes.shard(part) for part in (i, j, x.to(dyads.like)))
         return cls(i, j, x, dyads.directed)
 
     def counts(self, table: Tensor, size: int) -> ExpectedCounts:
@@ -162,7 +162,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> ExpectedCounts:
         return _in_foreground(self.counts_of(rows, membership), rows)
 
-    def from_point(self, model: Any, params: Params, rows: Dyads, e_step: Looks) -> ExpectedCounts:
+    def from_point(self, model: Any, params: Params, rows: Dyads, e_step: InitialStep) -> ExpectedCounts:
         return _in_foreground(ExpectedCounts.of(e_step().statistics), rows)
 
 

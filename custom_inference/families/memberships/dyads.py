@@ -164,7 +164,7 @@ def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float =
     """Over all zeros, by dense products of blocks of rows; over this process's part of the blocks."""
     left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)
     log_total, weight = (torch.zeros((), dtype=torch.float64, device=share.device) for _ in range(2))
-    for (first, last), marks in dyads.processes.share(list(zip(dyads.blocks, dyads.marked(), strict=True))):
+    for (first, last), marks in dyads.processes.shard(list(zip(dyads.blocks, dyads.marked(), strict=True))):
         column, size = 0 if dyads.directed else first, last - first
         z = left[first:last] @ share[column:].mT + rest
         if not dyads.directed:

@@ -31,7 +31,7 @@ from numba import njit
 from custom_inference.families.memberships.gibbs_state import TILE
 from custom_inference.families.mixtures.gibbs_kernels import _uniform
 
-#: Looks at other dyads of a node before its counts are read instead.
+#: InitialStep at other dyads of a node before its counts are read instead.
 _LOOKS = 8
 #: Proposals that may be rejected for a dyad without blocks before its table is used instead.
 _TRIES = 16

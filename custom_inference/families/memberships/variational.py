@@ -26,7 +26,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, GlobalPosterior, LocalEngine, Looks, OwnState, PriorTerm
+from custom_inference.core.capabilities import (
+    Accelerated,
+    GlobalPosterior,
+    InitialStep,
+    LocalEngine,
+    OwnState,
+    PriorTerm,
+)
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import PointsWithLocals, State
@@ -121,7 +128,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
     def posterior(self, model: Model, state: Any, rows: Dyads, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
 
-    def from_point(self, model: Model, params: Params, rows: Dyads, e_step: Looks) -> PointsWithLocals:
+    def from_point(self, model: Model, params: Params, rows: Dyads, e_step: InitialStep) -> PointsWithLocals:
         return PointsWithLocals(params)
 
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> PointsWithLocals:
@@ -210,6 +217,6 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> MembershipPosteriors:
         return self.counts_of(rows, membership).added_to_priors(model)
 
-    def from_point(self, model: Any, params: Params, rows: Dyads, e_step: Looks) -> MembershipPosteriors:
+    def from_point(self, model: Any, params: Params, rows: Dyads, e_step: InitialStep) -> MembershipPosteriors:
         """The posterior that goes with the memberships found at these globals."""
         return self.m_step(model, None, e_step(), rows)

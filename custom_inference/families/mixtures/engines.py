@@ -28,8 +28,8 @@ from custom_inference.core.capabilities import (
     Checked,
     Exact,
     GlobalPosterior,
+    InitialStep,
     LocalEngine,
-    Looks,
     PriorTerm,
     from_point,
 )
@@ -230,7 +230,7 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
         apart = dirichlet_divergence(state.proportion, dirichlet_prior(model, "mixing_proportion", state.proportion))
         return -apart - density.divergence(components, density.prior(model, components[0]))
 
-    def from_point(self, model: Model, params: Params, rows: MixtureRows, e_step: Looks) -> MixturePosteriors:
+    def from_point(self, model: Model, params: Params, rows: MixtureRows, e_step: InitialStep) -> MixturePosteriors:
         """The posteriors of the globals after one exact E step at their given values."""
         return self.m_step(model, None, e_step(), rows)
 

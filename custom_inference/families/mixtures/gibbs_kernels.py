@@ -51,29 +51,31 @@ def _log_rise(start, steps):
 
 
 @njit(error_model="numpy")
-def _choose(score, share, state):
-    """A class drawn in proportion to exp(score), the probabilities of all in ``share``, and the next random state."""
+def _choose(score, responsibility, state):
+    """A class drawn in proportion to exp(score), all probabilities in ``responsibility``, and the next random state."""
     highest, total = score.max(), 0.0
     for k in range(score.shape[0]):
-        share[k] = math.exp(score[k] - highest)
-        total += share[k]
+        responsibility[k] = math.exp(score[k] - highest)
+        total += responsibility[k]
     uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
     left, chosen = uniform * total, -1
     for k in range(score.shape[0]):
-        if chosen < 0 and left < share[k]:
+        if chosen < 0 and left < responsibility[k]:
             chosen = k
-        left -= share[k]
-        share[k] /= total
-    return (chosen if chosen >= 0 else int(np.argmax(share))), state
+        left -= responsibility[k]
+        responsibility[k] /= total
+    return (chosen if chosen >= 0 else int(np.argmax(responsibility))), state
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep_simplices(crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, share, rng):
+def sweep_simplices(
+    crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, responsibility, rng
+):
     """One new class for every row, in place; -1 in ``assignment`` is a row without a class.
 
     crow (N + 1,), column, count: the rows in CSR. group (F,): of each feature. alpha (K,). prior a (F, K), mass A
-    (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. share (N, K): the conditional
-    probabilities.
+    (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. responsibility (N, K): the
+    conditional probabilities.
     """
     score, state = np.empty(alpha.shape[0]), rng[0]
     for n in range(crow.shape[0] - 1):
@@ -93,7 +95,7 @@ def sweep_simplices(crow, column, count, group, assignment, alpha, prior, mass, 
                 i += 1
             for k in range(alpha.shape[0]):
                 score[k] -= _log_rise(totals[here, k] + mass[here, k], together)
-        assignment[n], state = _choose(score, share[n], state)
+        assignment[n], state = _choose(score, responsibility[n], state)
         _move(column, count, group, first, last, assignment[n], 1, rows, counts, totals)
     rng[0] = state
 
@@ -108,11 +110,11 @@ def _move(column, count, group, first, last, k, sign, rows, counts, totals):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, share, rng):
+def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, responsibility, rng):
     """One new class for every row of events x (N, D), in place; -1 in ``assignment`` is a row without a class.
 
-    observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), share (N, K) as
-    above.
+    observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), responsibility
+    (N, K) as above.
     """
     score, state = np.empty(alpha.shape[0]), rng[0]
     for n in range(x.shape[0]):
@@ -129,7 +131,7 @@ def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, expos
             for k in range(alpha.shape[0]):
                 total, time = events[f, k] + shape[f, k], exposure[f, k] + rate[f, k]
                 score[k] += _log_rise(total, x[n, f]) + total * math.log(time) - (total + x[n, f]) * math.log(time + 1)
-        assignment[n], state = _choose(score, share[n], state)
+        assignment[n], state = _choose(score, responsibility[n], state)
         new = assignment[n]
         rows[new] += 1
         events[:, new] += x[n]

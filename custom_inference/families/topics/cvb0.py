@@ -1,13 +1,13 @@
 """LDA by collapsed variational Bayes to zeroth order (CVB0): proportions and topics are integrated out.
 
 Asuncion, Welling, Smyth & Teh, *On smoothing and inference for topic models*, UAI 2009, eq. 9. Every token has a
-distribution over its topic, the same for all tokens of one word in one document: share_dvk. With expected counts
+distribution over its topic, the same for all tokens of one word in one document: r_dvk. With expected counts
 
-    N_dk = sum_v n_dv share_dvk,    N_kv = sum_d n_dv share_dvk,    N_k = sum_v N_kv
+    N_dk = sum_v n_dv r_dvk,    N_kv = sum_d n_dv r_dvk,    N_k = sum_v N_kv
 
-a token's share is the collapsed Gibbs conditional (002, eq. 27.37) at the expected counts of all OTHER tokens:
+a token's responsibility is the collapsed Gibbs conditional (002, eq. 27.37) at the expected counts of all OTHER tokens:
 
-    share_dvk ~ (N_dk - share_dvk + alpha_k) (N_kv - share_dvk + gamma_v) / (N_k - share_dvk + sum_v gamma_v)
+    r_dvk ~ (N_dk - r_dvk + alpha_k) (N_kv - r_dvk + gamma_v) / (N_k - r_dvk + sum_v gamma_v)
 
 A word's tokens in a document are refreshed together and words in turn, each with the counts that the one before it left
 (Gauss-Seidel), which converges in fewer passes than refreshing all by the counts of the last pass. What
@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import GlobalPosterior, LocalEngine, Looks, Sequential, from_point
+from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine, Sequential, from_point
 from custom_inference.core.capacity import allowed_bytes, require
 from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
@@ -40,7 +40,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Model
 from ppl_models.data import sparse as _sparse
 
-#: Updates of the shares of documents that start from the topics alone.
+#: Updates of the responsibilities of documents that start from the topics alone.
 _COLD_SWEEPS = 5
 
 
@@ -65,10 +65,10 @@ class TopicCounts(State):
 
 @dataclass(frozen=True, kw_only=True)
 class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
-    """The state is N_kv. Locals: "share", of every stored cell (nnz, K), which add up to the counts that an E step with
-    them is given.
+    """The state is N_kv. Locals: "responsibility", of every stored cell (nnz, K), which add up to the counts that an E
+    step with them is given.
 
-    max_bytes: memory allowed for the shares, by default half of what is free.
+    max_bytes: memory allowed for the responsibilities, by default half of what is free.
     """
 
     max_bytes: float | None = None
@@ -82,28 +82,28 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         return LdaDirichlet()
 
     def check(self, model: Model, rows: DocumentRows) -> None:
-        """Raises CapacityError where the shares of all (document, word) pairs do not fit."""
+        """Raises CapacityError where the responsibilities of all (document, word) pairs do not fit."""
         super().check(model, rows)
         values = rows.like.values()
         needed = 2.0 * values.numel() * model.shapes["topic"][0] * values.element_size()
-        what = f"the topic shares of {values.numel()} (document, word) pairs"
+        what = f"the topic responsibilities of {values.numel()} (document, word) pairs"
         fits = 'use minibatches (batch_size), or guide="vb", which keeps none'
         require(what, needed, allowed=allowed_bytes(self.max_bytes), fits=fits)
 
     def e_step(
         self, model: Model, state: TopicCounts, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        """One pass; the shares and counts that it starts from are left as they are."""
+        """One pass; the responsibilities and counts that it starts from are left as they are."""
         alpha, (start, refresh) = self.alpha(model, state.counts), _passes(state.counts.device)
         if warm:
-            share, counts = warm["share"].clone(memory_format=torch.contiguous_format), state.counts.T
+            responsibility, counts = warm["responsibility"].clone(memory_format=torch.contiguous_format), state.counts.T
         else:
-            share = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
-            counts = counted(rows, share)
+            responsibility = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
+            counts = counted(rows, responsibility)
         table = (counts + self.words_prior(model, alpha).expand_as(state.counts).T).contiguous()
         bound = torch.zeros_like(rows.lengths)
-        counts = refresh(rows, share, alpha, table, bound, temperature)
-        return EStep({"topic": counts.T}, {"share": share}, bound + rows.log_coefficient)
+        counts = refresh(rows, responsibility, alpha, table, bound, temperature)
+        return EStep({"topic": counts.T}, {"responsibility": responsibility}, bound + rows.log_coefficient)
 
     def m_step(self, model: Model, state: TopicCounts, step: EStep, rows: DocumentRows) -> TopicCounts:
         return TopicCounts(step.statistics["topic"])
@@ -117,30 +117,30 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
     def from_counts(self, model: Model, counts: Tensor) -> TopicCounts:
         return TopicCounts(counts)
 
-    def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: Looks) -> TopicCounts:
+    def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: InitialStep) -> TopicCounts:
         """The counts that topics of equal size would have."""
         topic = params["topic"]
         return TopicCounts(topic * (e_step().statistics["topic"].sum() / len(topic)))
 
     def posterior(self, model: Model, state: TopicCounts, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         """Dirichlet(alpha + N_d)."""
-        share = step.locals["share"]
+        responsibility = step.locals["responsibility"]
         row, _, count = _sparse.triplets(rows.counts)
-        found = self.alpha(model, share).expand(len(rows), -1).clone()
-        return DirichletPosterior(found.index_add_(0, row, share * count.unsqueeze(-1)))
+        found = self.alpha(model, responsibility).expand(len(rows), -1).clone()
+        return DirichletPosterior(found.index_add_(0, row, responsibility * count.unsqueeze(-1)))
 
     def responsibilities(self, model: Model, state: TopicCounts, rows: DocumentRows, warm: Params) -> Tensor:
-        return warm["share"]
+        return warm["responsibility"]
 
 
-def counted(rows: DocumentRows, share: Tensor) -> Tensor:
-    """N_kv = sum_d n_dv share_dvk, (V, K)."""
-    counts = share.new_zeros(rows.counts.shape[1], share.shape[1])
-    return counts.index_add_(0, rows.counts.col_indices(), share * rows.counts.values().unsqueeze(-1))
+def counted(rows: DocumentRows, responsibility: Tensor) -> Tensor:
+    """N_kv = sum_d n_dv r_dvk, (V, K)."""
+    counts = responsibility.new_zeros(rows.counts.shape[1], responsibility.shape[1])
+    return counts.index_add_(0, rows.counts.col_indices(), responsibility * rows.counts.values().unsqueeze(-1))
 
 
 def _passes(device: torch.device) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """What finds shares at given topics, the fixed point nearly, and what refreshes them."""
+    """What finds responsibilities at given topics, the fixed point nearly, and what refreshes them."""
     if device.type != "cpu":
         return start_blocks, refresh_blocks
     # Not at the top: numba takes a second to import, and most of the suite does without.
@@ -150,33 +150,33 @@ def _passes(device: torch.device) -> tuple[Callable[..., Tensor], Callable[..., 
 
 
 def refresh_blocks(
-    rows: DocumentRows, share: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
+    rows: DocumentRows, responsibility: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
 ) -> Tensor:
     """As :func:`custom_inference.families.topics.kernels.refresh_documents`, on any device."""
-    for block in rows.blocks if len(share) else ():
+    for block in rows.blocks if len(responsibility) else ():
         inside = block.cells >= 0
-        old = share[block.cells] * inside.unsqueeze(-1)
+        old = responsibility[block.cells] * inside.unsqueeze(-1)
         document = block.count.unsqueeze(1) @ old + alpha
         seen = (block.of_words(table) - old).clamp(min=0) / (table.sum(0) - old)
         new, mass = _normalised((document - old) * (seen if temperature == 1.0 else seen**temperature), inside)
         each = torch.where(inside, block.count * (mass / (document.sum(-1) - 1)).log(), 0.0)
         bound[block.documents] += each.sum(-1)
         table.index_add_(0, block.word.flatten(), ((new - old) * block.count.unsqueeze(-1)).flatten(0, 1))
-        share[block.cells[inside]] = new[inside]
-    return counted(rows, share)
+        responsibility[block.cells[inside]] = new[inside]
+    return counted(rows, responsibility)
 
 
 def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
     """As :func:`custom_inference.families.topics.kernels.start_documents`, on any device."""
-    share = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
+    responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
     for block in rows.blocks:
         inside = block.cells >= 0
         seen = block.of_words(topic)
         new = _normalised(seen, inside)[0]
         for _ in range(sweeps):
             new = _normalised((block.count.unsqueeze(1) @ new + alpha - new) * seen, inside)[0]
-        share[block.cells[inside]] = new[inside]
-    return share
+        responsibility[block.cells[inside]] = new[inside]
+    return responsibility
 
 
 def _normalised(weight: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,5 +184,5 @@ def _normalised(weight: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     weight = weight.clamp(min=0)
     mass = weight.sum(-1).clamp(min=1e-30)
     equal = torch.full_like(weight, 1 / weight.shape[-1])
-    share = torch.where((mass > 1e-30).unsqueeze(-1), weight / mass.unsqueeze(-1), equal)
-    return share * inside.unsqueeze(-1), mass
+    responsibility = torch.where((mass > 1e-30).unsqueeze(-1), weight / mass.unsqueeze(-1), equal)
+    return responsibility * inside.unsqueeze(-1), mass

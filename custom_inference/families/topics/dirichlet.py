@@ -88,7 +88,7 @@ class LdaDirichlet(TopicEngine):
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         """c~_ivk of every stored cell (eq. 27.45), (nnz, K)."""
-        return rows.shares(relative_share(warm["concentration"]), self.scores(model, params).word)
+        return rows.responsibilities(relative_share(warm["concentration"]), self.scores(model, params).word)
 
 
 class Swept(NamedTuple):

@@ -80,8 +80,10 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     ) -> EStep:
         topic = self.topics(params)
         counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
-        for tokens, place, share in self._attributed(topic, self.alpha(model, topic), rows, bound, temperature):
-            counts.index_add_(0, tokens.word[place], (share * tokens.inside[place]).T)
+        for tokens, place, responsibility in self._attributed(
+            topic, self.alpha(model, topic), rows, bound, temperature
+        ):
+            counts.index_add_(0, tokens.word[place], (responsibility * tokens.inside[place]).T)
         return EStep({"topic": counts.T}, {}, bound)
 
     def _attributed(
@@ -93,8 +95,8 @@ class LdaExact(Accelerated, TopicEngine, Exact):
             states, log_scale = _polynomial.multiplied(tokens, keep=True)
             weight = _polynomial.prior_weight(len(tokens), alpha).to(tokens.like)
             bound[tokens.documents] += log_scale + (weight @ states[-1]).log()
-            for place, share in _polynomial.attributed(tokens, states, weight):
-                yield tokens, place, share
+            for place, responsibility in _polynomial.attributed(tokens, states, weight):
+                yield tokens, place, responsibility
 
     def _blocks(
         self, topic: Tensor, rows: DocumentRows, temperature: float = 1.0, *, keep: bool = True
@@ -139,9 +141,9 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         """p(q = k | document) of the tokens of every stored cell, (nnz, K): those of one word share theirs."""
         topic = self.topics(params)
         found, ignored = topic.new_zeros(rows.counts.values().numel(), len(topic)), torch.zeros_like(rows.lengths)
-        for tokens, place, share in self._attributed(topic, self.alpha(model, topic), rows, ignored):
+        for tokens, place, responsibility in self._attributed(topic, self.alpha(model, topic), rows, ignored):
             inside = tokens.inside[place]
-            found[tokens.cell[place][inside]] = share.T[inside]
+            found[tokens.cell[place][inside]] = responsibility.T[inside]
         return found
 
 
@@ -209,11 +211,11 @@ class CollapsedPosterior:
                 total += (here * weight).T @ here
         return total
 
-    def divergence(self, shares: Tensor) -> float:
-        """KL(prod_t r_t(q_t) || p(q | y)) of a factorised posterior of the tokens, shares r (T, K)."""
-        total, log_share = 0.0, torch.log(shares)
+    def divergence(self, responsibilities: Tensor) -> float:
+        """KL(prod_t r_t(q_t) || p(q | y)) of a factorised posterior of the tokens, responsibilities r (T, K)."""
+        total, log_responsibility = 0.0, torch.log(responsibilities)
         for start, q in assignment_blocks(len(self.alpha), len(self.word)):
-            log_q = log_share.gather(1, q.T).sum(0)
+            log_q = log_responsibility.gather(1, q.T).sum(0)
             weight = log_q.exp()
             difference = log_q - self.log_probability[start : start + len(q)]
             total += float(torch.where(weight > 0, weight * difference, 0.0).sum())

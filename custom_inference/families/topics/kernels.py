@@ -169,12 +169,12 @@ def _psi(x):
 
 
 def refresh_documents(
-    rows: DocumentRows, share: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
+    rows: DocumentRows, responsibility: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
 ) -> Tensor:
-    """One pass, in place: ``share`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,). Returns N_kv,
-    (V, K), counted anew: the running table has rounded at every word."""
+    """One pass, in place: ``responsibility`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,). Returns
+    N_kv, (V, K), counted anew: the running table has rounded at every word."""
     total, counts = table.sum(0), torch.zeros_like(table)
-    arrays: Any = (*_parts(rows), *(part.numpy() for part in (alpha, share, table, total, counts, bound)))
+    arrays: Any = (*_parts(rows), *(part.numpy() for part in (alpha, responsibility, table, total, counts, bound)))
     for first, last in pairwise(_cuts(arrays[0])):
         _refresh(*arrays, first, last, temperature)  # pyright: ignore[reportCallIssue]
     return counts
@@ -182,23 +182,23 @@ def refresh_documents(
 
 def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
     """Shares (nnz, K) at given topics (V, K)."""
-    share = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
-    arrays: Any = (*_parts(rows), alpha.numpy(), share.numpy(), topic.numpy())
+    responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
+    arrays: Any = (*_parts(rows), alpha.numpy(), responsibility.numpy(), topic.numpy())
     for first, last in pairwise(_cuts(arrays[0])):
         _start(*arrays, first, last, sweeps)  # pyright: ignore[reportCallIssue]
-    return share
+    return responsibility
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
-def _refresh(crow, column, count, alpha, share, table, total, counts, bound, first, last, temperature):
-    topics, zero = len(alpha), share.dtype.type(0)
-    document, new = np.empty(topics, share.dtype), np.empty(topics, share.dtype)
-    power = share.dtype.type(temperature)
+def _refresh(crow, column, count, alpha, responsibility, table, total, counts, bound, first, last, temperature):
+    topics, zero = len(alpha), responsibility.dtype.type(0)
+    document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
+    power = responsibility.dtype.type(temperature)
     for i in range(first, last):
-        others = _document_counts(crow[i], crow[i + 1], count, alpha, share, document) - 1.0
+        others = _document_counts(crow[i], crow[i + 1], count, alpha, responsibility, document) - 1.0
         value = 0.0
         for j in range(crow[i], crow[i + 1]):
-            own, word, fresh, tokens = share[j], table[column[j]], counts[column[j]], count[j]
+            own, word, fresh, tokens = responsibility[j], table[column[j]], counts[column[j]], count[j]
             if temperature == 1.0:
                 for k in range(topics):
                     new[k] = (document[k] - own[k]) * (word[k] - own[k]) / (total[k] - own[k])
@@ -219,18 +219,18 @@ def _refresh(crow, column, count, alpha, share, table, total, counts, bound, fir
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
-def _start(crow, column, count, alpha, share, topic, first, last, sweeps):
+def _start(crow, column, count, alpha, responsibility, topic, first, last, sweeps):
     topics = len(alpha)
-    document, new = np.empty(topics, share.dtype), np.empty(topics, share.dtype)
+    document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
     for i in range(first, last):
         for j in range(crow[i], crow[i + 1]):
             new[:] = topic[column[j]]
             _normalise(new)
-            share[j] = new
+            responsibility[j] = new
         for _ in range(sweeps):
-            _document_counts(crow[i], crow[i + 1], count, alpha, share, document)
+            _document_counts(crow[i], crow[i + 1], count, alpha, responsibility, document)
             for j in range(crow[i], crow[i + 1]):
-                own, seen = share[j], topic[column[j]]
+                own, seen = responsibility[j], topic[column[j]]
                 for k in range(topics):
                     new[k] = (document[k] - own[k]) * seen[k]
                 _normalise(new)
@@ -240,12 +240,12 @@ def _start(crow, column, count, alpha, share, topic, first, last, sweeps):
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
-def _document_counts(start, stop, count, alpha, share, document):
+def _document_counts(start, stop, count, alpha, responsibility, document):
     """document_k = N_dk + alpha_k; returns their sum."""
     document[:] = alpha
     for j in range(start, stop):
         for k in range(len(alpha)):
-            document[k] += count[j] * share[j, k]
+            document[k] += count[j] * responsibility[j, k]
     length = 0.0
     for k in range(len(alpha)):
         length += document[k]

@@ -105,7 +105,7 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         return weight * (ratio.unsqueeze(1) @ seen).squeeze(1), weight, ratio
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
-        return rows.shares(warm["topic_proportion"], self.topics(params).T)
+        return rows.responsibilities(warm["topic_proportion"], self.topics(params).T)
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["topic_proportion"])

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, GlobalPosterior, LocalEngine, Looks
+from custom_inference.core.capabilities import Accelerated, GlobalPosterior, InitialStep, LocalEngine
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
@@ -136,7 +136,7 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
         topic = super().initial(model, rows, generator)[self.site]
         return self.from_counts(model, topic / topic.sum(0) * _sparse.column_sums(rows.counts))
 
-    def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: Looks) -> TopicPosteriors:
+    def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: InitialStep) -> TopicPosteriors:
         """The posterior that the documents give when their own are inferred at these topics."""
         return self.from_counts(model, e_step().statistics["topic"])
 

@@ -39,8 +39,8 @@ def prepared(x, num_topics=3, alpha=0.3, gamma=0.2, mask=None, kind=LDA):
 def at_random(rows, num_topics, seed=0):
     """Shares of every stored cell, and their counts as the state."""
     rng = np.random.default_rng(seed)
-    share = torch.tensor(rng.dirichlet(np.ones(num_topics), rows.counts.values().numel()))
-    return TopicCounts(cvb0.counted(rows, share).T), {"share": share}
+    responsibility = torch.tensor(rng.dirichlet(np.ones(num_topics), rows.counts.values().numel()))
+    return TopicCounts(cvb0.counted(rows, responsibility).T), {"responsibility": responsibility}
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -54,7 +54,7 @@ def test_blocks_have_the_fixed_points_of_the_compiled_loops(temperature, monkeyp
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     monkeypatch.setattr(kernels, "refresh_documents", cvb0.refresh_blocks)
     in_blocks = steps.e_step(model, params, rows, locals_, temperature=temperature)
-    assert torch.allclose(in_blocks.locals["share"], locals_["share"], atol=1e-6)
+    assert torch.allclose(in_blocks.locals["responsibility"], locals_["responsibility"], atol=1e-6)
     assert torch.allclose(in_blocks.bound, step.bound, atol=1e-5)
     assert torch.allclose(in_blocks.statistics["topic"], params.counts, atol=1e-5)
 
@@ -64,10 +64,14 @@ def test_one_document_in_blocks_is_a_jacobi_pass(monkeypatch):
     model, steps, rows = prepared(x)
     params, locals_ = at_random(rows, 3)
     monkeypatch.setattr(kernels, "refresh_documents", cvb0.refresh_blocks)
-    found = steps.e_step(model, params, rows, locals_).locals["share"].numpy()
-    share, count = locals_["share"].numpy(), x[0][x[0] > 0]
-    document, word = count @ share, count[:, None] * share
-    new = (document - share + 0.3) * (word - share + 0.2) / (word.sum(0) - share + 0.2 * x.shape[1])
+    found = steps.e_step(model, params, rows, locals_).locals["responsibility"].numpy()
+    responsibility, count = locals_["responsibility"].numpy(), x[0][x[0] > 0]
+    document, word = count @ responsibility, count[:, None] * responsibility
+    new = (
+        (document - responsibility + 0.3)
+        * (word - responsibility + 0.2)
+        / (word.sum(0) - responsibility + 0.2 * x.shape[1])
+    )
     assert np.allclose(found, new / new.sum(1, keepdims=True), atol=1e-12)
 
 
@@ -78,12 +82,12 @@ def test_starts_from_topics_in_both_ways():
     alpha = torch.full((3,), 0.3)
     starts = [run(rows, topic.T.contiguous(), alpha, 400) for run in (kernels.start_documents, cvb0.start_blocks)]
     assert torch.allclose(*starts, atol=1e-8)
-    share = starts[0].numpy()
+    responsibility = starts[0].numpy()
     row, column = np.nonzero(x)
     document = np.zeros((len(x), 3))
-    np.add.at(document, row, x[row, column][:, None] * share)
-    new = (document[row] - share + 0.3) * topic.numpy().T[column]
-    assert np.allclose(new / new.sum(1, keepdims=True), share, atol=1e-8)
+    np.add.at(document, row, x[row, column][:, None] * responsibility)
+    new = (document[row] - responsibility + 0.3) * topic.numpy().T[column]
+    assert np.allclose(new / new.sum(1, keepdims=True), responsibility, atol=1e-8)
 
 
 @settings(max_examples=25, deadline=None)
@@ -105,11 +109,11 @@ def test_shares_and_counts_stay_proper_on_any_corpus(
     params, locals_ = steps.initial(model, rows, torch.Generator().manual_seed(seed)), None
     for _ in range(8):
         step = steps.e_step(model, params, rows, locals_)
-        share, loose = step.locals["share"], 1e-4 if dtype == torch.float32 else 1e-9
-        assert torch.allclose(share.sum(1), torch.ones(len(share), dtype=dtype), atol=loose)
-        assert (share >= 0).all()
+        responsibility, loose = step.locals["responsibility"], 1e-4 if dtype == torch.float32 else 1e-9
+        assert torch.allclose(responsibility.sum(1), torch.ones(len(responsibility), dtype=dtype), atol=loose)
+        assert (responsibility >= 0).all()
         assert torch.isfinite(step.bound).all()
-        counted = cvb0.counted(rows, share).T
+        counted = cvb0.counted(rows, responsibility).T
         assert torch.allclose(step.statistics["topic"], counted, atol=loose * (1 + x.sum()))
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     values, posterior = params.values(model), params.posteriors(model)
@@ -123,9 +127,9 @@ def test_statistics_are_additive():
     params, locals_ = at_random(rows, 3)
     whole = steps.e_step(model, params, rows, locals_)
     cells = rows.counts.crow_indices()[9]
-    share = whole.locals["share"]
+    responsibility = whole.locals["responsibility"]
     parts = [
-        cvb0.counted(rows.select(at), share[cell])
+        cvb0.counted(rows.select(at), responsibility[cell])
         for at, cell in ((slice(0, 9), slice(0, cells)), (slice(9, 20), slice(cells, None)))
     ]
     assert torch.allclose(whole.statistics["topic"].T, parts[0] + parts[1], atol=1e-12)
@@ -138,10 +142,10 @@ def test_masked_entries_and_the_coefficient():
     model, steps, rows = prepared(np.where(mask, x, 99.0), mask=mask)
     other_model, plain, without = prepared(np.where(mask, x, 0.0))
     params, locals_ = at_random(rows, 3)
-    before = locals_["share"].clone()
+    before = locals_["responsibility"].clone()
     step, other = steps.e_step(model, params, rows, locals_), plain.e_step(other_model, params, without, locals_)
     assert torch.equal(step.bound, other.bound)
-    assert torch.equal(locals_["share"], before)  # what a pass is given stays as it is
+    assert torch.equal(locals_["responsibility"], before)  # what a pass is given stays as it is
     view, counts, as_counts = prepared(np.where(mask, x, 0.0), kind=MultinomialPCA)
     added = counts.e_step(view, params, as_counts, locals_).bound - step.bound
     assert np.allclose(added.numpy(), _topics.log_coefficient(x, mask), atol=1e-10)
@@ -172,7 +176,7 @@ def test_fits_find_the_topics_of_a_generated_corpus(tmp_path):
 
 
 def test_its_topics_are_near_the_exact_posterior_means_of_a_toy_corpus():
-    """Up to the labels, which the exact posterior leaves open: by which words share a topic with which."""
+    """Up to the labels, which the exact posterior leaves open: by which words responsibility a topic with which."""
     x = np.array([[3.0, 0, 0], [0, 2, 1], [2, 1, 0]])
     model = LDA(num_topics=2, vocabulary_size=3).with_concentration(alpha=0.3, gamma=0.4)
     fit = VariationalEM(guide="cvb0").fit(model, x, progress=False)
@@ -183,8 +187,8 @@ def test_its_topics_are_near_the_exact_posterior_means_of_a_toy_corpus():
     rows = steps.rows(model, fit.data)
     params = TopicCounts(fit.global_posterior["topic"].concentration - 0.4)
     locals_ = steps.e_step(model, params, rows).locals
-    share = np.repeat(locals_["share"].numpy(), x[x > 0].astype(int), axis=0)
-    apart = np.abs(share @ share.T - together)
+    responsibility = np.repeat(locals_["responsibility"].numpy(), x[x > 0].astype(int), axis=0)
+    apart = np.abs(responsibility @ responsibility.T - together)
     np.fill_diagonal(apart, 0)
     assert apart.max() < 0.25
     assert apart.mean() < 0.12
@@ -207,13 +211,13 @@ def test_minibatches():
     whole = VariationalEM(guide="cvb0").fit(model, x, progress=False)
     assert float(fit.elbo[-1]) > float(whole.elbo[-1]) - 0.05 * abs(float(whole.elbo[-1]))
     params, locals_ = at_random(rows, 3)
-    assert torch.allclose(steps.responsibilities(model, params, rows, locals_), locals_["share"])
+    assert torch.allclose(steps.responsibilities(model, params, rows, locals_), locals_["responsibility"])
 
 
 def test_what_does_not_fit_or_apply_is_refused():
     x = corpus(11)
     model, _, rows = prepared(x)
-    with pytest.raises(CapacityError, match='shares.*GiB.*guide="vb"'):
+    with pytest.raises(CapacityError, match='responsibilities.*GiB.*guide="vb"'):
         LdaCvb0(max_bytes=10).check(model, rows)
     with pytest.raises(MethodError, match="cvb0"):
         engine_for(PLSA(num_topics=2, vocabulary_size=7), "cvb0")

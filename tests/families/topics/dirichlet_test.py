@@ -296,5 +296,5 @@ def test_responsibilities_sum_to_one_in_single_precision():
     topic, x = corpus(12)
     rows = DocumentRows.of(Data(x=torch.tensor(x, dtype=torch.float32)))
     scores = Scores.of(torch.tensor(topic, dtype=torch.float32).log())
-    each = rows.shares(relative_share(torch.rand(8, 3).float()), scores.word)
+    each = rows.responsibilities(relative_share(torch.rand(8, 3).float()), scores.word)
     assert torch.allclose(each.sum(-1), torch.ones(len(each), dtype=torch.float32))

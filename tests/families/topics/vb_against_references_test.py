@@ -139,10 +139,10 @@ def test_online_vb_is_algorithm_27_2():
         assert close(params.concentration, topic_weight, atol=1e-6)
 
 
-def by_token(share, x, mask):
-    """The shares of the words' cells, (cells, K), as those of every token, document by document."""
-    array = np.zeros((*x.shape, share.shape[1]))
-    array[_topics.counts_of(x, mask) > 0] = share
+def by_token(responsibility, x, mask):
+    """The responsibilities of the words' cells, (cells, K), as those of every token, document by document."""
+    array = np.zeros((*x.shape, responsibility.shape[1]))
+    array[_topics.counts_of(x, mask) > 0] = responsibility
     return [array[i][words] for i, words in enumerate(_topics.tokens_of(x, mask))]
 
 
@@ -158,11 +158,13 @@ def test_one_pass_of_cvb0_over_documents_as_sets_is_the_literal_sweep(kind, alph
     step = steps.e_step(model, from_point(steps, model, {"topic": torch.tensor(topic)}, rows), rows)
     documents = _topics.tokens_of(x, mask)
     for _ in range(3):
-        before = by_token(step.locals["share"].numpy(), x, mask)
+        before = by_token(step.locals["responsibility"].numpy(), x, mask)
         step = steps.e_step(model, steps.m_step(model, {}, step, rows), rows, step.locals)
         expected = _collapsed.cvb0_sweep(documents, before, x.shape[1], alpha, gamma)
-        for found, share in zip(by_token(step.locals["share"].numpy(), x, mask), expected, strict=True):
-            assert close(found, share, atol=1e-9)
+        for found, responsibility in zip(
+            by_token(step.locals["responsibility"].numpy(), x, mask), expected, strict=True
+        ):
+            assert close(found, responsibility, atol=1e-9)
         assert close(step.statistics["topic"], _collapsed.tables(documents, expected, x.shape[1])[1], atol=1e-9)
 
 
@@ -179,11 +181,11 @@ def test_cvb0_ends_where_the_literal_sweep_stands_still(kind, gamma):
         assert torch.isfinite(step.bound).all()
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     documents = _topics.tokens_of(x, mask)
-    shares = by_token(at_words(step.locals["share"], rows).numpy(), x, mask)
-    moved = _collapsed.cvb0_sweep(documents, shares, x.shape[1], alpha, gamma)
-    for before, after in zip(shares, moved, strict=True):
+    responsibilities = by_token(at_words(step.locals["responsibility"], rows).numpy(), x, mask)
+    moved = _collapsed.cvb0_sweep(documents, responsibilities, x.shape[1], alpha, gamma)
+    for before, after in zip(responsibilities, moved, strict=True):
         assert close(before, after, atol=1e-6)
-    document, word = _collapsed.tables(documents, shares, x.shape[1])
+    document, word = _collapsed.tables(documents, responsibilities, x.shape[1])
     assert close(steps.posterior(model, params, rows, step).concentration, document + alpha, atol=1e-6)
     expected = (word + gamma) / (word + gamma).sum(1, keepdims=True)
     assert close(params.values(model)["topic"], expected, atol=1e-6)
@@ -191,7 +193,7 @@ def test_cvb0_ends_where_the_literal_sweep_stands_still(kind, gamma):
     value = _topics.log_coefficient(x, mask)
     for i, words in enumerate(documents):
         for place, v in enumerate(words):
-            own = shares[i][place]
+            own = responsibilities[i][place]
             mass = (word[:, v] - own + gamma) / (word.sum(1) - own + 7 * gamma) * (document[i] - own + alpha)
             value[i] += np.log(mass.sum() / (len(words) - 1 + alpha.sum()))
     assert close(step.bound, value, atol=1e-5)
