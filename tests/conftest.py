@@ -13,6 +13,14 @@ import torch
 matplotlib.use("Agg")
 torch.set_num_threads(1)
 
+#: The files that take longest go first: where a file is one worker's, the others would wait for it in the end.
+LONGEST = ("notebooks_test.py", "distributed_test.py", "fits_test.py", "distributed_failures_test.py", "readme_test.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
 
 @pytest.fixture(autouse=True)
 def _clean_state():

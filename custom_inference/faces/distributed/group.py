@@ -38,6 +38,8 @@ class GroupPool(Pool):
         self.traffic, self.calls, self.seconds = 0, 0, 0.0
         # What the first process makes for all, a search, may take hours: the others wait as long as it lives.
         self._patient: Any = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        # One that refuses its rows leaves at once, and must not close connections that others are still making.
+        self.wait()
 
     def total(self, *values: Tensor) -> tuple[Tensor, ...]:
         """All tensors of one dtype travel together: an all-reduce costs two messages a process however short it is."""
