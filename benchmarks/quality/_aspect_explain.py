@@ -35,7 +35,7 @@ def aic_table(x: np.ndarray, sizes: Sequence[int], seeds: int, paper: str) -> tu
     for k in sizes:
         fit = best_aspects(x, k, seeds)
         lightest = float(fit.aspect[fit.lightest].mean())
-        table.rows.append([k, f"{fit.log_likelihood:.1f}", f"{fit.fit.aic():.1f}", f"{lightest:.4f}"])
+        table.rows.append([k, f"{fit.log_likelihood:.1f}", f"{fit.fit.aic() / 2:.1f}", f"{lightest:.4f}"])
     chosen = min(table.rows, key=lambda row: float(row[2]))[0]
     table.note = f"AIC is smallest at K = {chosen}. {table.note}"
     return table, chosen

@@ -175,7 +175,7 @@ def aic_table(whole: Corrupted, x: np.ndarray, sizes: Sequence[int], num_seeds: 
     """Eq. 27."""
     table = Table("AIC of AB (eq. 27)", ["images", *(f"K = {k}" for k in sizes), "smallest at"])
     for name, data in (("original", x), ("zeros added", whole.x)):
-        values = [best_of(data, k, num_seeds).fit.aic() for k in sizes]
+        values = [best_of(data, k, num_seeds).fit.aic() / 2 for k in sizes]
         table.rows.append([name, *(f"{v:.0f}" for v in values), f"K = {sizes[int(np.argmin(values))]}"])
     table.note = f"{num_seeds} default fit(s); all 2000 images. Source 001: 15 for its digits, 14 with zeros added."
     return table

@@ -104,7 +104,7 @@ def criteria_table(data: Binary) -> Table:
         # The likelihood is at point scores, so they are parameters; the model counts its globals alone.
         points = [len(data.x) * k if method == "logistic PCA" else 0 for k in sizes]
         price = np.log(len(data.x)) / 2
-        pairs = [(fit.aic() + n, fit.bic() + n * price) for fit, n in zip(fits, points, strict=True)]
+        pairs = [(fit.aic() / 2 + n, fit.bic() / 2 + n * price) for fit, n in zip(fits, points, strict=True)]
         best = [sizes[int(np.argmin([p[i] for p in pairs]))] for i in (0, 1)]
         blank = [""] * (len(SIZES[data.name]) - len(pairs))
         table.rows.append([method, *(f"{a:.0f} / {b:.0f}" for a, b in pairs), *blank, *(f"K = {k}" for k in best)])

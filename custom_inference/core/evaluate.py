@@ -39,25 +39,30 @@ def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor,
 
 
 def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: str) -> float:
-    """-L + psi / 2 log N ("bic": 000, section 4.2) or -L + psi ("aic": 001, eq. 27); the best model minimises it."""
+    """-2 L + psi log N ("bic") or -2 L + 2 psi ("aic"); the best model minimises it.
+
+    Schwarz, *Estimating the dimension of a model*, 1978; Akaike, 1974. Sources 000 (section 4.2) and 001 (eq. 27) print
+    half of these.
+    """
     if kind not in ("aic", "bic"):
         raise MethodError(unknown_name("information criterion", kind, ("aic", "bic")))
-    return -log_likelihood + num_parameters * (0.5 * math.log(num_rows) if kind == "bic" else 1.0)
+    return -2 * log_likelihood + num_parameters * (math.log(num_rows) if kind == "bic" else 2.0)
 
 
-def information_criterion(fit: Result, kind: str) -> float:
+def information_criterion(fit: Result, kind: str, bound: str | None = None) -> float:
     """AIC or BIC of a fit.
 
-    L is the exact log-likelihood (of models without an exact engine their first bound); for fits that estimate the
-    locals as points it is the likelihood at these, and their coordinates count as parameters, as in 001, eq. 27:
+    L is log p(x | params) by ``bound``, by default as :func:`score` has it: exact where that is feasible, else the fit's
+    own lower bound, with which the criterion is an upper bound of the exact one. For fits that estimate the locals as
+    points it is by default the likelihood at these, and their coordinates count as parameters, as in 001, eq. 27:
     psi = TK + (K - 1) N.
     """
-    if fit.bound_name == POINT:
-        each = fit.plugin_log_likelihood()
+    if bound is not None:
+        each = fit.log_likelihood(bound=bound)
     else:
-        engines = engines_of(fit.model)
-        each = fit.log_likelihood(bound=None if not engines or "exact" in engines else scalable_bound(fit.model))
-    return criterion(float(each.sum()), num_parameters(fit), len(fit.data), kind)
+        each = fit.plugin_log_likelihood() if fit.bound_name == POINT else score(fit)[0]
+    psi = fit.model.num_parameters(0) if bound is not None else num_parameters(fit)
+    return criterion(float(each.sum()), psi, len(fit.data), kind)
 
 
 def num_parameters(fit: Result) -> int:

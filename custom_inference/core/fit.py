@@ -20,13 +20,18 @@ from ppl_models import MethodError, Model
 class Fit(Result):
     """What was learned, and how it went: all of :class:`Result`, and criteria, reports, figures, files."""
 
-    def bic(self) -> float:
-        """BIC = -L + psi / 2 log N, minimised over K (000, section 4.2); see :func:`evaluate.information_criterion`."""
-        return evaluate.information_criterion(self, "bic")
+    def bic(self, bound: str | None = None) -> float:
+        """BIC = -2 log p(x) + psi log N, psi free parameters: of several models the smallest is the best.
 
-    def aic(self) -> float:
-        """AIC = -L + psi, half of the usual one, minimised over K (001, eq. 27)."""
-        return evaluate.information_criterion(self, "aic")
+        bound: what stands for log p(x): "exact" or the name of a lower bound; by default exact where that is feasible,
+            else the fit's own bound; of fits with point estimates of the locals the likelihood at these. See
+            :func:`custom_inference.core.evaluate.information_criterion`.
+        """
+        return evaluate.information_criterion(self, "bic", bound)
+
+    def aic(self, bound: str | None = None) -> float:
+        """AIC = -2 log p(x) + 2 psi; the likelihood as for :meth:`bic`."""
+        return evaluate.information_criterion(self, "aic", bound)
 
     def report(self, **settings: Any) -> Any:
         """One line a component: prior, strongest features, and whether it is shut off."""

@@ -301,8 +301,12 @@ def test_looking_at_a_fit_leaves_the_random_state_alone():
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_bic_is_the_papers():
+def test_bic_is_twice_the_papers():
     example = NOCA.example()
     fit = ci.fit(example.model, example.data, progress=False)
     expected = reference.bic(float(fit.evidence.sum()), 3, 6, 60)
-    assert np.isclose(fit.bic(), expected)
+    assert np.isclose(fit.bic(), 2 * expected) and np.isclose(fit.bic("exact"), 2 * expected)
+    assert np.isclose(fit.aic(), 2 * (27 - float(fit.evidence.sum())))
+    assert fit.bic("mean_field") > fit.bic(), "a lower bound in place of the likelihood"
+    with pytest.raises(MethodError, match="nonsense"):
+        fit.bic("nonsense")

@@ -143,7 +143,7 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     """What ``--json`` reports of a fit."""
     rows, bound = score(fit)
     total = float(rows.sum())
-    # BIC from the score at hand; fits with point estimates of the locals have a likelihood of their own for it.
+    # From the score at hand, as fit.bic() has it; of point estimates of the locals it is that of their likelihood.
     bic = evaluate.criterion(total, evaluate.num_parameters(fit), len(fit.data), "bic")
     return {
         "method": fit.method,
