@@ -21,6 +21,7 @@ from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.core.settings import require_whole
 from custom_inference.core.states import Params
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.svi.initialisation import clamp_to_interior
@@ -55,6 +56,10 @@ class NUTS(Method):
     jitter: float = 0.1
 
     draws_globals = True
+
+    def __post_init__(self) -> None:
+        for name, least in {"num_samples": 1, "warmup": 0, "chains": 1, "max_tree_depth": 1}.items():
+            require_whole(name, getattr(self, name), least)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """Ctrl-C returns the draws of the chains that are done; of the first chain those until then."""

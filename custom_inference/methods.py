@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
-from custom_inference.core.registry import family_of
+from custom_inference.core.registry import engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.exact import Exact
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
-from ppl_models import MODELS, Data, MethodError, Model
+from ppl_models import MODELS, Data, MethodError, Model, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 
@@ -39,13 +41,37 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     arguments: those of every method's ``fit`` (mask, seed, device, dtype, init, progress, and what the model observes
         beside x), and fields of the method.
     Missing entries: NaN, or ``mask`` (True = observed).
+
+    Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
     require_model(model)
     chosen = default_method(model, None) if method is None else named_method(method, model=model)
     names = _settings_of(chosen)
     settings = {name: arguments.pop(name) for name in names if name in arguments}
     _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names)
-    return with_settings(chosen, settings).fit(model, x, seed=seed, **arguments)
+    configured = with_settings(chosen, settings)
+    if method is None and not settings:
+        return _first_that_takes_the_priors(model, configured, x, seed=seed, **arguments)
+    return configured.fit(model, x, seed=seed, **arguments)
+
+
+def _first_that_takes_the_priors(model: Model, default: Any, x: Any, **arguments: Any) -> Fit:
+    """The default's fit; under priors that it has no steps for, that of the first method that has."""
+    try:
+        return default.fit(model, x, **arguments)
+    except PriorError as refused:
+        for other in _in_its_place(model):
+            with contextlib.suppress(PriorError):
+                found = other.fit(model, x, **arguments)
+                found.status += f"; by {found.method}, since the default refuses: {refused}"
+                return found
+        raise
+
+
+def _in_its_place(model: Model) -> list[Any]:
+    """The closed-form methods of a model, then one that takes any prior: locals summed out where these are few."""
+    few = model.rows_are_independent and not model.has_continuous_locals and (model.code_bits or 0) <= EXACT_UP_TO
+    return [*(_by_engine(name)() for name in engines_of(model)), SVI(guide="delta" if few else "mean_field")]
 
 
 #: What every method's ``fit`` takes beside the model and the data.
@@ -71,7 +97,10 @@ class Default:
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         require_model(model)
-        return self._chosen(model, None).fit(model, data, **arguments)
+        chosen = self._chosen(model, None)
+        if self.settings:
+            return chosen.fit(model, data, **arguments)
+        return _first_that_takes_the_priors(model, chosen, data, **arguments)
 
     def local_posterior(self, model: Model, params: dict[str, Any], data: Data, *, seed: int = 0) -> Local:
         """The local posterior of that method at given globals."""

@@ -14,6 +14,7 @@ from ppl_models.core.errors import (
     MethodError,
     ModelError,
     PPLError,
+    PriorError,
     ProcessError,
 )
 from ppl_models.core.graph_model import GraphModel

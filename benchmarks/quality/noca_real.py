@@ -160,7 +160,8 @@ def selection_table(data: Data, sizes: Sequence[int], num_seeds: int) -> tuple[T
         f"Miocene mammals: {len(data)} sites x {data.num_features} genera: how many sources?",
         ["k", "BIC", "log-likelihood per site", "held out, flat priors", "held out, weak priors"],
         note=(
-            f"Best of {num_seeds} seeds. BIC as in source 000, half of the usual one. Held out: mean log-likelihood of each fifth of the sites under the fit to the "
+            f"Best of {num_seeds} seeds. BIC as in source 000, half of the usual one. "
+            "Held out: mean log-likelihood of each fifth of the sites under the fit to the "
             "others, with flat priors (maximum likelihood) and with loading ~ Beta(1.2, 1.4), leak ~ Beta(1.5, 8)."
         ),
     )

@@ -52,10 +52,10 @@ def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: s
 def information_criterion(fit: Result, kind: str, bound: str | None = None) -> float:
     """AIC or BIC of a fit.
 
-    L is log p(x | params) by ``bound``, by default as :func:`score` has it: exact where that is feasible, else the fit's
-    own lower bound, with which the criterion is an upper bound of the exact one. For fits that estimate the locals as
-    points it is by default the likelihood at these, and their coordinates count as parameters, as in 001, eq. 27:
-    psi = TK + (K - 1) N.
+    L is log p(x | params) by ``bound``, by default as :func:`score` has it: exact where that is feasible, else the
+    fit's own lower bound, with which the criterion is an upper bound of the exact one. For fits that estimate the
+    locals as points it is by default the likelihood at these, and their coordinates count as parameters, as in 001,
+    eq. 27: psi = TK + (K - 1) N.
     """
     if bound is not None:
         each = fit.log_likelihood(bound=bound)

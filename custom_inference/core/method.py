@@ -13,6 +13,7 @@ from torch import Tensor
 
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
+from custom_inference.core.settings import require_whole
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.model import require_model
 from ppl_models.data.row_blocks import RowBlocks
@@ -75,7 +76,8 @@ class Method(abc.ABC):
         the method does not take.
         """
         require_model(model)
-        call, begin = Call(seed, init, progress, dtype, device), time.perf_counter()
+        require_whole("seed", seed, 0)
+        call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
         self.check(model)
         # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.
         gradients, default_dtype = torch.is_grad_enabled(), torch.get_default_dtype()

@@ -25,8 +25,9 @@ def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, l
 
     like: data of as many rows, whose lengths and the like the program is given.
     """
-    if num_rows < 1:
-        raise MethodError(f"num_rows = {num_rows}, expected at least 1")
+    least = 1 if model.rows_are_independent else 2
+    if num_rows < least:
+        raise MethodError(f"num_rows = {num_rows}, expected at least {least}")
     nodes = _forward(model, params, num_rows, seed, like)
     found = {site: nodes[site]["value"] for site in (model.local_site, *model.sites_of("observed"))}
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}

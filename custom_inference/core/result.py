@@ -153,8 +153,13 @@ class Result:
         posterior = self.posterior if x is None else self.local_posterior(data).posterior
         return predictive.conditional_log_likelihood(self.model, self.globals, data, posterior.mode)
 
-    def sample(self, num_rows: int = 1, *, seed: int = 0) -> dict[str, Tensor]:
-        """New rows from the fitted model: local and observed site -> (num_rows, ...)."""
+    def sample(self, num_rows: int | None = None, *, seed: int = 0) -> dict[str, Tensor]:
+        """New rows from the fitted model, 1 by default: local and observed site -> (num_rows, ...).
+
+        Of graphs a new graph of ``num_rows`` nodes, by default as many as the fitted one has.
+        """
+        if num_rows is None:
+            num_rows = 1 if self.model.rows_are_independent else len(self.data)
         return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed)
 
     def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:

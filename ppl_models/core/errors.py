@@ -54,6 +54,10 @@ class MethodError(PPLError):
     """The inference method cannot be used on this model, or its settings contradict each other."""
 
 
+class PriorError(MethodError):
+    """The method has no step for a prior of the model; others may have."""
+
+
 class CapacityError(PPLError):
     """An exact computation would not fit into memory. Carries what was estimated and what would fit."""
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, about, unknown_name
-from ppl_models.core.priors import is_flat, moved_like, require_prior, require_support, support_of
+from ppl_models.core.priors import described, is_flat, moved_like, require_prior, require_support, support_of
 from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
@@ -70,6 +70,8 @@ class Model(abc.ABC):
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
+        if "__repr__" not in vars(cls):  # or ``dataclass`` would write one, which does not say what priors are
+            cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):
             line = cls.__doc__.partition("\n\n")[0].removesuffix(".")
             cls.summary = line[:1].lower() + line[1:] if line[1:2].islower() else line
@@ -92,6 +94,11 @@ class Model(abc.ABC):
         object.__setattr__(self, "priors", {**known, **self.priors})
         for site, prior in self.priors.items():
             require_support(site, prior, self.sites[site].support, self._shape_of(site))
+
+    def __repr__(self) -> str:
+        settings = [f"{name}={value!r}" for name, value in self.settings().items()]
+        priors = ", ".join(f"{site}: {described(prior)}" for site, prior in self.priors.items())
+        return f"{type(self).__name__}({', '.join(settings)}; {priors})"
 
     # ----- what a model must say --------------------------------------------------------------------------
 

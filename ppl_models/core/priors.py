@@ -32,6 +32,19 @@ def moved_like(prior: Any, like: Tensor | None) -> Any:
     return type(prior)(**moved, validate_args=False)
 
 
+def described(prior: Any) -> str:
+    """A distribution with its numbers: "Beta(2, 9)"; of tensors that are not all alike their shapes."""
+    values = []
+    other = {"logits": "probs", "probs": "logits"}  # one of them follows from the other
+    for name in getattr(prior, "arg_constraints", {}):
+        value = None if other.get(name) in vars(prior) else getattr(prior, name, None)
+        if isinstance(value, Tensor):
+            same = value.numel() and bool((value == value.flatten()[0]).all())
+            values.append(f"{float(value.flatten()[0]):g}" if same else f"{name} {tuple(value.shape)}")
+    name = type(prior).__name__
+    return f"{name}({', '.join(values)})" if values else name
+
+
 def is_flat(prior: Any) -> bool:
     """Whether a prior moves no maximum (``Flat``, uniform on [0, 1] or on the simplex): ``log_prior`` leaves it out."""
     if isinstance(prior, Flat):

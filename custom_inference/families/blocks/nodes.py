@@ -28,7 +28,7 @@ from custom_inference.core.engine import Params
 from custom_inference.core.posteriors import ContinuousPosterior, GammaPosterior
 from custom_inference.families.blocks.rows import Floats, SbmRows, Weights
 from custom_inference.families.common.gamma import expected_log_gamma, gamma_divergence, gamma_log_density, gamma_prior
-from ppl_models import MethodError
+from ppl_models import PriorError
 
 #: Propensities are kept this far from 0.
 FLOOR = 1e-10
@@ -76,7 +76,7 @@ class Propensities:
         """Raises MethodError for priors that are not conjugate, and for improper ones of posteriors."""
         for site, rate in zip(self.sites, self.priors()[1], strict=True):
             if self.integrated and not bool((rate > 0).all()):
-                raise MethodError(f"the prior of '{site}' is improper, so nothing bounds log p(x); use a Gamma")
+                raise PriorError(f"the prior of '{site}' is improper, so nothing bounds log p(x); use a Gamma")
 
     def priors(self) -> Pair:
         """Shapes and rates, (S, N) each. Raises MethodError for priors that are no Gammas."""

@@ -25,7 +25,7 @@ from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.rows import Counts, SbmRows
 from custom_inference.families.blocks.sweep import Expected
 from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
-from ppl_models import MethodError
+from ppl_models import PriorError
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
         super().check(model, rows)
         matrix = likelihood_of(model)
         if any(not bool((part > 0).all()) for part in matrix.prior()):
-            raise MethodError(f"the prior of '{matrix.site}' is improper, so nothing bounds log p(x); use a Gamma")
+            raise PriorError(f"the prior of '{matrix.site}' is improper, so nothing bounds log p(x); use a Gamma")
 
     def expected(self, model: Any, state: BlockPosteriors, rows: SbmRows) -> Expected:
         lift, base = likelihood_of(model).expected(state.pair)

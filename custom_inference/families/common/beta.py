@@ -7,7 +7,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Params
 from custom_inference.families.common.priors import conjugate_prior
-from ppl_models import MethodError, Model
+from ppl_models import Model, PriorError
 from ppl_models.core.priors import is_flat
 
 #: Probabilities are kept this far from 0 and 1 (leak > 0 is needed wherever log(1 - e^{-theta_0}) is divided by).
@@ -35,7 +35,7 @@ def beta_parameters(model: Model, site: str, like: Tensor) -> tuple[Tensor, Tens
     or b < 1, where the mode is a pole on the boundary and not a stationary point."""
     a, b = beta_prior(model, site, like)
     if bool((a < 1).any() or (b < 1).any()):
-        raise MethodError(
+        raise PriorError(
             f"the Beta prior of '{site}' has a concentration below 1, so its density is unbounded at the edge and "
             "has no maximum a posteriori; use NUTS, or concentrations of at least 1"
         )

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from custom_inference.families.common.newton import decreasing_root
 from custom_inference.families.common.priors import basis_shift, conjugate_prior
-from ppl_models import MethodError, Model
+from ppl_models import Model, PriorError
 
 #: Learned concentrations stay above this: exp(psi(a)), about exp(-1 / a), is still a number.
 LEAST = 4e-3
@@ -46,7 +46,7 @@ def dirichlet_concentration(model: Model, site: str, like: Tensor) -> Tensor:
     prior, and for concentrations below 1, where the density is unbounded at the edge and has no mode."""
     concentration = dirichlet_prior(model, site, like)
     if basis_shift(concentration) == 0:
-        raise MethodError(
+        raise PriorError(
             f"the Dirichlet prior of '{site}' has a concentration below 1, so its density is unbounded at the edge and "
             "has no maximum a posteriori; use NUTS, or concentrations of at least 1"
         )

@@ -7,18 +7,18 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ppl_models import MethodError, Model
+from ppl_models import Model, PriorError
 from ppl_models.distributions import Flat
 
 Prior = TypeVar("Prior", bound=torch.distributions.Distribution)
 
 
 def conjugate_prior(model: Model, site: str, kind: type[Prior]) -> Prior:
-    """The prior of a site. Raises :class:`MethodError` where it is of another kind."""
+    """The prior of a site. Raises :class:`PriorError` where it is of another kind."""
     prior = model.priors[site]
     if not isinstance(prior, kind):
         needed = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__} prior for '{site}'"
-        raise MethodError(f"closed-form steps need {needed}, not {type(prior).__name__}; use SVI or NUTS for it")
+        raise PriorError(f"closed-form steps need {needed}, not {type(prior).__name__}; use SVI or NUTS for it")
     return prior
 
 

@@ -31,7 +31,7 @@ from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.newton import decreasing_root
 from custom_inference.families.common.rows import RealRows
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import is_flat
 
 #: Entries of the (rows, K, K) couplings of a block of rows with missing entries.
@@ -119,7 +119,7 @@ class CvqEngine(Checked, Engine):
             if not is_flat(prior) and not isinstance(prior, kinds):
                 names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
                 wanted = f"a {names} prior for '{site}', not {type(prior).__name__}"
-                raise MethodError(f"closed-form steps need {wanted}; use SVI or NUTS for it")
+                raise PriorError(f"closed-form steps need {wanted}; use SVI or NUTS for it")
         super().check(model, rows)
 
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:

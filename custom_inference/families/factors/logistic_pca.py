@@ -29,7 +29,7 @@ from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, 
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, Model, PriorError
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 from ppl_models.logistic_pca import canonical_turn
 
@@ -56,7 +56,7 @@ class ScorePrior(NamedTuple):
         """Scores that are integrated out need a prior that integrates."""
         if bool((self.precision == 0).any()):
             problem = "the prior of 'score' is flat, so that it cannot be integrated out"
-            raise MethodError(f'{problem}; use guide="map" for it')
+            raise PriorError(f'{problem}; use guide="map" for it')
 
 
 def half_signs(rows: BinaryRows) -> Tensor:

@@ -113,6 +113,14 @@ def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, data: 
     return _automatic(model, kind, exposed, init)
 
 
+def _mean(prior: Any) -> Tensor:
+    """The mean of a prior; of one without a known one that of draws."""
+    try:
+        return prior.mean
+    except NotImplementedError:
+        return prior.sample((1000,)).mean(0)
+
+
 def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor] | None) -> Any:
     def globals_alone(x: Tensor | None = None, **_: Any) -> dict[str, Tensor]:
         return model.sample_globals(like=x if x is None or not sparse.is_sparse(x) else x.values())
@@ -140,7 +148,7 @@ class DirichletGlobals(PyroModule):
             raise MethodError(f'globals_="dirichlet" is for sites on the simplex; the globals of the model are {found}')
         for site in self.names:
             if site in self.simplices:
-                start = init[site] if init and site in init else model.prior(site, like=data.x).mean
+                start = init[site] if init and site in init else _mean(model.prior(site, like=data.x))
                 value: Any = PyroParam(_start(model, site, start.to(data.x), data), constraint=constraints.positive)
                 setattr(self, f"{site}_concentration", value)
             else:
