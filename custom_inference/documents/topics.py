@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from custom_inference.core.result import Result
+from custom_inference.core.settings import require_whole
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models import Data, DataWarning, MethodError, as_documents
 from ppl_models.core.errors import unknown_name
@@ -57,8 +58,7 @@ def topic_table(fit: Result, top: int = 10, *, by: str = "probability", weight: 
         raise MethodError(unknown_name("ranking of words", by, RANKINGS))
     if weight is not None and (by in ("probability", "lift") or not 0 <= weight <= 1):
         raise MethodError(f"weight = {weight} for by = {by!r}; expected 0 to 1, for 'relevance' or 'frex'")
-    if not 1 <= top <= words.shape[1]:
-        raise MethodError(f"top = {top}, expected 1 to {words.shape[1]} words")
+    require_whole("top", top)
     share, vocabulary = shares(fit), fit.coords[fit.model.feature_axis]
     score = _scores(words, share, by, weight)
     lines: list[dict[str, Any]] = []

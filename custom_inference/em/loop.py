@@ -217,8 +217,9 @@ def run_em(
                 run.outcome = f"converged after {len(at.trace)} iterations (gain below {tolerance:g} a row)"
                 return run
             if iteration + 1 >= max_iterations:
-                gain = (run.trace[-1] - run.trace[-2]) / size if len(run.trace) > 1 else float("nan")
-                run.outcome = f"{AT_LIMIT} of {max_iterations} iterations (last gain {gain:.2g} a row)"
+                run.outcome = f"{AT_LIMIT} of {max_iterations} iterations"
+                if len(run.trace) > 1:
+                    run.outcome += f" (last gain {(run.trace[-1] - run.trace[-2]) / size:.2g} a row)"
                 return run
             at.start, at.fallback = driver.following(taken, temperature)
             if watcher is not None:

@@ -85,3 +85,9 @@ def test_models_are_printed_with_the_numbers_of_their_priors(name):
     assert "()" not in text.replace("_priors", "")
     if name == "noca":
         assert repr(model.with_priors(leak=dist.Beta(2.0, 9.5))).endswith("leak: Beta(2, 9.5))")
+
+
+def test_the_status_of_a_single_iteration_has_no_gain():
+    example = NOCA.example()
+    fit = ci.EM(search=None, max_iterations=1).fit(example.model, example.data, progress=False)
+    assert "nan" not in fit.status and "1 iterations" in fit.status

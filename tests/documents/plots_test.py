@@ -150,12 +150,14 @@ def test_what_has_no_topics_or_no_meaning_is_refused():
             call(other)
     for settings, message in (
         ({"by": "tfidf"}, "unknown ranking of words 'tfidf'; valid: frex, lift, probability, relevance"),
-        ({"top": 0}, "top = 0, expected 1 to 6"),
+        ({"top": 0}, "top = 0, expected a whole number"),
         ({"weight": 0.5}, "weight = 0.5 for by = 'probability'"),
         ({"weight": 1.5, "by": "frex"}, "weight = 1.5"),
     ):
         with pytest.raises(MethodError, match=message):
             topic_table(made(), **settings)
+    everything = topic_table(made(), top=99)  # more words than there are: all of them
+    assert everything.groupby("topic").size().eq(6).all()
     empty = made()
     empty.data = as_documents(np.zeros((4, 6)))
     with pytest.raises(MethodError, match="every document is empty"):

@@ -16,7 +16,7 @@ from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
-from ppl_models import Data, FileFormatError, ModelError, RowBlocks
+from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
 from ppl_models.data.atomic import write_text, written
 from ppl_models.data.containers import labels_of
 
@@ -185,14 +185,16 @@ def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     """The component report and the scores."""
-    print(f"{type(fit.model).__name__} fitted to {summary['num_rows']} rows x {summary['num_features']} features"
-          f" by {fit.method}")  # fmt: skip
+    data, edges = fit.data, isinstance(fit.data, GraphData)
+    size = f"{len(data)} nodes, {data.num_edges} edges" if edges else f"{len(data)} rows x {data.num_features} features"
+    print(f"{type(fit.model).__name__} fitted to {size} by {fit.method}")
     print(f"status: {fit.status}")
     exact = "" if summary["log_likelihood_bound"] == "exact" else f" (bound: {summary['log_likelihood_bound']})"
     part = f"    (of the first {summary['scored_rows']} rows)" if "scored_rows" in summary else ""
     plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""
-    per_row = f"{summary['log_likelihood_per_row']:.4f}{exact}"
-    print(f"log-likelihood per row: {per_row}    BIC: {summary['bic']:.1f}{plugin}{part}\n")
+    each = summary["log_likelihood_per_row"]
+    value = f"log-likelihood: {each * len(data):.2f}" if edges else f"log-likelihood per row: {each:.4f}"
+    print(f"{value}{exact}    BIC: {summary['bic']:.1f}{plugin}{part}\n")
     width = max(len(str(line["component"])) for line in summary["components"])
     for line in summary["components"]:
         off = "  (shut off)" if line["shut off"] else ""

@@ -90,7 +90,8 @@ def test_fit_reads_edges_and_writes_figures_of_graphs(name, tmp_path):
     way = "--directed" if example.model.directed else "--undirected"
     out, report = tmp_path / "out", tmp_path / "fit.json"
     printed = run("fit", name, tmp_path / "edges.csv", way, "-k", 2, "--out", out, "--json", report, "--no-progress")
-    assert "to block 1" in printed
+    assert "to block 1" in printed and "log-likelihood: " in printed
+    assert f"fitted to {len(example.data)} nodes, {example.data.num_edges} edges by " in printed
     fit = Fit.load(out / "fit.safetensors")
     assert fit.data.names[0].startswith("n") and fit.data.directed == example.model.directed
     assert fit.data.num_edges == example.data.num_edges and fit.transform().shape == (len(fit.data), 2)
