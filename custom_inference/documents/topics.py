@@ -40,8 +40,8 @@ _EPSILON = 1e-12
 
 
 def topic_table(fit: Result, top: int = 10, *, by: str = "probability", weight: float | None = None) -> pd.DataFrame:
-    """The ``top`` words of every topic (all, where there are fewer): a line for each topic and rank, the most used topic
-    first.
+    """The ``top`` words of every topic (all where there are fewer): a line for each topic and rank, the most used
+    topic first.
 
     by, with b_kv = p(word v | topic k), share_k the topic's share of the corpus and p(v) = sum_k share_k b_kv
     ------------------------------------------------------------------------------------------------------
