@@ -146,7 +146,14 @@ class SVI(Method):
             points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
             program = protocol.with_modes(model, points) if kind == "delta" else model
             guide = self._guide(program, data, kind, start)
-            trace, outcome = self._optimise(model, program, guide, data, call.progress)
+            trace: list[float] = []
+            outcome = f"ran {self.steps} steps"
+            try:
+                self._optimise(model, program, guide, data, call.progress, trace)
+            except KeyboardInterrupt:
+                if not trace:
+                    raise
+                outcome = f"interrupted after {len(trace)} steps; this is the state at that point"
             return self._result(model, data, guide, trace, outcome, call.seed)
 
     def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
@@ -166,27 +173,19 @@ class SVI(Method):
         nesting: Any = {"max_plate_nesting": 1} if kind is TraceEnum_ELBO else {}
         return kind(num_particles=self.num_particles, **nesting)
 
-    def _optimise(self, model: Model, program: Any, guide: Any, data: Data, progress: bool) -> tuple[list[float], str]:
-        """Minimise the loss of a guide of the model's program; returns the objective's trace and how it ended."""
+    def _optimise(self, model: Model, program: Any, guide: Any, data: Data, progress: bool, trace: list[float]) -> None:
+        """Minimise the loss of a guide of the model's program; the objective of every step is added to ``trace``."""
         codes = self.sums_codes and not model.has_continuous_locals
         enumerates = codes or model.summed_out is not model
         loss = self._loss(guide, enumerates)
         program, size, mask = self._data(model).batches(program, data)
         program = config_enumerate(program, default="parallel") if codes else program
         inference = PyroSVI(program, guide, self._optimizer(guide, size), loss)
-        trace: list[float] = []
-        outcome = f"ran {self.steps} steps"
-        try:
-            with Progress(self.steps, self.name, enabled=progress) as bar:
-                for _ in range(self.steps):
-                    value: Any = inference.step(data.x, mask=mask, batch_size=size, **data.others)
-                    trace.append(-float(value))
-                    bar.advance(trace[-1] / len(data))
-        except KeyboardInterrupt:
-            if not trace:
-                raise
-            outcome = f"interrupted after {len(trace)} steps; this is the state at that point"
-        return trace, outcome
+        with Progress(self.steps, self.name, enabled=progress) as bar:
+            for _ in range(self.steps):
+                value: Any = inference.step(data.x, mask=mask, batch_size=size, **data.others)
+                trace.append(-float(value))
+                bar.advance(trace[-1] / len(data))
 
     def _require_finite(self, trace: list[float]) -> None:
         if not math.isfinite(trace[-1]):
@@ -254,7 +253,9 @@ class SVI(Method):
         with isolated(seed), default_dtype(data.x.dtype):
             program = pyro.condition(model, data=params)
             guide = self._guide_at(model, program, params, data)
-            self._require_finite(self._optimise(model, program, guide, data, False)[0])
+            trace: list[float] = []
+            self._optimise(model, program, guide, data, False, trace)
+            self._require_finite(trace)
             posterior = guide.posterior(data, params)
         return Local(posterior, bound_of(model, params, data, posterior))
 
@@ -267,7 +268,8 @@ class SVI(Method):
             if len(starts) == 1:
                 return guide
             with pyro.get_param_store().scope():  # parameters of all guides have the same names
-                trace, _ = brief._optimise(model, program, guide, data, False)
+                trace: list[float] = []
+                brief._optimise(model, program, guide, data, False, trace)
             found.append((sum(trace[-10:]), len(found), guide))
         return max(found)[2]
 

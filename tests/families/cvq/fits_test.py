@@ -127,7 +127,7 @@ def test_bad_settings_are_refused_in_words():
     x = torch.randn(20, 3)
     for site, prior in {"weight": dist.Laplace(0.0, 1.0), "scale": dist.HalfNormal(1.0)}.items():
         with pytest.raises(MethodError, match=f"prior for '{site}', not {type(prior).__name__}; use SVI or NUTS"):
-            ci.fit(model.with_priors(**{site: prior}), x, seed=0, progress=False)
+            ci.EM().fit(model.with_priors(**{site: prior}), x, seed=0, progress=False)
 
 
 def test_flat_priors_leave_the_likelihood_alone_and_generate():

@@ -82,4 +82,4 @@ def test_refusals():
         model.with_priors(covariance=dist.Normal(0.0, 1.0))
     with pytest.raises(MethodError, match="InverseWishart prior for 'covariance', not Wishart"):
         wishart = dist.Wishart(torch.tensor(4.0), torch.eye(2)) if hasattr(dist, "Wishart") else None
-        ci.fit(model.with_priors(covariance=wishart), torch.ones(4, 3), progress=False)
+        ci.VariationalEM(guide="gaussian").fit(model.with_priors(covariance=wishart), torch.ones(4, 3), progress=False)
