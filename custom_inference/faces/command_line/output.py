@@ -185,15 +185,20 @@ def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     """The component report and the scores."""
-    data, edges = fit.data, isinstance(fit.data, GraphData)
-    size = f"{len(data)} nodes, {data.num_edges} edges" if edges else f"{len(data)} rows x {data.num_features} features"
+    data, size = fit.data, f"{len(fit.data)} rows x {fit.data.num_features} features"
+    if isinstance(data, GraphData):
+        size = f"{len(data)} nodes, {data.num_edges} edges"
     print(f"{type(fit.model).__name__} fitted to {size} by {fit.method}")
     print(f"status: {fit.status}")
     exact = "" if summary["log_likelihood_bound"] == "exact" else f" (bound: {summary['log_likelihood_bound']})"
     part = f"    (of the first {summary['scored_rows']} rows)" if "scored_rows" in summary else ""
     plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""
     each = summary["log_likelihood_per_row"]
-    value = f"log-likelihood: {each * len(data):.2f}" if edges else f"log-likelihood per row: {each:.4f}"
+    value = (
+        f"log-likelihood: {each * len(data):.2f}"
+        if isinstance(data, GraphData)
+        else f"log-likelihood per row: {each:.4f}"
+    )
     print(f"{value}{exact}    BIC: {summary['bic']:.1f}{plugin}{part}\n")
     width = max(len(str(line["component"])) for line in summary["components"])
     for line in summary["components"]:
