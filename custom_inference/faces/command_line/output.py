@@ -185,7 +185,7 @@ def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     """The component report and the scores."""
-    data, size = fit.data, f"{len(fit.data)} rows x {fit.data.num_features} features"
+    data, size = fit.data, f"{summary['num_rows']} rows x {summary['num_features']} features"
     if isinstance(data, GraphData):
         size = f"{len(data)} nodes, {data.num_edges} edges"
     print(f"{type(fit.model).__name__} fitted to {size} by {fit.method}")
