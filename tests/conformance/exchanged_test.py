@@ -10,8 +10,6 @@ import custom_inference as ci
 from custom_inference import NUTS, VariationalEM
 from ppl_models import LDA, MODELS, NOCA, SBM, AspectBernoulli, MethodError, PriorError
 
-pytestmark = pytest.mark.quick
-
 
 def test_the_default_takes_priors_that_its_engine_refuses():
     example = NOCA.example()
