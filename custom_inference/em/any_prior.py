@@ -262,7 +262,10 @@ def _moved_hypers(model: Model, values: Params) -> Params:
             free = torch.as_tensor(flat, dtype=torch.float64).clone().requires_grad_()
             parts = zip(names, free.split(sizes), strict=True)
             at = {**values, **{name: maps[name](part.reshape(start[name].shape)) for name, part in parts}}
-            total = -model.log_prior({site: value.double() for site, value in at.items()})
+            try:
+                total = -model.log_prior({site: value.double() for site, value in at.items()})
+            except ValueError:  # a line search that goes where no prior is defined
+                return 1e300, np.zeros(len(flat))
             total.backward()
         assert free.grad is not None
         if not bool(torch.isfinite(total)):

@@ -102,13 +102,20 @@ def require_order(priors: Mapping[str, Any], order: list[str]) -> None:
                 raise ModelError(f"the prior of '{site}' is a function of '{name}', which {known}; before it: {before}")
 
 
-def hyper_site(name: str, prior: Any) -> tuple[Site, dict[str, int]]:
-    """The declaration of a hyper-parameter, and the sizes of its axes: those of its prior."""
-    if not hasattr(prior, "batch_shape"):
-        raise ModelError(f"prior of '{name}' is a {type(prior).__name__}, expected a distribution or a number")
-    shape = (*prior.batch_shape, *prior.event_shape)
-    axes = {f"{name}_{axis}": size for axis, size in enumerate(shape)}
-    return Site("global", tuple(axes), support=support_of(prior)), axes
+def hyper_sites(names: list[str], priors: Mapping[str, Any]) -> tuple[dict[str, Site], dict[str, int]]:
+    """The declarations of hyper-parameters, in their order, and the sizes of their axes: those of their priors."""
+    sites, sizes, values = {}, {}, {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for name in names:
+            prior = at(priors[name], values)
+            if not hasattr(prior, "batch_shape"):
+                kind = type(prior).__name__
+                raise ModelError(f"prior of '{name}' is a {kind}, expected a distribution, a number or a function")
+            values[name] = prior.sample()
+            axes = {f"{name}_{axis}": size for axis, size in enumerate(values[name].shape)}
+            sites[name], sizes = Site("global", tuple(axes), support=support_of(prior)), sizes | axes
+    return sites, sizes
 
 
 def check_functions(model: Any) -> None:

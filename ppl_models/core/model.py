@@ -107,10 +107,10 @@ class Model(abc.ABC):
         native = self.default_priors()
         priors = {site: hierarchy.given(prior) for site, prior in self.priors.items()}
         hypers = hierarchy.hyper_parameters(type(self).__name__, priors, native)
-        declared = {name: hierarchy.hyper_site(name, priors[name]) for name in hypers}
-        if declared:
-            object.__setattr__(self, "hyper_sites", {name: site for name, (site, _) in declared.items()})
-            object.__setattr__(self, "hyper_sizes", {a: n for _, sizes in declared.values() for a, n in sizes.items()})
+        if hypers:
+            sites, sizes = hierarchy.hyper_sites(hypers, priors)
+            object.__setattr__(self, "hyper_sites", sites)
+            object.__setattr__(self, "hyper_sizes", sizes)
         ordered = {name: priors[name] for name in hypers} | native | priors
         object.__setattr__(self, "priors", ordered)
         functions = False
