@@ -43,7 +43,7 @@ class Exact(Method):
 
     def fit(self, model: Model, data: Any, **settings: Any) -> Fit:
         """Learn the globals with the local latents summed out; settings as those of every method."""
-        require_model(model)
+        model = require_model(model)
         methods: dict[str, Method] = {"normal": SVI(guide="normal"), "nuts": NUTS(), "map": EM()}
         method = methods[self.globals_]
         if self.globals_ == "map" and (self.generic or not engines_of(model)):

@@ -27,6 +27,7 @@ from custom_inference.em.method import EM, VariationalEM
 from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.method import SVI
 from ppl_models import Data, MethodError, Model
+from ppl_models.core.hierarchy import is_function, typical_values
 
 
 class _Draw(NamedTuple):
@@ -74,7 +75,8 @@ class NUTS(Method):
         """The draws of each chain, the transforms to the unconstrained values that they hold, and how it went."""
         potential, transforms = log_joint_potential(model, data)
         inside = clamp_to_interior(model, start, 1e-3)
-        unconstrained = {site: transforms[site](value.to(data.x)) for site, value in inside.items()}
+        free = {site: value for site, value in inside.items() if site not in model.known}
+        unconstrained = {site: transforms[site](value.to(data.x)) for site, value in free.items()}
         # A simplex of one entry, as the proportions of a mixture of one component, has no unconstrained coordinate:
         # there is nothing to sample, and Pyro's MCMC takes no empty tensors.
         empty = {site: value for site, value in unconstrained.items() if not value.numel()}
@@ -131,7 +133,7 @@ class NUTS(Method):
         lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
         return Fit(
             model=model,
-            params={site: value.mean((0, 1)) for site, value in draws.items()},
+            params={**model.known, **{site: value.mean((0, 1)) for site, value in draws.items()}},
             elbo=lp.flatten().double(),
             bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
             status=f"{outcome}; {sum(chain[-1].divergences for chain in chains)} divergences",
@@ -155,20 +157,23 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     """
     if model.has_continuous_locals:
         return initialize_model(model, (data.x,), data.arguments)[1:3]
-    transforms = {s: biject_to(model.prior(s, like=data.x).support).inv for s in model.global_sites}
+    typical, known = typical_values(model), {site: value.to(data.x) for site, value in model.known.items()}
+    priors = {site: model.prior(site, like=data.x, values=typical) for site in model.unknown_sites}
+    transforms = {site: biject_to(prior.support).inv for site, prior in priors.items()}
     if "exact" not in engines_of(model):
         middle = {s: t.inv(torch.zeros(t.forward_shape(model.shapes[s])).to(data.x)) for s, t in transforms.items()}
         depth = plate_nesting(model, middle, data)
         return initialize_model(model, (data.x,), data.arguments, max_plate_nesting=depth)[1:3]
+    of_latents = any(is_function(model.priors.get(site)) for site in model.sites_of("latent"))
     engine: Any = engine_for(model, "exact")
     rows = engine.rows(model, data)
 
     def potential(unconstrained: Params) -> Tensor:
-        params = {site: transforms[site].inv(value) for site, value in unconstrained.items()}
+        params = known | {site: transforms[site].inv(value) for site, value in unconstrained.items()}
         volume = torch.stack(
             [transforms[s].inv.log_abs_det_jacobian(v, params[s]).sum() for s, v in unconstrained.items()]
         ).sum()
-        evidence = engine.log_evidence(model, params, rows).sum()
+        evidence = engine.log_evidence(model.at(params) if of_latents else model, params, rows).sum()
         return -(evidence + model.log_prior(params) + volume)
 
     return potential, transforms

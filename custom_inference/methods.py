@@ -44,7 +44,7 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
 
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
-    require_model(model)
+    model = require_model(model)
     chosen = default_method(model, None) if method is None else named_method(method, model=model)
     names = _settings_of(chosen)
     settings = {name: arguments.pop(name) for name in names if name in arguments}
@@ -96,7 +96,7 @@ class Default:
 
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
-        require_model(model)
+        model = require_model(model)
         chosen = self._chosen(model, None)
         if self.settings:
             return chosen.fit(model, data, **arguments)
@@ -135,7 +135,7 @@ def methods_for(model: Model) -> list[str]:
 
     They are what ``fit(model, x, method=...)`` and the command line take. Raises ModelError for what is no model.
     """
-    require_model(model)
+    model = require_model(model)
     return list(methods_of(model))
 
 

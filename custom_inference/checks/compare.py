@@ -88,7 +88,7 @@ def compare(
             raise MethodError(f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing')
         table, fits, interrupted = _collected(_of_fits(methods, model, x, seed, mask, progress))
         return Comparison(table, fits=fits, interrupted=interrupted)
-    require_model(model)
+    model = require_model(model)
     data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64))
     if at is None:
         at = completed(default_fit(model, data, seed=seed, progress=progress))

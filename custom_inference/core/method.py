@@ -75,7 +75,7 @@ class Method(abc.ABC):
         Raises ModelError or DataError for what is no model, or data that do not suit it; MethodError for a model that
         the method does not take.
         """
-        require_model(model)
+        model = require_model(model)
         require_whole("seed", seed, 0)
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
         self.check(model)

@@ -63,7 +63,8 @@ class Result:
     def __post_init__(self) -> None:
         """A fit is where its data are: what samplers and node sweeps computed on the CPU moves there."""
         self.model, device = self.model.summed_out, self.data.x.device
-        self.params = {site: value.to(device) for site, value in self.params.items()}
+        known = {site: value.to(self.data.x) for site, value in self.model.known.items()}
+        self.params = {site: value.to(device) for site, value in {**known, **self.params}.items()}
         self.global_posterior = {site: posterior.to(device) for site, posterior in self.global_posterior.items()}
         self.draws = None if self.draws is None else {site: value.to(device) for site, value in self.draws.items()}
         self.local = None if self.local is None else self.local.to(device)

@@ -14,18 +14,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyro.distributions as dist
 import torch
 from scipy.optimize import minimize
 from torch import Tensor, distributions
 from torch.distributions import biject_to, constraints
 
-from custom_inference.core.capabilities import PriorTerm, Tightened, integrates_globals
+from custom_inference.core.capabilities import Exact, PriorTerm, Tightened, integrates_globals
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.registry import engines_of
 from custom_inference.core.states import PointsWithLocals, values_of
 from custom_inference.em.surrogate_priors import MATCHED, alike, certain, inside
 from ppl_models import Model, PriorError
-from ppl_models.core.hierarchy import arguments_of, is_function
+from ppl_models.core.hierarchy import arguments_of, is_function, typical_values
 from ppl_models.core.priors import is_flat, known_value, support_of
 from ppl_models.distributions import Flat, InverseWishart, Symmetric
 
@@ -86,8 +87,9 @@ def with_any_prior(engine: Engine, model: Model) -> Engine:
 
 def _of_points(model: Model, name: str, sites: tuple[str, ...]) -> Engine:
     for make in engines_of(model).values():
-        if not integrates_globals(make):
-            return make()
+        found = make()
+        if not integrates_globals(make) and not (isinstance(found, Exact) and not found.feasible(model)):
+            return found
     said = ", ".join(sites)
     raise PriorError(f"{name!r} integrates the globals, which needs conjugate priors for {said}; use SVI or NUTS")
 
@@ -152,10 +154,13 @@ class AnyPrior(Tightened, PriorTerm):
         return params, locals_
 
     def prior_term(self, model: Model, state: Any) -> Tensor:
-        """As the program says."""
-        values = values_of(model, state)
+        """As the program says; of sites with closed-form steps as the engine says, which may be in another basis."""
+        values = {site: value.double() for site, value in values_of(model, state).items()}
+        flat, sites = _with_flat(self, model), (*model.hyper_sites, *without_closed_form(self, model))
+        own = isinstance(self, PriorTerm) and issubclass(self.plain, PriorTerm)
         try:
-            return model.log_prior({site: value.double() for site, value in values.items()})
+            rest = super().prior_term(flat, state) if own else flat.log_prior(values)  # pyright: ignore
+            return rest + model.log_prior(values, sites)
         except ValueError:  # an extrapolation out of a support
             return next(iter(values.values())).new_tensor(-torch.inf)
 
@@ -296,7 +301,7 @@ def for_starts(engine: Any, model: Model) -> Model:
     cached = vars(model).setdefault("_for_starts", {})
     key = getattr(engine, "plain", type(engine))
     if key not in cached:
-        values = typical(model)
+        values = typical_values(model)
         plain, priors = model.at(values), {}
         for site in sites:
             families = families_of(engine, model, site)
@@ -309,17 +314,23 @@ def for_starts(engine: Any, model: Model) -> Model:
     return cached[key]
 
 
-def typical(model: Model) -> Params:
-    """The medians of the globals' priors, one after the other; known values."""
-    values: Params = {}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        for site in model.global_sites:
-            draws = model.prior(site, values=values).sample(torch.Size([1001]))
-            values[site] = draws.median(0).values
-            if model.sites[site].support is constraints.simplex:
-                values[site] = draws.mean(0)
-    return values
+def _with_flat(engine: Any, model: Model) -> Model:
+    """The model with flat priors of the sites that have no closed-form steps."""
+    plain, sites = for_starts(engine, model), without_closed_form(engine, model)
+    if not sites:
+        return plain
+    cached = vars(model).setdefault("_with_flat", {})
+    if engine.plain not in cached:
+        flat: dict[str, Any] = {}
+        for site in sites:
+            family, ones = families_of(engine, model, site)[0], torch.ones(model.shapes[site])
+            flat[site] = Flat(plain.priors[site])
+            if family is distributions.Beta:
+                flat[site] = dist.Beta(ones, ones)
+            elif family is distributions.Dirichlet:
+                flat[site] = dist.Dirichlet(ones)
+        cached[engine.plain] = replace(plain, priors={**plain.priors, **flat})
+    return cached[engine.plain]
 
 
 def completed(engine: Any, model: Model, state: Any) -> Any:
@@ -331,7 +342,7 @@ def completed(engine: Any, model: Model, state: Any) -> Any:
     values = dict(values_of(model, state))
     like = next(iter(values.values()))
     if not set(model.hyper_sites) <= set(values):
-        values |= {site: typical(model)[site].to(like) for site in model.hyper_sites if site not in values}
+        values |= {site: typical_values(model)[site].to(like) for site in model.hyper_sites if site not in values}
     return with_values(state, {**values, **_held(model, sites, values)})
 
 

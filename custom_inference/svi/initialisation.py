@@ -56,7 +56,15 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
         engine = engine_for(model, next(iter(engines)))
         start = engine.initial(model, engine.rows(model, data), torch.Generator().manual_seed(seed))
         return model.check_params(values_of(model, start))
-    return {site: model.prior(site, like=data.x).sample() for site in model.global_sites}
+    return drawn_globals(model, data.x)
+
+
+def drawn_globals(model: Model, like: Tensor) -> dict[str, Tensor]:
+    """A draw of the globals from their priors."""
+    values: dict[str, Tensor] = {}
+    for site in model.global_sites:
+        values[site] = model.prior(site, like=like, values=values).sample()
+    return values
 
 
 def graph_start(model: GraphModel, data: Data, seed: int) -> dict[str, Tensor]:
@@ -101,8 +109,9 @@ def _globals_at(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tens
         known["weight"] = np.zeros(model.shapes["weight"])
         known["weight"][..., 0] = np.log(chance / (1 - chance))
     like = _like(data)
-    drawn = {site: model.prior(site, like=like).sample() for site in model.global_sites if site not in known}
-    return {s: drawn[s] if s in drawn else torch.as_tensor(np.asarray(known[s])).to(like) for s in model.global_sites}
+    drawn = {site: value for site, value in drawn_globals(model, like).items() if site not in known}
+    found = {s: drawn[s] if s in drawn else torch.as_tensor(np.asarray(known[s])).to(like) for s in model.global_sites}
+    return model.check_params(found)
 
 
 def _like(data: Data) -> Tensor:

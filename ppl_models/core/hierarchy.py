@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from pyro.distributions import Delta
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.priors import require_prior, require_support, support_of
@@ -116,6 +117,18 @@ def hyper_sites(names: list[str], priors: Mapping[str, Any]) -> tuple[dict[str, 
             axes = {f"{name}_{axis}": size for axis, size in enumerate(values[name].shape)}
             sites[name], sizes = Site("global", tuple(axes), support=support_of(prior)), sizes | axes
     return sites, sizes
+
+
+def typical_values(model: Any) -> dict[str, Tensor]:
+    """Values of the globals: medians of their priors (of simplices means), one after the other, and what is known."""
+    values: dict[str, Tensor] = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for site in model.global_sites:
+            draws = model.prior(site, values=values).sample(torch.Size([1001]))
+            simplex = model.sites[site].support is constraints.simplex
+            values[site] = draws.mean(0) if simplex else draws.median(0).values
+    return values
 
 
 def check_functions(model: Any) -> None:

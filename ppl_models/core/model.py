@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.poutine.condition_messenger import ConditionMessenger
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -84,7 +86,7 @@ class Model(abc.ABC):
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         if "sites" in vars(cls):
-            cls.sites = hierarchy.Declared(vars(cls)["sites"])  # noqa: B010: a descriptor in a ClassVar's place
+            cls.sites = hierarchy.Declared(vars(cls)["sites"])
         if "__repr__" not in vars(cls):  # or ``dataclass`` would write one, which does not say what priors are
             cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):
@@ -332,10 +334,10 @@ class Model(abc.ABC):
                 values[site] = pyro.deterministic(site, prior.mean, event_dim=len(prior.event_shape))
         return values
 
-    def log_prior(self, params: Mapping[str, Tensor]) -> Tensor:
-        """Sum of the log prior densities of the globals, as the program states them; 0 of flat ones."""
+    def log_prior(self, params: Mapping[str, Tensor], sites: Iterable[str] | None = None) -> Tensor:
+        """Sum of the log prior densities of the globals, or of some, as the program states them; 0 of flat ones."""
         total = torch.zeros((), dtype=params[self.global_sites[0]].dtype, device=params[self.global_sites[0]].device)
-        for site in self.unknown_sites:
+        for site in self.unknown_sites if sites is None else set(sites) & set(self.unknown_sites):
             if not is_flat(self.priors[site]):
                 total = total + self.prior(site, like=params[site], values=params).log_prob(params[site])
         return total
@@ -391,12 +393,15 @@ class Model(abc.ABC):
         return total + (num_rows * (self.local_shape[0] - 1) if memberships else 0)
 
     def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The globals of this model among ``params``, checked for names and shapes."""
-        checked, known = {}, self.known
+        """The globals of this model among ``params``, checked for names and shapes; known sites as they are known, and
+        hyper-parameters that are missing at typical values."""
+        checked, params = {}, dict(params)
+        like = torch.as_tensor(next(iter(params.values()), 0.0))
+        if not set(self.hyper_sites) <= set(params):
+            typical = hierarchy.typical_values(self)
+            params |= {site: typical[site] for site in self.hyper_sites if site not in params}
+        params |= {site: value.to(like) if like.is_floating_point() else value for site, value in self.known.items()}
         for site, shape in self.shapes.items():
-            if site in known:
-                checked[site] = known[site]
-                continue
             if site not in params:
                 raise ModelError(f"no value for site '{site}'; needed: {', '.join(self.shapes)}")
             value = torch.as_tensor(params[site])
@@ -406,8 +411,16 @@ class Model(abc.ABC):
         return checked
 
 
-def require_model(model: Any) -> None:
-    """Raises ModelError for what is no model: a class, a name."""
+def require_model(model: Any) -> Model:
+    """The model, with the sites known that ``pyro.poutine.condition(model, data)`` says.
+
+    Raises ModelError for what is no model: a class, a name.
+    """
+    bound = getattr(model, "func", None)  # of what a handler's call gives: its context, the handler, the program
+    if isinstance(bound, functools.partial) and isinstance(bound.args[0], ConditionMessenger):
+        handler, inner = bound.args
+        return require_model(inner).with_priors(**dict(handler.data))
     if not isinstance(model, Model):
         found = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
         raise ModelError(f"{found} is not a model; expected an instance, such as CVQ(num_components=3, num_features=8)")
+    return model

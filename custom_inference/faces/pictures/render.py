@@ -35,7 +35,7 @@ def render(
     engines = {"graphviz": _by_graphviz, "matplotlib": _by_matplotlib}
     if engine not in engines:
         raise MethodError(unknown_name("engine", engine, engines))
-    require_model(model)
+    model = require_model(model)
     return engines[engine](structure_of(model), None if filename is None else Path(filename), distributions)
 
 
