@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import biject_to, constraints
+from torch.distributions import biject_to, constraints, transform_to
 from torch.nn.functional import softplus
 
 from ppl_models.core.errors import require_room
@@ -168,6 +168,7 @@ class NoisyOr(TorchDistribution):
 
 
 @biject_to.register(constraints.MixtureSameFamilyConstraint)
+@transform_to.register(constraints.MixtureSameFamilyConstraint)
 def _biject_to_mixture(constraint: Any) -> Any:
     """That of the components' support: torch has none."""
     return biject_to(constraint.base_constraint)

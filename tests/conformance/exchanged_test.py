@@ -8,16 +8,15 @@ from torch.distributions import transforms
 
 import custom_inference as ci
 from custom_inference import NUTS, VariationalEM
-from ppl_models import LDA, MODELS, NOCA, SBM, AspectBernoulli, MethodError, PriorError
+from custom_inference.core.registry import engines_of
+from ppl_models import CTM, LDA, MODELS, NOCA, SBM, AspectBernoulli, MethodError, PriorError
 
 
-def test_the_default_takes_priors_that_its_engine_refuses():
+def test_the_default_takes_priors_without_closed_form_steps():
     example = NOCA.example()
     model = example.model.with_priors(loading=dist.Kumaraswamy(2.0, 3.0))
-    with pytest.raises(PriorError, match="a Beta prior for 'loading', not Kumaraswamy"):
-        VariationalEM(guide="exact").fit(model, example.data, progress=False)
     fit = ci.fit(model, example.data, progress=False)
-    assert fit.status.endswith("use SVI or NUTS for it") and "by SVI(delta), since the default refuses" in fit.status
+    assert fit.status.endswith("numerical M steps of loading") and fit.method == "EM"
 
     def log_joint(loading: torch.Tensor) -> float:
         params = {**fit.globals, "loading": loading}
@@ -27,6 +26,16 @@ def test_the_default_takes_priors_that_its_engine_refuses():
     best, loading = log_joint(fit.params["loading"]), fit.params["loading"]
     for step in (0.05, -0.05):
         assert log_joint((loading + step).clamp(0.001, 0.999)) < best
+
+
+def test_the_default_leaves_closed_forms_where_no_engine_has_a_step():
+    """The prior of a covariance without a conjugate stand-in; the status says which method fits instead, and why."""
+    example = CTM.example()
+    size = example.model.num_topics
+    prior = dist.Wishart(torch.tensor(size + 2.0), torch.eye(size))
+    model = example.model.with_priors(covariance=prior)
+    with pytest.raises(PriorError, match="InverseWishart prior for 'covariance', not Wishart"):
+        VariationalEM(guide=next(iter(engines_of(model)))).fit(model, example.data, progress=False)
 
 
 def test_the_default_takes_another_engine_before_it_leaves_closed_forms():

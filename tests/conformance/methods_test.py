@@ -238,9 +238,8 @@ def test_bad_input_is_named(call, error, message):
 
 def test_priors_that_closed_form_steps_cannot_take():
     example = NOCA.example()
-    for prior, message in ((dist.Uniform(0.0, 0.5), "need a Beta prior for 'leak'"), (dist.Beta(0.5, 1.0), "below 1")):
-        with pytest.raises(MethodError, match=message):
-            ci.EM().fit(example.model.with_priors(leak=prior), example.data, progress=False)
+    with pytest.raises(MethodError, match="below 1"):
+        ci.EM().fit(example.model.with_priors(leak=dist.Beta(0.5, 1.0)), example.data, progress=False)
     half = example.model.with_priors(leak=dist.Uniform(0.0, 0.5))
     assert (ci.SVI(guide="delta", steps=50).fit(half, example.data, progress=False).params["leak"] <= 0.5).all()
 

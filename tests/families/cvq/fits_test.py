@@ -10,7 +10,7 @@ import torch
 import custom_inference as ci
 from custom_inference.families.cvq.engines import CvqExact, CvqMeanField
 from custom_inference.families.cvq.propose import Climber, birth, leading, split, upright
-from ppl_models import CVQ, DataError, DataWarning, MethodError, ModelError
+from ppl_models import CVQ, DataError, DataWarning, ModelError
 from ppl_models.datasets import bars, mixed_images
 from ppl_models.distributions import Flat
 from tests.families.cvq.steps_test import PRIORS, brute_force, problem
@@ -126,8 +126,8 @@ def test_bad_settings_are_refused_in_words():
         model.with_priors(source_prior=dist.Normal(0.0, 1.0))
     x = torch.randn(20, 3)
     for site, prior in {"weight": dist.Laplace(0.0, 1.0), "scale": dist.HalfNormal(1.0)}.items():
-        with pytest.raises(MethodError, match=f"prior for '{site}', not {type(prior).__name__}; use SVI or NUTS"):
-            ci.EM().fit(model.with_priors(**{site: prior}), x, seed=0, progress=False)
+        fit = ci.EM(max_iterations=5).fit(model.with_priors(**{site: prior}), x, seed=0, progress=False)
+        assert f"numerical M steps of {site}" in fit.status
 
 
 def test_flat_priors_leave_the_likelihood_alone_and_generate():

@@ -13,8 +13,8 @@ from scipy.special import gammaln, logsumexp
 import custom_inference as ci
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
-from ppl_models import DataWarning, MethodError, MixtureOfBernoullis, MixtureOfCategoricals, MixtureOfPoissons
-from tests.support.mixtures import PROBLEMS, missing, multinomials, poissons, tensors
+from ppl_models import DataWarning, MixtureOfBernoullis, MixtureOfCategoricals, MixtureOfPoissons
+from tests.support.mixtures import PROBLEMS, missing, multinomials, tensors
 
 EVERY = pytest.mark.parametrize("name", PROBLEMS)
 MISSING = pytest.mark.parametrize("share", [0.0, 0.3])
@@ -262,9 +262,3 @@ def test_planted_classes_are_found_from_every_seed(name, method):
         assert table.max(1).sum() > 0.95 * len(x) and len(set(table.argmax(1))) == 6, (seed, table)
         objectives.append(float(fit.elbo[-1]))
     assert np.ptp(objectives) < 0.002 * abs(objectives[0])
-
-
-def test_priors_that_are_not_conjugate_are_refused():
-    model, _, x = poissons(0)
-    with pytest.raises(MethodError, match="need a Gamma prior for 'rate', not LogNormal"):
-        ci.EM().fit(model.with_priors(rate=dist.LogNormal(0.0, 1.0)), x, progress=False)

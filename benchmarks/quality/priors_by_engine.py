@@ -1,0 +1,133 @@
+"""Every prior by every method, for every global of every model: what ran.
+
+    python -m benchmarks.quality.priors_by_engine                  # all of it
+    python -m benchmarks.quality.priors_by_engine --models noca    # some lines
+
+Writes benchmarks/results/priors_by_engine.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch.distributions import constraints
+from torch.distributions.transforms import SigmoidTransform
+
+from benchmarks._report import QUICK, RESULTS, Table, write_report
+from custom_inference.methods import methods_for, named_method
+from ppl_models import MODELS, PPLError
+
+NAME, TITLE = "priors_by_engine", "Priors by methods"
+HALVES = dist.Categorical(torch.tensor([0.5, 0.5]))
+
+
+def _dirichlets(size: int) -> Any:
+    return dist.MixtureSameFamily(
+        HALVES, dist.Dirichlet(torch.stack([torch.full((size,), 2.0), torch.arange(size) + 1.0]))
+    )
+
+
+#: Support of a site -> name of a prior -> the prior of one element, of a simplex of so many entries.
+PRIORS: dict[Any, dict[str, Callable[[int], Any]]] = {
+    constraints.unit_interval: {
+        "logit-normal": lambda _: dist.TransformedDistribution(dist.Normal(-1.0, 1.0), [SigmoidTransform()]),
+        "Kumaraswamy": lambda _: dist.Kumaraswamy(2.0, 3.0),
+        "uniform": lambda _: dist.Uniform(0.1, 0.8),
+        "mixture": lambda _: dist.MixtureSameFamily(
+            HALVES, dist.Beta(torch.tensor([2.0, 8.0]), torch.tensor([8.0, 2.0]))
+        ),
+        "known": lambda _: 0.3,
+    },
+    constraints.simplex: {
+        "logistic-normal": lambda size: dist.LogisticNormal(torch.zeros(size - 1), torch.ones(size - 1)),
+        "mixture": _dirichlets,
+        "known": lambda size: torch.ones(size) / size,
+    },
+    constraints.positive: {
+        "half-Cauchy": lambda _: dist.HalfCauchy(2.0),
+        "log-normal": lambda _: dist.LogNormal(0.0, 1.0),
+        "known": lambda _: 0.7,
+    },
+    None: {
+        "Laplace": lambda _: dist.Laplace(0.0, 1.0),
+        "Student t": lambda _: dist.StudentT(3.0, 0.0, 1.0),
+        "uniform": lambda _: dist.Uniform(-2.0, 2.0),
+        "known": lambda _: 0.3,
+    },
+}
+#: Runs that are as short as they can be: what is asked is whether a method takes the prior.
+SHORT: dict[str, Any] = {
+    "search": None, "max_iterations": 2, "steps": 3, "num_samples": 2, "warmup": 2, "chains": 1, "restarts": 1,
+    "max_tree_depth": 2,
+}  # fmt: skip
+NOTE = (
+    "One line for each global site and kind of prior, on the model's `example()`, in runs of two iterations. "
+    "*closed form*: the engine's own M step; *numerical*: M steps under conjugate priors matched to this one where the "
+    "iterations are, taken back where they lower the objective; *held*: a known value; *point*: a method that "
+    "integrates the globals gave way to point estimates, and its status says so; *slice*: slice or Metropolis steps of the sampler; "
+    "*generic*: Pyro's SVI, NUTS or enumeration, which take any; *refused*: with an error that names the prior."
+)
+
+
+def ran(model: Any, data: Any, method: str, site: str, known: bool) -> str:
+    """What a method did with the prior of a site."""
+    made = named_method(method, model=model)
+    settings = {name: value for name, value in SHORT.items() if hasattr(made, name)}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit = named_method(method, model=model, **settings).fit(model, data, progress=False)
+    except PPLError as error:
+        return "refused" if site in str(error) or "prior" in str(error) else f"refused: {error}"[:80]
+    except Exception as error:  # a fault, to be shown
+        return f"{type(error).__name__}: {error}"[:80]
+    if "integrates the globals" in fit.status:
+        return "point"
+    if "slice" in fit.status and site in fit.status:
+        return "slice"
+    if known:
+        return "held" if torch.allclose(fit.params[site], fit.model.known[site].to(fit.params[site])) else "NOT HELD"
+    if f"numerical M steps of {site}" in fit.status:
+        return "numerical"
+    return "generic" if fit.method.startswith(("SVI", "NUTS", "Exact")) else "closed form"
+
+
+def lines(name: str) -> list[tuple[str, str, str, dict[str, str]]]:
+    """(model, site, prior, method -> what ran)."""
+    example = MODELS[name].example()
+    found = []
+    for site in example.model.global_sites:
+        support = example.model.sites[site].support
+        shape = example.model.shapes[site]
+        for kind, make in PRIORS.get(None if support is constraints.real else support, {}).items():
+            model = example.model.with_priors(**{site: make(shape[-1] if shape else 1)})
+            each = {m: ran(model, example.data, m, site, kind == "known") for m in methods_for(model) if m != "default"}
+            found.append((name, site, kind, each))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default=",".join(MODELS), help="names, with commas between them")
+    given = parser.parse_args(arguments)
+    torch.set_default_dtype(torch.float64)
+    names = given.models.split(",")
+    found = [line for name in names for line in lines(name)]
+    methods = list(dict.fromkeys(method for *_, each in found for method in each))
+    rows = [[name, site, kind, *(each.get(method) for method in methods)] for name, site, kind, each in found]
+    outcomes = [what for *_, each in found for what in each.values()]
+    counts = [[what, outcomes.count(what)] for what in sorted(set(outcomes))]
+    tables = [
+        Table("What ran, how often", ["what", "times"], counts),
+        Table("By site and prior", ["model", "site", "prior", *methods], rows, note=NOTE),
+    ]
+    write_report(NAME, TITLE, tables, folder=RESULTS if len(names) == len(MODELS) else QUICK)
+
+
+if __name__ == "__main__":
+    main()
