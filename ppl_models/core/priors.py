@@ -18,8 +18,18 @@ def moved_like(prior: Any, like: Tensor | None) -> Any:
     """The distribution with its parameters on the dtype and device of ``like``."""
     if isinstance(prior, Flat):
         return Flat(moved_like(prior.proposal, like))
+    if like is None:
+        return prior
+    if isinstance(prior, torch.distributions.MixtureSameFamily):
+        parts = (moved_like(part, like) for part in (prior.mixture_distribution, prior.component_distribution))
+        return type(prior)(*parts, validate_args=False)
+    if isinstance(prior, torch.distributions.Independent):
+        base = moved_like(prior.base_dist, like)
+        return base if prior.reinterpreted_batch_ndims == 0 else base.to_event(prior.reinterpreted_batch_ndims)
     names = getattr(prior, "arg_constraints", {})
-    if like is None or not names:
+    if not names and isinstance(prior, torch.distributions.TransformedDistribution):
+        return type(prior)(moved_like(prior.base_dist, like), prior.transforms, validate_args=False)
+    if not names:
         return prior
     arguments = {n: getattr(prior, n) for n in names if n in getattr(prior, "__dict__", {}) or hasattr(type(prior), n)}
     # Not ``v.to(like)``: where Pyro tracks what a site depends on, that would make it depend on ``like``.
@@ -29,6 +39,8 @@ def moved_like(prior: Any, like: Tensor | None) -> Any:
         return prior
     if "probs" in moved and "logits" in moved:
         del moved["logits"]
+    if "scale_tril" in moved:  # a normal's other two follow from it
+        moved = {n: v for n, v in moved.items() if n not in ("covariance_matrix", "precision_matrix")}
     return type(prior)(**moved, validate_args=False)
 
 
@@ -59,7 +71,7 @@ def is_flat(prior: Any) -> bool:
 def support_of(prior: Any) -> Any:
     """The support of one element of a distribution, whatever of its axes are events; None where it has none."""
     support = getattr(prior, "support", None)
-    while isinstance(support, constraints.independent):
+    while isinstance(support, constraints.independent | constraints.MixtureSameFamilyConstraint):
         support = support.base_constraint
     return support
 
@@ -88,6 +100,7 @@ def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...])
     """Raises ModelError for a prior with mass outside the support that its site of this shape declares."""
     name, found = type(prior).__name__, getattr(prior, "support", None)
     if support is constraints.simplex:
+        found = support_of(prior)
         if not isinstance(found, type(support)) or tuple(prior.event_shape) != shape[-1:]:
             expected = "expected a Dirichlet or the like"
             raise ModelError(f"'{site}' is a point of the simplex of {shape[-1]}; {expected}, not {name}")

@@ -7,13 +7,17 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import biject_to, constraints, transform_to
 from torch.nn.functional import softplus
 
 from ppl_models.core.errors import require_room
 
 #: Enumerating a code of more bits than this would need gigabytes before any data are seen.
 MAX_ENUMERABLE_BITS = 22
+
+# A mixture has the unconstrained coordinates of its components; torch registers none.
+biject_to.register(constraints.MixtureSameFamilyConstraint, lambda mixture: biject_to(mixture.base_constraint))
+transform_to.register(constraints.MixtureSameFamilyConstraint, lambda mixture: transform_to(mixture.base_constraint))
 
 
 def log1mexp(a: Tensor) -> Tensor:

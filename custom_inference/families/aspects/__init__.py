@@ -3,11 +3,21 @@
 from custom_inference.core.presentation import Presentation, mean_share
 from custom_inference.core.registry import Family
 from custom_inference.families.aspects.engines import AspectDirichlet, AspectExact
+from custom_inference.families.aspects.laplace import AspectLaplace
 from custom_inference.families.aspects.map import AspectMap
 from custom_inference.families.aspects.propose import AspectPointProposals, AspectProposals
 from ppl_models import AspectBernoulli
 
 _membership = mean_share("membership")
+_PRESENTATION = Presentation(
+    value="P(entry = 1 | aspect)",
+    local="membership",
+    prominence=_membership,
+    columns=lambda model, params: {
+        "membership": _membership(model, params),
+        "features on": params["aspect_probability"].sum(-1),
+    },
+)
 #: Points are the default, as their paper has them and phantoms need.
 FAMILIES = (
     Family(
@@ -15,14 +25,13 @@ FAMILIES = (
         engines={"exact": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
         search={"exact": AspectProposals, "dirichlet": AspectProposals, "map": AspectPointProposals},
         default="map",
-        presentation=Presentation(
-            value="P(entry = 1 | aspect)",
-            local="membership",
-            prominence=_membership,
-            columns=lambda model, params: {
-                "membership": _membership(model, params),
-                "features on": params["aspect_probability"].sum(-1),
-            },
+        presentation=_PRESENTATION,
+        otherwise=Family(
+            model=AspectBernoulli,
+            engines={"laplace": AspectLaplace},
+            search=AspectProposals,
+            default="laplace",
+            presentation=_PRESENTATION,
         ),
     ),
 )

@@ -1,4 +1,5 @@
-"""Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, point and exact engines, Gibbs, tempering."""
+"""Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, Laplace, point and exact engines, Gibbs,
+tempering."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
+from custom_inference.families.topics.laplace import LdaLaplace, ProfileLaplace
 from custom_inference.families.topics.map import LdaMap
 from custom_inference.families.topics.propose import (
     CorrelatedProposals,
@@ -66,12 +68,32 @@ _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
 _ADMIXTURE: dict[str, Any] = {"search": _SEARCH, "methods": {"tempered": TemperedEM}, "presentation": OF_TOPICS}
 _BAYESIAN = {**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0}
 
+
+def _otherwise(model: type[Model], engine: Any, search: Any, presentation: Presentation) -> Family:
+    """The record where the prior of the proportions is no Dirichlet."""
+    engines = {"laplace": engine}
+    return Family(model=model, engines=engines, search=search, default="laplace", presentation=presentation)
+
+
 FAMILIES = (
     *(
-        Family(model=model, engines=_BAYESIAN, default="vb", sampler=LdaSampler, **_ADMIXTURE)
+        Family(
+            model=model,
+            engines=_BAYESIAN,
+            default="vb",
+            sampler=LdaSampler,
+            otherwise=_otherwise(model, LdaLaplace, TopicProposals, OF_TOPICS),
+            **_ADMIXTURE,
+        )
         for model in (LDA, MultinomialPCA)
     ),
-    Family(model=PLSA, engines=_POINT_TOPICS, default="map", **_ADMIXTURE),
+    Family(
+        model=PLSA,
+        engines=_POINT_TOPICS,
+        default="map",
+        otherwise=_otherwise(PLSA, LdaLaplace, TopicProposals, OF_TOPICS),
+        **_ADMIXTURE,
+    ),
     Family(
         model=CTM,
         engines={"gaussian": CorrelatedGaussian},
@@ -86,6 +108,7 @@ FAMILIES = (
         default="dirichlet",
         presentation=OF_SUPERVISED_TOPICS,
         predict=predicted_response,
+        otherwise=Family(model=SupervisedLDA, presentation=OF_SUPERVISED_TOPICS),
     ),
     Family(
         model=UserRatingProfile,
@@ -93,5 +116,6 @@ FAMILIES = (
         search=ProfileProposals,
         default="vb",
         presentation=OF_PROFILES,
+        otherwise=_otherwise(UserRatingProfile, ProfileLaplace, ProfileProposals, OF_PROFILES),
     ),
 )
