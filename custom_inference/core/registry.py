@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.distributions import Dirichlet, Distribution
@@ -42,7 +42,7 @@ class Family:
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``.
     otherwise: the record that serves instead where the prior of the main latent is no Dirichlet, which the engines and
-        the sampler of this one need; None: they take any.
+        the sampler of this one need, with this one's presentation; None: they take any.
     """
 
     model: type[Model]
@@ -60,7 +60,7 @@ class Family:
         """The record at the model's priors: this one, or ``otherwise``."""
         prior = model.priors.get(model.local_site)
         other = isinstance(prior, Distribution) and not isinstance(prior, Dirichlet)
-        return self.otherwise if other and self.otherwise is not None else self
+        return self if self.otherwise is None or not other else replace(self.otherwise, presentation=self.presentation)
 
 
 _REGISTERED: dict[type[Model], Family] = {}

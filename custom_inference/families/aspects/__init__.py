@@ -9,29 +9,24 @@ from custom_inference.families.aspects.propose import AspectPointProposals, Aspe
 from ppl_models import AspectBernoulli
 
 _membership = mean_share("membership")
-_PRESENTATION = Presentation(
-    value="P(entry = 1 | aspect)",
-    local="membership",
-    prominence=_membership,
-    columns=lambda model, params: {
-        "membership": _membership(model, params),
-        "features on": params["aspect_probability"].sum(-1),
-    },
-)
 #: Points are the default, as their paper has them and phantoms need.
 FAMILIES = (
     Family(
         model=AspectBernoulli,
+        otherwise=Family(
+            model=AspectBernoulli, engines={"laplace": AspectLaplace}, search=AspectProposals, default="laplace"
+        ),
         engines={"exact": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
         search={"exact": AspectProposals, "dirichlet": AspectProposals, "map": AspectPointProposals},
         default="map",
-        presentation=_PRESENTATION,
-        otherwise=Family(
-            model=AspectBernoulli,
-            engines={"laplace": AspectLaplace},
-            search=AspectProposals,
-            default="laplace",
-            presentation=_PRESENTATION,
+        presentation=Presentation(
+            value="P(entry = 1 | aspect)",
+            local="membership",
+            prominence=_membership,
+            columns=lambda model, params: {
+                "membership": _membership(model, params),
+                "features on": params["aspect_probability"].sum(-1),
+            },
         ),
     ),
 )

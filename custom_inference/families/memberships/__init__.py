@@ -11,22 +11,21 @@ from ppl_models import MMSB
 
 _share = mean_share("membership")
 
-_PRESENTATION = Presentation(
-    value="P(edge)",
-    local="membership",
-    prominence=_share,
-    columns=lambda model, params: {"share": _share(model, params)},
-    labels=block_labels,
-)
 #: Of small graphs collapsed variational Bayes is the default: "vb" is too sure of their memberships.
 FAMILIES = (
     Family(
         model=MMSB,
+        otherwise=Family(model=MMSB),
         engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
         search=dict.fromkeys(("dirichlet", "vb", "cvb0"), MembershipProposals),
         default=lambda model, _: "cvb0" if few_tables(model) else "vb",
         sampler=MmsbSampler,
-        presentation=_PRESENTATION,
-        otherwise=Family(model=MMSB, presentation=_PRESENTATION),
+        presentation=Presentation(
+            value="P(edge)",
+            local="membership",
+            prominence=_share,
+            columns=lambda model, params: {"share": _share(model, params)},
+            labels=block_labels,
+        ),
     ),
 )

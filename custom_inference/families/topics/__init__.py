@@ -1,5 +1,4 @@
-"""Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, Laplace, point and exact engines, Gibbs,
-tempering."""
+"""Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, point and exact engines, Gibbs, tempering."""
 
 from dataclasses import replace
 from typing import Any
@@ -68,12 +67,9 @@ _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
 _ADMIXTURE: dict[str, Any] = {"search": _SEARCH, "methods": {"tempered": TemperedEM}, "presentation": OF_TOPICS}
 _BAYESIAN = {**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0}
 
-
-def _otherwise(model: type[Model], engine: Any, search: Any, presentation: Presentation) -> Family:
-    """The record where the prior of the proportions is no Dirichlet."""
-    engines = {"laplace": engine}
-    return Family(model=model, engines=engines, search=search, default="laplace", presentation=presentation)
-
+#: Under a prior of the proportions that is no Dirichlet.
+_LAPLACE: dict[str, Any] = {"engines": {"laplace": LdaLaplace}, "search": TopicProposals, "default": "laplace"}
+_OF_PROFILES: dict[str, Any] = {"engines": {"laplace": ProfileLaplace}, "search": ProfileProposals}
 
 FAMILIES = (
     *(
@@ -82,7 +78,7 @@ FAMILIES = (
             engines=_BAYESIAN,
             default="vb",
             sampler=LdaSampler,
-            otherwise=_otherwise(model, LdaLaplace, TopicProposals, OF_TOPICS),
+            otherwise=Family(model=model, **_LAPLACE),
             **_ADMIXTURE,
         )
         for model in (LDA, MultinomialPCA)
@@ -91,7 +87,7 @@ FAMILIES = (
         model=PLSA,
         engines=_POINT_TOPICS,
         default="map",
-        otherwise=_otherwise(PLSA, LdaLaplace, TopicProposals, OF_TOPICS),
+        otherwise=Family(model=PLSA, **_LAPLACE),
         **_ADMIXTURE,
     ),
     Family(
@@ -103,19 +99,19 @@ FAMILIES = (
     ),
     Family(
         model=SupervisedLDA,
+        otherwise=Family(model=SupervisedLDA),
         engines={"dirichlet": SupervisedDirichlet},
         search=TopicProposals,
         default="dirichlet",
         presentation=OF_SUPERVISED_TOPICS,
         predict=predicted_response,
-        otherwise=Family(model=SupervisedLDA, presentation=OF_SUPERVISED_TOPICS),
     ),
     Family(
         model=UserRatingProfile,
+        otherwise=Family(model=UserRatingProfile, default="laplace", **_OF_PROFILES),
         engines={"exact": ProfileExact, "dirichlet": ProfileDirichlet, "vb": ProfileVB, "map": ProfileMap},
         search=ProfileProposals,
         default="vb",
         presentation=OF_PROFILES,
-        otherwise=_otherwise(UserRatingProfile, ProfileLaplace, ProfileProposals, OF_PROFILES),
     ),
 )
