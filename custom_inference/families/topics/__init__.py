@@ -14,6 +14,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.laplace import LdaLaplace, ProfileLaplace
+from custom_inference.families.topics.laplace import predicted_response as response_by_draws
 from custom_inference.families.topics.map import LdaMap
 from custom_inference.families.topics.propose import (
     CorrelatedProposals,
@@ -99,7 +100,7 @@ FAMILIES = (
     ),
     Family(
         model=SupervisedLDA,
-        otherwise=Family(model=SupervisedLDA),
+        otherwise=Family(model=SupervisedLDA, predict=response_by_draws),
         engines={"dirichlet": SupervisedDirichlet},
         search=TopicProposals,
         default="dirichlet",

@@ -139,7 +139,7 @@ def continuous_family(model: Model, data: Data) -> ContinuousFamily:
         raise MethodError(f"no guide for a local latent '{model.local_site}' with support {support}")
     prior: Any = model.prior(model.local_site, like=zeros)
     if not isinstance(prior, dist.Dirichlet):
-        return ContinuousFamily(2 * (size - 1), _logistic_normal, zeros)
+        return ContinuousFamily(2 * (size - 1), logistic_normal, zeros)
     given = model.given(data)
     if "num_tokens" not in given:
         return ContinuousFamily(size, _dirichlet, zeros)
@@ -162,6 +162,6 @@ def _normal(raw: Tensor) -> Any:
     return dist.Normal(location, softplus(scale) + _EDGE).to_event(1)
 
 
-def _logistic_normal(raw: Tensor) -> Any:
+def logistic_normal(raw: Tensor) -> Any:
     location, scale = raw.chunk(2, -1)
     return dist.LogisticNormal(location, softplus(scale) + _EDGE)
