@@ -86,8 +86,8 @@ class GaussianScore(Guide):
 class Laplace(Guide):
     """Q(s_n) = a Gaussian of the stick-breaking coordinates of a membership, under any prior with two derivatives.
 
-    About the mode of every row (Laplace's approximation), corrected by weighted nodes of that Gaussian: the objective is
-    their estimate of the evidence, which may lie on either side of it.
+    About the mode of every row (Laplace's approximation), corrected by weighted nodes of that Gaussian: the objective
+    is their estimate of the evidence, which may lie on either side of it.
 
     draws: nodes a row; None: a product rule for up to four components, 8 draws a component beyond that, 64 at least;
         1: Laplace's approximation as it is.

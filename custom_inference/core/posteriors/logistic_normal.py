@@ -63,9 +63,9 @@ class Nodes(NamedTuple):
 def standard_nodes(size: int, number: int | None = None) -> Nodes:
     """Nodes of a standard normal of ``size`` axes.
 
-    number: of draws; by default up to three axes have Gauss and Hermite's product rule, more axes 8 draws an axis, 64 at
-    least. Draws are quasi-random (Sobol's), in pairs z and -z, and scaled to have the covariance I exactly: quadratic
-    functions have their exact means. One draw is the point 0.
+    number: of draws; by default up to three axes have Gauss and Hermite's product rule, more axes 8 draws an axis, at
+    least 64. Draws are quasi-random (Sobol's), in pairs z and -z, and scaled to have the covariance I exactly, so that
+    quadratic functions have their exact means. One draw is the point 0.
     """
     if number == 1 or size == 0:
         return Nodes(torch.zeros(1, size, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), True)

@@ -39,8 +39,6 @@ class TokenRows(CountRows):
 class AspectLaplace(LaplaceMemberships, AspectMarginal):
     """A Gaussian of stick-breaking coordinates a row, the aspects as points."""
 
-    accelerate = None
-
     def rows(self, model: Any, data: Data) -> TokenRows:
         return TokenRows.of(data, model.total_count)
 

@@ -1,7 +1,7 @@
 """Memberships under any prior with a density: a Gaussian about the mode of every row, corrected by its own nodes.
 
-Rows whose tokens are drawn from a mix of K topics: words v with counts n_nv, p(x_n | pi_n) = prod_v (pi_n' b_v)^n_nv, as
-in LDA and the models whose rows can be written so. In stick-breaking coordinates u (``core.posteriors.logistic_normal``),
+Rows whose tokens are drawn from a mix of K topics: with n_nv tokens of word v, p(x_n | pi_n) = prod_v (pi_n' b_v)^n_nv,
+as in LDA and models whose rows can be written so. In stick-breaking coordinates u (``posteriors.logistic_normal``),
 
     h_n(u) = sum_v n_nv log(pi(u)' b_v) + log p(pi(u)) + log |d pi / d u|
 
@@ -87,7 +87,7 @@ class _Rows:
 
 
 class _Peak(NamedTuple):
-    """Where the rows are: u (N, D), h(u) (N,), and at a mode the inverse transpose R of the root of minus the Hessian."""
+    """The modes u (N, D), h(u) (N,), and L (N, D, D), where L L' is the inverse of minus the Hessian there."""
 
     u: Tensor
     value: Tensor
@@ -95,7 +95,7 @@ class _Peak(NamedTuple):
 
 
 def _peaks(rows: _Rows, prior: StickPrior, start: Tensor, steps: int, tolerance: float) -> _Peak:
-    """The modes by safeguarded Newton steps; ``root`` L has L L' = (minus the Hessian)^-1."""
+    """By safeguarded Newton steps."""
 
     def height(u: Tensor) -> Tensor:
         sticks = Sticks.of(u)

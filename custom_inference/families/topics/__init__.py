@@ -84,13 +84,7 @@ FAMILIES = (
         )
         for model in (LDA, MultinomialPCA)
     ),
-    Family(
-        model=PLSA,
-        engines=_POINT_TOPICS,
-        default="map",
-        otherwise=Family(model=PLSA, **_LAPLACE),
-        **_ADMIXTURE,
-    ),
+    Family(model=PLSA, engines=_POINT_TOPICS, default="map", otherwise=Family(model=PLSA, **_LAPLACE), **_ADMIXTURE),
     Family(
         model=CTM,
         engines={"gaussian": CorrelatedGaussian},

@@ -162,8 +162,10 @@ class LabellingGuide(GraphGuide):
 
 
 class MembershipGuide(GraphGuide):
-    """q(membership_i) = Dirichlet(gamma_i): the logarithms of gamma (N, K) as a Pyro parameter. Under a prior that is no
-    Dirichlet independent normals of the stick-breaking coordinates, their parameters (N, 2 K - 2)."""
+    """q(membership_i) = Dirichlet(gamma_i): the logarithms of gamma (N, K) as a Pyro parameter.
+
+    Under a prior that is no Dirichlet, independent normals of the stick-breaking coordinates: parameters (N, 2 K - 2).
+    """
 
     def start(self, local: Tensor, data: Data) -> None:
         prior: Any = self.model_spec.prior(self.model_spec.local_site, like=local)
