@@ -35,6 +35,7 @@ from .em.guides import AllCodes as AllCodes
 from .em.guides import CollapsedVariationalBayes as CollapsedVariationalBayes
 from .em.guides import DirichletMembership as DirichletMembership
 from .em.guides import GaussianScore as GaussianScore
+from .em.guides import Laplace as Laplace
 from .em.guides import PointEstimate as PointEstimate
 from .em.guides import Truncated as Truncated
 from .em.guides import VariationalBayes as VariationalBayes

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+from torch.distributions import constraints
+
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
@@ -26,11 +28,13 @@ from ppl_models.core.model import require_model
 def default_method(model: Model, data: Data | None) -> Any:
     """The best-known method for a model and a size: what its record in the registry says.
 
-    Models without a record have AutoDelta with the codes summed out.
+    Models without closed-form engines have AutoDelta with the codes summed out, beside a mean-field posterior of
+    continuous locals that are memberships.
     """
     rule = family_of(model).default
     if rule is None:
-        return SVI(guide="delta")
+        simplex = model.has_continuous_locals and model.sites[model.local_site].support is constraints.simplex
+        return SVI(guide="mean_field" if simplex else "delta")
     return _by_engine(rule if isinstance(rule, str) else rule(model, data))()
 
 

@@ -51,8 +51,10 @@ class Local(NamedTuple):
 
 
 def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -> Local:
-    """What an E step arrived at; a log joint and an estimate are no bounds."""
-    bound = step.bound if engine.objective in ("evidence", "bound") else torch.full_like(step.bound, torch.nan)
+    """What an E step arrived at; a log joint is no bound, nor is an estimate that is not one at given globals."""
+    of_rows = engine.objective == "estimate" and not integrates_globals(engine)
+    kept = of_rows or engine.objective in ("evidence", "bound")
+    bound = step.bound if kept else torch.full_like(step.bound, torch.nan)
     return Local(engine.posterior(model, state, rows, step), bound)
 
 
@@ -92,7 +94,7 @@ def is_feasible(model: Model) -> bool:
 
 
 def bounds_of(model: Model) -> list[str]:
-    """The names of the bounds on (or the exact) log p(x_n | params) that the model's engines give."""
+    """The names of the bounds on, estimates of, or the exact log p(x_n | params) that the model's engines give."""
     return [name for name, make in engines_of(model).items() if name != POINT and not integrates_globals(make)]
 
 

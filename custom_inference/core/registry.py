@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from torch.distributions import Dirichlet, Distribution
 
 from custom_inference.core.engine import Engine
 from custom_inference.core.presentation import Presentation
@@ -39,6 +41,8 @@ class Family:
     methods: name -> method of this model alone, for ``fit(method=name)``.
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``.
+    otherwise: the record that serves instead where the prior of the main latent is no Dirichlet, which the engines and
+        the sampler of this one need, with this one's presentation; None: they take any.
     """
 
     model: type[Model]
@@ -50,6 +54,13 @@ class Family:
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
+    otherwise: Family | None = None
+
+    def for_priors(self, model: Model) -> Family:
+        """The record at the model's priors: this one, or ``otherwise``."""
+        prior = model.priors.get(model.local_site)
+        other = isinstance(prior, Distribution) and not isinstance(prior, Dirichlet)
+        return self if self.otherwise is None or not other else replace(self.otherwise, presentation=self.presentation)
 
 
 _REGISTERED: dict[type[Model], Family] = {}
@@ -67,7 +78,7 @@ def family_of(model: Model) -> Family:
         found = _record(ancestor)
         if found is not None:
             inherits = not any(_overrides(one, ancestor) for one in kind.__mro__[:place])
-            return found if inherits else Family(model=kind)
+            return found.for_priors(model) if inherits else Family(model=kind)
     return Family(model=kind)
 
 

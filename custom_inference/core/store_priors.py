@@ -17,9 +17,18 @@ from ppl_models.distributions import Flat
 def prior_to_json(prior: Any) -> dict[str, Any]:
     if isinstance(prior, Flat):
         return {"flat": prior_to_json(prior.proposal)}
+    if isinstance(prior, torch.distributions.Independent):
+        return {"independent": prior_to_json(prior.base_dist), "axes": prior.reinterpreted_batch_ndims}
+    if isinstance(prior, torch.distributions.MixtureSameFamily):
+        parts = prior.mixture_distribution, prior.component_distribution
+        return {"mixture": [prior_to_json(part) for part in parts]}
     names = _parameters(type(prior))
+    if not names and _breaks_sticks(prior):
+        return {"sticks": prior_to_json(prior.base_dist)}
     if {"probs", "logits"} <= set(names):  # either will do, not both
         names.remove("probs" if "logits" in vars(prior) else "logits")
+    if "scale_tril" in names:
+        names = [name for name in names if name not in ("covariance_matrix", "precision_matrix")]
     arguments = {n: _numbers_to_json(torch.as_tensor(getattr(prior, n))) for n in names}
     return {"distribution": type(prior).__name__, "arguments": arguments}
 
@@ -35,6 +44,8 @@ def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
         raise FileFormatError(f"prior {shown(entry)}, expected a distribution with its arguments")
     if "flat" in entry:
         return Flat(prior_from_json(entry["flat"], dtype, most=most))
+    if entry.keys() & _NESTED:
+        return _nested(entry, dtype, most)
     name, given = entry.get("distribution"), entry.get("arguments")
     kind = getattr(dist, name, getattr(distributions, name, None)) if isinstance(name, str) else None
     if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
@@ -47,6 +58,33 @@ def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
         return kind(**arguments, validate_args=True)  # refuses NaN and what lies outside of the parameter's support
     except (TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"prior {name} of unusable arguments: {str(error).splitlines()[0]}") from None
+
+
+#: What priors that are made of others are stored by.
+_NESTED = {"independent", "mixture", "sticks"}
+
+
+def _breaks_sticks(prior: Any) -> bool:
+    """Whether a prior is that of stick-breaking coordinates, mapped to the simplex."""
+    if not isinstance(prior, torch.distributions.TransformedDistribution):
+        return False
+    return [type(one) for one in prior.transforms] == [torch.distributions.StickBreakingTransform]
+
+
+def _nested(entry: dict[str, Any], dtype: torch.dtype, most: int) -> Any:
+    kind, value = next((name, entry[name]) for name in entry if name in _NESTED)
+    parts = value if kind == "mixture" else [value]
+    if not isinstance(parts, list) or len(parts) != (2 if kind == "mixture" else 1):
+        raise FileFormatError(f"prior {shown(entry)}, expected the parts of a {kind}")
+    found, axes = [prior_from_json(part, dtype, most=most) for part in parts], entry.get("axes", 0)
+    try:
+        if kind == "mixture":
+            return dist.MixtureSameFamily(*found)
+        if kind == "sticks":
+            return dist.TransformedDistribution(found[0], [torch.distributions.StickBreakingTransform()])
+        return found[0].to_event(axes)
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise FileFormatError(f"prior {shown(entry)}: {str(error).splitlines()[0]}") from None
 
 
 def shown(value: Any) -> str:

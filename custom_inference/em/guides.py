@@ -83,6 +83,24 @@ class GaussianScore(Guide):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Laplace(Guide):
+    """Q(s_n) = a Gaussian of the stick-breaking coordinates of a membership, under any prior with two derivatives.
+
+    About the mode of every row (Laplace's approximation), corrected by weighted nodes of that Gaussian: the objective
+    is their estimate of the evidence, which may lie on either side of it.
+
+    draws: nodes a row; None: a product rule for up to four components, 8 draws a component beyond that, 64 at least;
+        1: Laplace's approximation as it is.
+    """
+
+    draws: int | None = None
+    name: ClassVar[str] = "laplace"
+
+    def engine(self, model: Model) -> Engine:
+        return engine_for(model, self.name, draws=self.draws)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Truncated(Guide):
     """Q(s_n) in proportion to p(x_n, s_n) on a set of codes that evolves per row; for VariationalEM.
 

@@ -40,6 +40,8 @@ def moved_like(prior: Any, like: Tensor | None) -> Any:
         return prior
     if "probs" in moved and "logits" in moved:
         del moved["logits"]
+    if "scale_tril" in moved:  # a normal's other two follow from it
+        moved = {n: v for n, v in moved.items() if n not in ("covariance_matrix", "precision_matrix")}
     return type(prior)(**moved, validate_args=False)
 
 

@@ -15,6 +15,10 @@ from ppl_models.core.errors import require_room
 #: Enumerating a code of more bits than this would need gigabytes before any data are seen.
 MAX_ENUMERABLE_BITS = 22
 
+# A mixture has the unconstrained coordinates of its components; torch registers none.
+biject_to.register(constraints.MixtureSameFamilyConstraint, lambda mixture: biject_to(mixture.base_constraint))
+transform_to.register(constraints.MixtureSameFamilyConstraint, lambda mixture: transform_to(mixture.base_constraint))
+
 
 def log1mexp(a: Tensor) -> Tensor:
     """log(1 - exp(-a)) for a > 0 without cancellation (Maechler 2012): finite and differentiable down to ``tiny``."""
@@ -165,13 +169,6 @@ class NoisyOr(TorchDistribution):
             self._validate_sample(value)
         shape = torch.broadcast_shapes(self.batch_shape, value.shape)
         return torch.where(value > 0.5, log1mexp(self._activation), -self._activation).expand(shape)
-
-
-@biject_to.register(constraints.MixtureSameFamilyConstraint)
-@transform_to.register(constraints.MixtureSameFamilyConstraint)
-def _biject_to_mixture(constraint: Any) -> Any:
-    """That of the components' support: torch has none."""
-    return biject_to(constraint.base_constraint)
 
 
 class Flat(TorchDistribution):

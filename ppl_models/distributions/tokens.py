@@ -221,7 +221,7 @@ def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign:
     tilted = responsibility * (exponent / 2).exp()
     log_m = tilted.sum(1).log()
     tilted = tilted / tilted.sum(1, keepdim=True)
-    rule = torch.where(nodes == 0, step, 2 * step) * 0.5 / torch.cosh(torch.pi * nodes)
+    rule = step * torch.where(nodes == 0, 1.0, 2.0).to(nodes) * 0.5 / torch.cosh(torch.pi * nodes)
     integral = torch.zeros_like(length)
     for part in torch.arange(len(nodes), device=nodes.device).split(max(1, _TERMS // max(1, exponent.numel()))):
         angle = nodes[part, None, None] * exponent

@@ -23,6 +23,7 @@ from custom_inference.core.posteriors.finite import (
     kullback_leibler,
 )
 from custom_inference.core.posteriors.logistic import LogisticPosterior
+from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "JointDirichletMixture",
     "LabellingPosterior",
     "LocalPosterior",
+    "LogisticNormalPosterior",
     "LogisticPosterior",
     "PointPosterior",
     "SymmetricBetaPosterior",

@@ -3,6 +3,7 @@
 from custom_inference.core.presentation import Presentation, mean_share
 from custom_inference.core.registry import Family
 from custom_inference.families.aspects.engines import AspectDirichlet, AspectExact
+from custom_inference.families.aspects.laplace import AspectLaplace
 from custom_inference.families.aspects.map import AspectMap
 from custom_inference.families.aspects.propose import AspectPointProposals, AspectProposals
 from ppl_models import AspectBernoulli
@@ -12,6 +13,9 @@ _membership = mean_share("membership")
 FAMILIES = (
     Family(
         model=AspectBernoulli,
+        otherwise=Family(
+            model=AspectBernoulli, engines={"laplace": AspectLaplace}, search=AspectProposals, default="laplace"
+        ),
         engines={"exact": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
         search={"exact": AspectProposals, "dirichlet": AspectProposals, "map": AspectPointProposals},
         default="map",

@@ -15,6 +15,7 @@ _share = mean_share("membership")
 FAMILIES = (
     Family(
         model=MMSB,
+        otherwise=Family(model=MMSB),
         engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
         search=dict.fromkeys(("dirichlet", "vb", "cvb0"), MembershipProposals),
         default=lambda model, _: "cvb0" if few_tables(model) else "vb",

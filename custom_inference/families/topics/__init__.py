@@ -13,6 +13,8 @@ from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
+from custom_inference.families.topics.laplace import LdaLaplace, ProfileLaplace
+from custom_inference.families.topics.laplace import predicted_response as response_by_draws
 from custom_inference.families.topics.map import LdaMap
 from custom_inference.families.topics.propose import (
     CorrelatedProposals,
@@ -66,12 +68,23 @@ _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
 _ADMIXTURE: dict[str, Any] = {"search": _SEARCH, "methods": {"tempered": TemperedEM}, "presentation": OF_TOPICS}
 _BAYESIAN = {**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0}
 
+#: Under a prior of the proportions that is no Dirichlet.
+_LAPLACE: dict[str, Any] = {"engines": {"laplace": LdaLaplace}, "search": TopicProposals, "default": "laplace"}
+_OF_PROFILES: dict[str, Any] = {"engines": {"laplace": ProfileLaplace}, "search": ProfileProposals}
+
 FAMILIES = (
     *(
-        Family(model=model, engines=_BAYESIAN, default="vb", sampler=LdaSampler, **_ADMIXTURE)
+        Family(
+            model=model,
+            engines=_BAYESIAN,
+            default="vb",
+            sampler=LdaSampler,
+            otherwise=Family(model=model, **_LAPLACE),
+            **_ADMIXTURE,
+        )
         for model in (LDA, MultinomialPCA)
     ),
-    Family(model=PLSA, engines=_POINT_TOPICS, default="map", **_ADMIXTURE),
+    Family(model=PLSA, engines=_POINT_TOPICS, default="map", otherwise=Family(model=PLSA, **_LAPLACE), **_ADMIXTURE),
     Family(
         model=CTM,
         engines={"gaussian": CorrelatedGaussian},
@@ -81,6 +94,7 @@ FAMILIES = (
     ),
     Family(
         model=SupervisedLDA,
+        otherwise=Family(model=SupervisedLDA, predict=response_by_draws),
         engines={"dirichlet": SupervisedDirichlet},
         search=TopicProposals,
         default="dirichlet",
@@ -89,6 +103,7 @@ FAMILIES = (
     ),
     Family(
         model=UserRatingProfile,
+        otherwise=Family(model=UserRatingProfile, default="laplace", **_OF_PROFILES),
         engines={"exact": ProfileExact, "dirichlet": ProfileDirichlet, "vb": ProfileVB, "map": ProfileMap},
         search=ProfileProposals,
         default="vb",

@@ -125,7 +125,8 @@ class ContinuousFamily(NamedTuple):
 
 
 def continuous_family(model: Model, data: Data) -> ContinuousFamily:
-    """Dirichlet for latents on the simplex, independent normals for real ones.
+    """Independent normals for real latents; for those on the simplex Dirichlets, or under a prior that is no Dirichlet
+    independent normals of their stick-breaking coordinates.
 
     The concentrations of documents' proportions grow with the number of tokens, from the prior's on: they are learned
     by their logarithms, from alpha + L_n / K.
@@ -136,10 +137,12 @@ def continuous_family(model: Model, data: Data) -> ContinuousFamily:
         return ContinuousFamily(2 * size, _normal, zeros)
     if support is not constraints.simplex:
         raise MethodError(f"no guide for a local latent '{model.local_site}' with support {support}")
+    prior: Any = model.prior(model.local_site, like=zeros)
+    if not isinstance(prior, dist.Dirichlet):
+        return ContinuousFamily(2 * (size - 1), logistic_normal, zeros)
     given = model.given(data)
     if "num_tokens" not in given:
         return ContinuousFamily(size, _dirichlet, zeros)
-    prior: Any = model.prior(model.local_site, like=zeros)
     alpha = getattr(prior, "concentration", torch.ones(size).to(zeros))
     start = torch.log(alpha + given["num_tokens"].to(zeros).unsqueeze(-1) / size)
     return ContinuousFamily(size, log_dirichlet, start, analytic=True)
@@ -157,3 +160,8 @@ def _dirichlet(raw: Tensor) -> Any:
 def _normal(raw: Tensor) -> Any:
     location, scale = raw.chunk(2, -1)
     return dist.Normal(location, softplus(scale) + _EDGE).to_event(1)
+
+
+def logistic_normal(raw: Tensor) -> Any:
+    location, scale = raw.chunk(2, -1)
+    return dist.LogisticNormal(location, softplus(scale) + _EDGE)

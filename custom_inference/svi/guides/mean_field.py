@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyro
+import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer import ELBO
 from pyro.nn import PyroParam
 from torch import Tensor
-from torch.distributions import constraints, kl_divergence
+from torch.distributions import StickBreakingTransform, constraints, kl_divergence
 
 from custom_inference.core.dyads import EveryPair, expected_log_likelihood
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
-from custom_inference.svi.guides.continuous import continuous_family, log_dirichlet
+from custom_inference.svi.guides.continuous import continuous_family, log_dirichlet, logistic_normal
 from custom_inference.svi.guides.protocol import LocalGuide, posterior_of
 from custom_inference.svi.initialisation import local_of_labels, matched_partition, soft_labels
 from ppl_models import Data, GraphModel, MethodError, Model
@@ -161,17 +162,28 @@ class LabellingGuide(GraphGuide):
 
 
 class MembershipGuide(GraphGuide):
-    """q(membership_i) = Dirichlet(gamma_i): the logarithms of gamma (N, K) as a Pyro parameter."""
+    """q(membership_i) = Dirichlet(gamma_i): the logarithms of gamma (N, K) as a Pyro parameter.
+
+    Under a prior that is no Dirichlet, independent normals of the stick-breaking coordinates: parameters (N, 2 K - 2).
+    """
 
     def start(self, local: Tensor, data: Data) -> None:
         prior: Any = self.model_spec.prior(self.model_spec.local_site, like=local)
-        alpha = getattr(prior, "concentration", torch.ones_like(local[0]))
-        self.analytic = True
-        self.log_concentration: Any = PyroParam((alpha + _START_WEIGHT * local.shape[-1] * local).log())
+        self.analytic = isinstance(prior, dist.Dirichlet)
+        if self.analytic:
+            start = prior.concentration + _START_WEIGHT * local.shape[-1] * local
+            self.log_concentration: Any = PyroParam(start.log())
+        else:
+            location = StickBreakingTransform().inv(local)
+            self.coordinates: Any = PyroParam(torch.cat([location, torch.zeros_like(location)], -1))
+
+    @property
+    def distribution(self) -> Any:
+        return log_dirichlet(self.log_concentration) if self.analytic else logistic_normal(self.coordinates)
 
     def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:
         with pyro.plate("nodes", self.num_rows, dim=-1):
-            pyro.sample(self.model_spec.local_site, log_dirichlet(self.log_concentration))
+            pyro.sample(self.model_spec.local_site, self.distribution)
 
     def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
-        return posterior_of(log_dirichlet(self.log_concentration))
+        return posterior_of(self.distribution)

@@ -19,7 +19,13 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.core.guide import Globals
-from custom_inference.core.posteriors import BernoulliPosterior, DirichletPosterior, GaussianPosterior, LocalPosterior
+from custom_inference.core.posteriors import (
+    BernoulliPosterior,
+    DirichletPosterior,
+    GaussianPosterior,
+    LocalPosterior,
+    LogisticNormalPosterior,
+)
 from custom_inference.svi.guides.continuous import ClosedFormELBO, GuideDirichlet
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -265,4 +271,6 @@ def posterior_of(distribution: Any) -> LocalPosterior:
         return BernoulliPosterior(distribution.probs.detach())
     if isinstance(distribution, dist.Dirichlet):
         return DirichletPosterior(distribution.concentration.detach())
+    if isinstance(distribution, dist.LogisticNormal):
+        return LogisticNormalPosterior(distribution.loc.detach(), torch.diag_embed(distribution.scale.detach() ** 2))
     return GaussianPosterior(distribution.mean.detach(), torch.diag_embed(distribution.variance.detach()))

@@ -1,0 +1,56 @@
+"""Topic proportions, and memberships of user rating profiles, under any prior; the topics as points.
+
+E steps are those of ``common.laplace``, the M step that of the family (002, eqs. 27.42 and 27.46).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.laplace import LaplaceMemberships
+from custom_inference.families.topics.common import TopicEngine
+from custom_inference.families.topics.user_rating_profile import ProfileEngine
+from ppl_models import Data, Model
+from ppl_models.distributions import TopicMeanBernoulli
+
+#: Draws of a document's proportions that a predicted response is the mean over.
+_DRAWS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LdaLaplace(LaplaceMemberships, TopicEngine):
+    """A Gaussian of stick-breaking coordinates a document, the topics as points."""
+
+    def alpha(self, model: Model, like: Tensor) -> Tensor:
+        """(K,): starts are sampled as under a flat Dirichlet prior, whatever the prior is."""
+        return like.new_ones(model.local_shape)
+
+    def check(self, model: Model, rows: DocumentRows) -> None:
+        super().check(model, rows)
+        self.check_local_prior(model, rows.like.values())
+
+    def e_step(
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        counts, locals_, bound = self.explained(model, rows, self.topics(params), warm, temperature)
+        return EStep({"topic": counts}, locals_, bound + rows.log_coefficient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileLaplace(ProfileEngine, LdaLaplace):
+    """The same of memberships, the responses as points."""
+
+
+def predicted_response(fit: Any, data: Data) -> Tensor:
+    """P(response = 1 | words) of every document, (N,), under any prior: the mean over draws of its proportions, which
+    are inferred from the words alone."""
+    engine, model, params = LdaLaplace(), fit.model, fit.globals
+    rows = engine.rows(model, data)
+    draws = engine.posterior(model, params, rows, engine.e_step(model, params, rows)).sample(_DRAWS)
+    given = params["topic"], rows.counts, params["response_weight"]
+    return sum((TopicMeanBernoulli(one, *given).mean for one in draws), rows.lengths.new_zeros(())) / len(draws)
