@@ -201,7 +201,9 @@ class Explicit:
         """How the site is sampled, for a fit's status."""
         if self.known:
             return f"{self.site} held at its known value"
-        return f"{self.site} by slice steps: its prior is no {self.scale.kind.__name__}"
+        kind = self.scale.kind.__name__
+        reason = f"is no {kind}" if not isinstance(self.prior, self.scale.conjugate) else "differs by component"
+        return f"{self.site} by slice steps: its prior {reason}"
 
     def log_joint(self, statistics: Parameters) -> float:
         """The log prior density of the present value (0 of a known one), and the statistics times the features."""
@@ -299,8 +301,10 @@ class Explicit:
         return torch.triu(value) + torch.triu(value, 1).mT if self.mirrored else value
 
 
-def with_references(model: Model) -> tuple[Model, dict[str, Explicit]]:
+def with_references(model: Model, *, shared: tuple[str, ...] = ()) -> tuple[Model, dict[str, Explicit]]:
     """The model with a conjugate prior of every global, and the globals that keep another one as explicit values.
+
+    shared: sites that are integrated out only where all components have the same prior.
 
     Raises PriorError for improper priors that data may leave improper.
     """
@@ -314,7 +318,7 @@ def with_references(model: Model) -> tuple[Model, dict[str, Explicit]]:
         if _is_flat_everywhere(scale, prior):
             size = (shape[-1],) if isinstance(scale, Simplexes) else ()
             prior = scale.kind(*[torch.ones(size)] * len(scale.jacobian))
-        elif not isinstance(prior, scale.conjugate):
+        elif not isinstance(prior, scale.conjugate) or (site in shared and prior.batch_shape.numel() > 1):
             mirrored = site in getattr(model, "pair_sites", ()) and not model.directed  # pyright: ignore
             explicit[site] = Explicit(site, prior, scale, shape, mirrored=mirrored)
             prior = scale.kind(*explicit[site].reference)
