@@ -79,7 +79,7 @@ class MMSB(GraphModel):
 
     def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Tensor:
         with pyro.plate("nodes", num_nodes, dim=-1):
-            return pyro.sample("membership", self.prior("membership", like=site["edge_probability"]))
+            return pyro.sample("membership", self.prior("membership", like=site["edge_probability"], values=site))
 
     def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Any:
         mixed = (local[i] @ site["edge_probability"] * local[j]).sum(-1)

@@ -75,6 +75,14 @@ class PriorTerm(abc.ABC):
         the globals from the prior."""
 
 
+class Tightened(abc.ABC):
+    """M steps may lower the objective: the driver takes such a step back, and takes it again shorter."""
+
+    @abc.abstractmethod
+    def tighten(self, factor: float) -> None:
+        """Shorter steps from now on by a factor above 1, longer ones by one below."""
+
+
 class PointLocals(abc.ABC):
     """Locals are estimated as points."""
 

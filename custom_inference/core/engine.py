@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -49,6 +50,9 @@ class Engine(abc.ABC):
     #: What guides, methods and fits call it: "exact" where its bound is the evidence.
     name: ClassVar[str]
     objective: ClassVar[Objective] = "bound"
+    #: Site -> the families of priors that its M step has a closed form for, where these are not those that its support
+    #: suggests (Beta, Dirichlet, Gamma, Normal); of others the first stands in (``em.surrogate_priors``).
+    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {}
 
     @abc.abstractmethod
     def rows(self, model: Any, data: Data) -> Any:

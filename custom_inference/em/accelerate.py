@@ -208,6 +208,8 @@ def into_support(model: Model, params: Params, reached: Params) -> Params:
     inside = {}
     for site, value in params.items():
         support, came = support_of(model.priors[site]), reached[site]
+        if model.sites[site].support is constraints.simplex or support is None:
+            support = model.sites[site].support
         lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
         if support is constraints.simplex:
             value = torch.maximum(value, came.clamp(max=FLOOR))

@@ -19,6 +19,8 @@ from ppl_models import Model
 
 #: The likelihood's exponent in an iteration.
 Schedule = Callable[[int], float]
+#: How often an M step that lowers the objective is taken again, shorter each time, before the run stays where it is.
+_SHORTER = 12
 #: How the outcome of a run that did not converge begins.
 AT_LIMIT = "stopped at the limit"
 
@@ -64,7 +66,8 @@ class Position:
     """Where a run is between two iterations: all that it needs to go on, beside the data.
 
     start: where the next iteration starts; fallback: where instead, if that is an extrapolation that lowers the
-    objective. trace: the objectives so far. stalled: E steps in a row that gained next to nothing.
+    objective. trace: the objectives so far. stalled: E steps in a row that gained next to nothing. before: the E step
+    that the last M step was taken from, where M steps may have to be taken back.
     acceleration: what the acceleration knows (``Accelerator.state``).
     """
 
@@ -73,6 +76,7 @@ class Position:
     trace: list[float] = field(default_factory=list)
     stalled: int = 0
     evaluations: int = 0
+    before: Any = None
     acceleration: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
@@ -145,11 +149,28 @@ class Driver(capabilities.AllRows):
     def evaluated(self, at: Position, temperature: float) -> _Taken:
         """The E step at a position; or at its fallback, the plain step, where extrapolating lowered the objective."""
         taken = self._at(at, at.start, temperature)
-        if self.accelerator is None or at.fallback is None:
+        if self.accelerator is not None and at.fallback is not None:
+            accepted = taken.value >= at.trace[-1]
+            self.accelerator.learn(accepted=accepted)
+            taken = taken if accepted else self._at(at, at.fallback, temperature)
+        if isinstance(self.engine, capabilities.Tightened) and temperature == 1:
+            taken = self._risen(self.engine, at, taken)
+        return taken
+
+    def _risen(self, engine: capabilities.Tightened, at: Position, taken: _Taken) -> _Taken:
+        """The E step after an M step that is shortened until it does not lower the objective."""
+        before, at.before = at.before, taken
+        if before is None:
             return taken
-        accepted = taken.value >= at.trace[-1]
-        self.accelerator.learn(accepted=accepted)
-        return taken if accepted else self._at(at, at.fallback, temperature)
+        least = before.value - 1e-12 * abs(before.value)
+        for _ in range(_SHORTER):
+            if taken.value >= least:
+                engine.tighten(0.25)
+                break
+            engine.tighten(16.0)
+            taken = self._at(at, (self.m_step(before.start[0], before.whole), before.step.locals), 1.0)
+        at.before = taken if taken.value >= least else before
+        return at.before
 
     def _at(self, at: Position, start: Start, temperature: float) -> _Taken:
         step = self.e_step(*start, temperature)

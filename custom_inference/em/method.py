@@ -21,6 +21,7 @@ from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
 from custom_inference.core.states import State, values_of
 from custom_inference.em.accelerate import ACCELERATIONS
+from custom_inference.em.any_prior import completed, for_starts, said_of, with_any_prior
 from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, described, fingerprint
 from custom_inference.em.loop import Driver, Position, Run, run_em
 from custom_inference.em.search import Found, Search, search
@@ -75,7 +76,7 @@ class VariationalEM(Method):
 
     def engine(self, model: Model) -> Engine:
         """What the driver runs. Raises MethodError where the model has no such engine."""
-        return engine_of(self.guide, model)
+        return with_any_prior(engine_of(self.guide, model), model)
 
     def has_global_posterior(self, model: Model) -> bool:
         return capabilities.integrates_globals(self.engine(model))
@@ -158,7 +159,7 @@ class VariationalEM(Method):
             global_posterior=dict(state.posteriors(model)) if own else {},
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=engine.name,
-            status=run.outcome,
+            status=run.outcome + said_of(engine, self.guide, model),
             method=self.name,
             data=data,
             seed=seed,
@@ -182,6 +183,17 @@ class EM(VariationalEM):
     @property
     def name(self) -> str:
         return "EM"
+
+
+def found_by(
+    method: VariationalEM, engine: Engine, model: Model, rows: Any, generator: torch.Generator, bar: Progress
+) -> Found:
+    """Where a fit of rows in memory starts, by the method's search."""
+    if method.search is None:
+        return Found(engine.initial(model, rows, generator))
+    plain = for_starts(engine, model)
+    found = search(proposals_for(model, engine), plain, rows, method.search, generator, bar)
+    return found if plain is model else replace(found, state=completed(engine, model, found.state))
 
 
 @dataclass
@@ -236,10 +248,7 @@ class Fitting:
             if self.method.shuffle:
                 rows.draw(self.generator)
             rows = rows.search_rows
-        if self.method.search is None:
-            return Found(self.engine.initial(self.model, rows, self.generator))
-        proposals = proposals_for(self.model, self.engine)
-        return search(proposals, self.model, rows, self.method.search, self.generator, self.bar)
+        return found_by(self.method, self.engine, self.model, rows, self.generator, self.bar)
 
     def _from_search(self, engine: Engine) -> Run:
         found = None

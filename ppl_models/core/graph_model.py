@@ -137,8 +137,8 @@ class GraphModel(Model):
     def edge_distribution(self, site: Mapping[str, Tensor], local: Any, i: Tensor, j: Tensor) -> Any:
         """p(x_ij | locals, globals) of dyads, batch shape (..., E)."""
 
-    def prior(self, site: str, *, like: Tensor | None = None) -> Any:
-        prior = super().prior(site, like=like)
+    def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
+        prior = super().prior(site, like=like, values=values)
         if self.directed or site not in self.pair_sites:
             return prior
         return Symmetric(prior.base_dist)

@@ -11,12 +11,20 @@ from typing import Any, ClassVar, Self
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.distributions import Distribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError, about, unknown_name
-from ppl_models.core.priors import described, is_flat, moved_like, require_prior, require_support, support_of
+from ppl_models.core import hierarchy
+from ppl_models.core.errors import ModelError, about
+from ppl_models.core.priors import (
+    described,
+    is_flat,
+    known_value,
+    moved_like,
+    require_prior,
+    require_support,
+    support_of,
+)
 from ppl_models.core.sites import Role, Site
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
@@ -48,12 +56,14 @@ class Model(abc.ABC):
 
     priors: site name -> unexpanded distribution of one element of the site (or one that broadcasts to the
     site's shape). Sites that are not named keep the default of ``default_priors``. A local site may be among them
-    (the Dirichlet of a membership): its distribution is that of one row.
+    (the Dirichlet of a membership): its distribution is that of one row. Instead of a distribution also a number or a
+    tensor, the known value of a global site, which every method holds there; or a function of earlier sites, whose
+    arguments that are no sites of the model are hyper-parameters: global sites with priors of their own.
 
     Raises ModelError for a size below 1, an unknown prior name, and a prior whose shape or support is not its site's.
     """
 
-    priors: Mapping[str, Distribution] = field(default_factory=dict)
+    priors: Mapping[str, Any] = field(default_factory=dict)
 
     #: Every site of the program, in the order of its statements; a property where it depends on the settings.
     sites: ClassVar[Mapping[str, Site]]
@@ -65,11 +75,16 @@ class Model(abc.ABC):
     wide_reason: ClassVar[str | None] = None
     #: Whether the suite lists the class: not where it states another model's program in more sites.
     listed: ClassVar[bool] = True
+    #: The hyper-parameters of priors that are functions, and the sizes of their axes.
+    hyper_sites: ClassVar[Mapping[str, Site]] = {}
+    hyper_sizes: ClassVar[Mapping[str, int]] = {}
     #: What one line of ``ppl models`` says: the first of the docstring.
     summary: ClassVar[str] = ""
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
+        if "sites" in vars(cls):
+            cls.sites = hierarchy.Declared(vars(cls)["sites"])  # noqa: B010: a descriptor in a ClassVar's place
         if "__repr__" not in vars(cls):  # or ``dataclass`` would write one, which does not say what priors are
             cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):
@@ -86,14 +101,30 @@ class Model(abc.ABC):
             if getattr(self, few) > getattr(self, many):
                 found = f"{few} = {getattr(self, few)} exceeds {many} = {getattr(self, many)}"
                 raise ModelError(f"{found}: {self.wide_reason}; expected at most as many")
-        known = self.default_priors()
-        for site, prior in self.priors.items():
-            if site not in known:
-                raise ModelError(unknown_name(f"site of {type(self).__name__}", site, known))
-            require_prior(site, prior, self._shape_of(site))
-        object.__setattr__(self, "priors", {**known, **self.priors})
-        for site, prior in self.priors.items():
-            require_support(site, prior, self.sites[site].support, self._shape_of(site))
+        self._set_priors()
+
+    def _set_priors(self) -> None:
+        native = self.default_priors()
+        priors = {site: hierarchy.given(prior) for site, prior in self.priors.items()}
+        hypers = hierarchy.hyper_parameters(type(self).__name__, priors, native)
+        if hypers:
+            sites, sizes = hierarchy.hyper_sites(hypers, priors)
+            object.__setattr__(self, "hyper_sites", sites)
+            object.__setattr__(self, "hyper_sizes", sizes)
+        ordered = {name: priors[name] for name in hypers} | native | priors
+        object.__setattr__(self, "priors", ordered)
+        functions = False
+        for site, prior in ordered.items():
+            if hierarchy.is_function(prior):
+                functions = True
+                continue
+            require_prior(site, prior, self.shape_of(site))
+            require_support(site, prior, self.sites[site].support, self.shape_of(site))
+            if site in self.sites_of("latent") and known_value(prior) is not None:
+                raise ModelError(f"'{site}' is a latent of the rows; only global sites can be known")
+        if functions:
+            hierarchy.require_order(ordered, [*self.global_sites, *self.sites_of("latent")])
+            hierarchy.check_functions(self)
 
     def __repr__(self) -> str:
         settings = [f"{name}={value!r}" for name, value in self.settings().items()]
@@ -102,7 +133,7 @@ class Model(abc.ABC):
 
     # ----- what a model must say --------------------------------------------------------------------------
 
-    def default_priors(self) -> dict[str, Distribution]:
+    def default_priors(self) -> dict[str, Any]:
         """Site name -> default prior of one element: every global site, and local sites whose prior is free.
 
         Here the flat ones, of the sites that are probabilities or lie on the simplex; models add those of the others.
@@ -112,7 +143,7 @@ class Model(abc.ABC):
             if self.sites[name].support is constraints.unit_interval:
                 priors[name] = dist.Beta(1.0, 1.0)
             elif self.sites[name].support is constraints.simplex:
-                priors[name] = dist.Dirichlet(torch.ones(self._shape_of(name)[-1]))
+                priors[name] = dist.Dirichlet(torch.ones(self.shape_of(name)[-1]))
         return priors
 
     @abc.abstractmethod
@@ -143,7 +174,7 @@ class Model(abc.ABC):
     @property
     def sizes(self) -> dict[str, int]:
         """Axis -> size, of the axes whose sizes the model has; rows are the data's."""
-        return {axis: getattr(self, field) for axis, field in self.axes.items()}
+        return {axis: getattr(self, field) for axis, field in self.axes.items()} | dict(self.hyper_sizes)
 
     def sites_of(self, role: Role) -> tuple[str, ...]:
         """The names of the sites that play a role."""
@@ -232,9 +263,38 @@ class Model(abc.ABC):
 
     # ----- what every model gets --------------------------------------------------------------------------
 
-    def with_priors(self, **priors: Distribution) -> Self:
-        """The same model with the named priors exchanged."""
-        return replace(self, priors={**self.priors, **priors})
+    def with_priors(self, **priors: Any) -> Self:
+        """The same model with the named priors exchanged; hyper-parameters that no prior depends on any more go."""
+        exchanged = {**self.priors, **priors}
+        for name in reversed([*self.hyper_sites]):  # one may have been there for another
+            used = {one for site, prior in exchanged.items() if site != name for one in hierarchy.arguments_of(prior)}
+            if name not in priors and name not in used:
+                del exchanged[name]
+        return replace(self, priors=exchanged)
+
+    @property
+    def known(self) -> dict[str, Tensor]:
+        """Global site -> its value, of the sites that are known."""
+        values = {site: known_value(self.priors[site]) for site in self.global_sites}
+        return {site: value.expand(self.shapes[site]) for site, value in values.items() if value is not None}
+
+    @property
+    def unknown_sites(self) -> tuple[str, ...]:
+        """The global sites that are to be learned."""
+        return tuple(site for site in self.global_sites if known_value(self.priors[site]) is None)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether some prior is a function of earlier sites."""
+        return any(hierarchy.is_function(prior) for prior in self.priors.values())
+
+    def at(self, values: Mapping[str, Tensor]) -> Self:
+        """The same model with priors that are functions as they are at given values of the globals, without the
+        hyper-parameters."""
+        if not self.has_functions:
+            return self
+        plain = {site: hierarchy.at(prior, values) for site, prior in self.priors.items()}
+        return replace(self, priors={site: prior for site, prior in plain.items() if site not in self.hyper_sites})
 
     @property
     def summed_out(self) -> Model:
@@ -245,26 +305,39 @@ class Model(abc.ABC):
         """The dataclass fields other than ``priors``."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "priors"}
 
-    def prior(self, site: str, *, like: Tensor | None = None) -> Any:
-        """The prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``."""
-        prior, shape = moved_like(self.priors[site], like), self._shape_of(site)
+    def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
+        """The prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``.
+
+        values: of earlier sites, for a prior that is a function of them.
+        """
+        prior = hierarchy.at(self.priors[site], values or {})
+        prior, shape = moved_like(prior, like), self.shape_of(site)
         # An element may itself be a vector, as with a Dirichlet: its axes are the site's last.
         batch = shape[: len(shape) - len(prior.event_shape)]
         return prior.expand(batch).to_event(len(batch))
 
-    def _shape_of(self, site: str) -> tuple[int, ...]:
+    def shape_of(self, site: str) -> tuple[int, ...]:
+        """Of a global site, or of one row of the main latent."""
         return self.local_shape if site == self.local_site else self.shapes[site]
 
     def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
-        """The prior statements of the program: one ``pyro.sample`` a global site."""
-        return {site: pyro.sample(site, self.prior(site, like=like)) for site in self.global_sites}
+        """The prior statements of the program: one ``pyro.sample`` a global site, ``pyro.deterministic`` where it is
+        known."""
+        values: dict[str, Tensor] = {}
+        for site in self.global_sites:
+            prior = self.prior(site, like=like, values=values)
+            if known_value(self.priors[site]) is None:
+                values[site] = pyro.sample(site, prior)
+            else:
+                values[site] = pyro.deterministic(site, prior.mean, event_dim=len(prior.event_shape))
+        return values
 
     def log_prior(self, params: Mapping[str, Tensor]) -> Tensor:
-        """Sum of the log prior densities of the globals."""
+        """Sum of the log prior densities of the globals, as the program states them; 0 of flat ones."""
         total = torch.zeros((), dtype=params[self.global_sites[0]].dtype, device=params[self.global_sites[0]].device)
-        for site in self.global_sites:
+        for site in self.unknown_sites:
             if not is_flat(self.priors[site]):
-                total = total + self.prior(site, like=params[site]).log_prob(params[site])
+                total = total + self.prior(site, like=params[site], values=params).log_prob(params[site])
         return total
 
     def as_read(self, data: Data) -> Data:
@@ -310,6 +383,8 @@ class Model(abc.ABC):
         """
         total = 0
         for site, shape in self.shapes.items():
+            if site not in self.unknown_sites:
+                continue
             simplex = constraints.simplex in (self.sites[site].support, support_of(self.priors[site]))
             total += math.prod(shape) - (math.prod(shape[:-1]) if simplex else 0)
         memberships = self.sites[self.local_site].support is constraints.simplex
@@ -317,8 +392,11 @@ class Model(abc.ABC):
 
     def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The globals of this model among ``params``, checked for names and shapes."""
-        checked = {}
+        checked, known = {}, self.known
         for site, shape in self.shapes.items():
+            if site in known:
+                checked[site] = known[site]
+                continue
             if site not in params:
                 raise ModelError(f"no value for site '{site}'; needed: {', '.join(self.shapes)}")
             value = torch.as_tensor(params[site])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -18,8 +19,18 @@ def moved_like(prior: Any, like: Tensor | None) -> Any:
     """The distribution with its parameters on the dtype and device of ``like``."""
     if isinstance(prior, Flat):
         return Flat(moved_like(prior.proposal, like))
+    if like is None:
+        return prior
+    if isinstance(prior, torch.distributions.MixtureSameFamily):
+        parts = (moved_like(part, like) for part in (prior.mixture_distribution, prior.component_distribution))
+        return type(prior)(*parts, validate_args=False)
+    if isinstance(prior, torch.distributions.Independent):
+        base = moved_like(prior.base_dist, like)
+        return base if prior.reinterpreted_batch_ndims == 0 else base.to_event(prior.reinterpreted_batch_ndims)
     names = getattr(prior, "arg_constraints", {})
-    if like is None or not names:
+    if not names and isinstance(prior, torch.distributions.TransformedDistribution):
+        return type(prior)(moved_like(prior.base_dist, like), prior.transforms, validate_args=False)
+    if not names:
         return prior
     arguments = {n: getattr(prior, n) for n in names if n in getattr(prior, "__dict__", {}) or hasattr(type(prior), n)}
     # Not ``v.to(like)``: where Pyro tracks what a site depends on, that would make it depend on ``like``.
@@ -34,6 +45,11 @@ def moved_like(prior: Any, like: Tensor | None) -> Any:
 
 def described(prior: Any) -> str:
     """A distribution with its numbers: "Beta(2, 9)"; of tensors that are not all alike their shapes."""
+    value = known_value(prior)
+    if value is not None:
+        return f"known {float(value):g}" if value.numel() == 1 else f"known, shape {tuple(value.shape)}"
+    if not isinstance(prior, torch.distributions.Distribution):
+        return f"a function of {', '.join(inspect.signature(prior).parameters)}"
     values = []
     other = {"logits": "probs", "probs": "logits"}  # one of them follows from the other
     for name in getattr(prior, "arg_constraints", {}):
@@ -43,6 +59,11 @@ def described(prior: Any) -> str:
             values.append(f"{float(value.flatten()[0]):g}" if same else f"{name} {tuple(value.shape)}")
     name = type(prior).__name__
     return f"{name}({', '.join(values)})" if values else name
+
+
+def known_value(prior: Any) -> Tensor | None:
+    """The value of a known site, of a prior with all mass on it; None of any other prior."""
+    return prior.v if isinstance(prior, dist.Delta) else None
 
 
 def is_flat(prior: Any) -> bool:
@@ -59,7 +80,7 @@ def is_flat(prior: Any) -> bool:
 def support_of(prior: Any) -> Any:
     """The support of one element of a distribution, whatever of its axes are events; None where it has none."""
     support = getattr(prior, "support", None)
-    while isinstance(support, constraints.independent):
+    while isinstance(support, constraints.independent | constraints.MixtureSameFamilyConstraint):
         support = support.base_constraint
     return support
 
@@ -87,8 +108,13 @@ def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
 def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...]) -> None:
     """Raises ModelError for a prior with mass outside the support that its site of this shape declares."""
     name, found = type(prior).__name__, getattr(prior, "support", None)
-    if support is constraints.simplex:
-        if not isinstance(found, type(support)) or tuple(prior.event_shape) != shape[-1:]:
+    value = known_value(prior)
+    if value is not None:
+        ok = torch.isfinite(value).all() if support is None else support.check(value.expand(shape)).all()
+        if not bool(ok):
+            raise ModelError(f"the known value of '{site}' is not within its support, {support}")
+    elif support is constraints.simplex:
+        if support_of(prior) is not support or tuple(prior.event_shape) != shape[-1:]:
             expected = "expected a Dirichlet or the like"
             raise ModelError(f"'{site}' is a point of the simplex of {shape[-1]}; {expected}, not {name}")
     elif support is constraints.positive_definite:

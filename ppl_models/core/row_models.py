@@ -58,7 +58,7 @@ class RowModel(Model):
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Any:
         """The statement of the rows' latent, inside their plate; by default it is drawn from its prior."""
-        return pyro.sample(self.local_site, self.prior(self.local_site, like=site[self.global_sites[0]]))
+        return pyro.sample(self.local_site, self.prior(self.local_site, like=site[self.global_sites[0]], values=site))
 
     def entries(self, site: Mapping[str, Tensor], local: Any) -> Any:
         """p(x_nj | locals, globals): batch shape (..., N, D)."""

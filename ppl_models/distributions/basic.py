@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import biject_to, constraints
 from torch.nn.functional import softplus
 
 from ppl_models.core.errors import require_room
@@ -165,6 +165,12 @@ class NoisyOr(TorchDistribution):
             self._validate_sample(value)
         shape = torch.broadcast_shapes(self.batch_shape, value.shape)
         return torch.where(value > 0.5, log1mexp(self._activation), -self._activation).expand(shape)
+
+
+@biject_to.register(constraints.MixtureSameFamilyConstraint)
+def _biject_to_mixture(constraint: Any) -> Any:
+    """That of the components' support: torch has none."""
+    return biject_to(constraint.base_constraint)
 
 
 class Flat(TorchDistribution):

@@ -18,12 +18,11 @@ from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
-from custom_inference.core.registry import proposals_for
 from custom_inference.core.states import moved
 from custom_inference.core.tensor_files import write_tensors
 from custom_inference.em.loop import Run, divides_rows
-from custom_inference.em.method import Fitting, VariationalEM
-from custom_inference.em.search import Found, search
+from custom_inference.em.method import Fitting, VariationalEM, found_by
+from custom_inference.em.search import Found
 from custom_inference.em.stepwise import require_blocks
 from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
 from custom_inference.faces.distributed.group import GroupPool
@@ -205,9 +204,7 @@ def _start(problem: Problem, read: Callable[[], Any], pool: Pool, generator: tor
 
     def found() -> tuple[Found, Tensor]:
         alone, rows = problem.method.engine(problem.model), read()
-        if problem.method.search is None:
-            return Found(alone.initial(problem.model, rows, generator)), generator.get_state()
-        one = search(proposals_for(problem.model, alone), problem.model, rows, problem.method.search, generator, bar)
+        one = found_by(problem.method, alone, problem.model, rows, generator, bar)
         if one.interrupted and pool.size > 1:
             raise KeyboardInterrupt
         return _on(one, torch.device("cpu")), generator.get_state()

@@ -18,8 +18,8 @@ ridge term; priors on sigma leave a one-dimensional problem with one stationary 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pyro.distributions import InverseGamma
@@ -110,6 +110,8 @@ class CvqEngine(Checked, Engine):
 
     def rows(self, model: Model, data: Data) -> RealRows:
         return RealRows.of(data)
+
+    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}
 
     def check(self, model: Model, rows: RealRows) -> None:
         """Raises MethodError for priors that the M step has no closed form for."""

@@ -1,0 +1,350 @@
+"""Any prior of the globals with any closed-form engine of point estimates.
+
+:func:`with_any_prior` gives an engine whose M step takes, for sites whose priors have no closed form, conjugate priors
+matched to these where the iterations are (``surrogate_priors``), holds known sites, and moves hyper-parameters, by
+L-BFGS on what the program says of them, after the sites. The objective is that of the program, and the driver takes
+back steps that lower it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor, distributions
+from torch.distributions import biject_to, constraints
+
+from custom_inference.core.capabilities import PriorTerm, Tightened, integrates_globals
+from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.registry import engines_of
+from custom_inference.core.states import PointsWithLocals, values_of
+from custom_inference.em.surrogate_priors import MATCHED, alike, certain, inside
+from ppl_models import Model, PriorError
+from ppl_models.core.hierarchy import arguments_of, is_function
+from ppl_models.core.priors import is_flat, known_value, support_of
+from ppl_models.distributions import Flat, InverseWishart, Symmetric
+
+#: Families with closed-form M steps of sites, by what the sites' supports are; the first stands in for others.
+_CONJUGATE: dict[Any, tuple[type, ...]] = {
+    constraints.unit_interval: (distributions.Beta,),
+    constraints.simplex: (distributions.Dirichlet,),
+    constraints.positive: (distributions.Gamma, distributions.Exponential),
+    constraints.positive_definite: (InverseWishart,),
+    None: (distributions.Normal,),
+}
+#: Matchings of one M step, at most, and the largest change between two that counts as none.
+_ROUNDS, _SETTLED = 8, 1e-7
+
+
+def families_of(engine: Any, model: Model, site: str) -> tuple[type, ...]:
+    """The families of priors with closed-form steps of a site."""
+    declared = model.sites[site].support
+    return engine.conjugate.get(site) or _CONJUGATE[None if declared is constraints.real else declared]
+
+
+def without_closed_form(engine: Any, model: Model) -> tuple[str, ...]:
+    """The sites of the program (not hyper-parameters) that are known, whose priors are functions or have no closed-form
+    steps, or that priors of others depend on."""
+    asked = {name for prior in model.priors.values() for name in arguments_of(prior)}
+    found = []
+    for site in model.global_sites:
+        if site in model.hyper_sites:
+            continue
+        prior, families = model.priors[site], families_of(engine, model, site)
+        plain = is_flat(prior) or isinstance(prior, (*families, Flat))
+        if is_function(prior) or known_value(prior) is not None or site in asked or not plain:
+            found.append(site)
+    return tuple(found)
+
+
+def with_any_prior(engine: Engine, model: Model) -> Engine:
+    """The engine itself where the priors of the model have closed-form steps, else one that takes them.
+
+    Engines that integrate the globals give way to the model's first engine of point estimates.
+    Raises PriorError where there is none, and for priors of latents that are functions.
+    """
+    sites = without_closed_form(engine, model)
+    if not sites and not model.hyper_sites:
+        return engine
+    for site in model.sites_of("latent"):
+        if is_function(model.priors.get(site)):
+            raise PriorError(f"the prior of the latent '{site}' is a function of other sites; use SVI or NUTS for it")
+    if integrates_globals(engine):
+        engine = _of_points(model, engine.name, sites)
+    for site in sites:
+        families = families_of(engine, model, site)
+        if families[0] not in MATCHED:
+            kind = type(model.priors[site]).__name__
+            raise PriorError(f"closed-form steps need a {families[0].__name__} prior for '{site}', not {kind}")
+    return _adapted(engine)
+
+
+def _of_points(model: Model, name: str, sites: tuple[str, ...]) -> Engine:
+    for make in engines_of(model).values():
+        if not integrates_globals(make):
+            return make()
+    said = ", ".join(sites)
+    raise PriorError(f"{name!r} integrates the globals, which needs conjugate priors for {said}; use SVI or NUTS")
+
+
+def _adapted(engine: Engine) -> Engine:
+    """The engine as one of a class that has the mixin below before its own."""
+    return _of_class(_any_prior(type(engine)), engine)
+
+
+@functools.cache
+def _any_prior(kind: type) -> type:
+    return type(f"AnyPrior{kind.__name__}", (AnyPrior, kind), {"plain": kind})
+
+
+def _of_class(kind: type, engine: Any) -> Any:
+    made = object.__new__(kind)
+    vars(made).update(vars(engine))
+    return made
+
+
+class AnyPrior(Tightened, PriorTerm):
+    """Before an engine's class: its steps under any priors."""
+
+    #: The engine's class.
+    plain: Any
+    #: What matched priors are tightened by (``surrogate_priors``).
+    tightness: float = 0.0
+
+    def __reduce__(self) -> Any:
+        return _adapted, (self.unadapted(),)
+
+    def unadapted(self) -> Any:
+        """The engine under its own class."""
+        return _of_class(self.plain, self)
+
+    def configured(self, rows: Any, total: Any) -> Any:
+        return _adapted(self.unadapted().configured(rows, total))
+
+    def tighten(self, factor: float) -> None:
+        object.__setattr__(
+            self, "tightness", max(1.0, self.tightness * factor) if factor > 1 else self.tightness * factor
+        )
+
+    def check(self, model: Model, rows: Any) -> None:
+        getattr(super(), "check", lambda *_: None)(for_starts(self, model), rows)
+
+    def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Any:
+        plain = for_starts(self, model)
+        return completed(self, model, super().initial(plain, rows, generator))  # pyright: ignore
+
+    def e_step(self, model: Model, state: Any, rows: Any, warm: Any = None, **settings: Any) -> EStep:
+        return super().e_step(for_starts(self, model), state, rows, warm, **settings)  # pyright: ignore
+
+    def posterior(self, model: Model, state: Any, rows: Any, step: EStep) -> Any:
+        return super().posterior(for_starts(self, model), state, rows, step)  # pyright: ignore
+
+    def project(self, model: Model, state: Any, locals_: Params) -> Any:
+        return super().project(for_starts(self, model), state, locals_)  # pyright: ignore
+
+    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
+        """As they are: other priors than the engine's own may tell apart what its likelihood does not."""
+        return params, locals_
+
+    def prior_term(self, model: Model, state: Any) -> Tensor:
+        """As the program says."""
+        values = values_of(model, state)
+        try:
+            return model.log_prior({site: value.double() for site, value in values.items()})
+        except ValueError:  # an extrapolation out of a support
+            return next(iter(values.values())).new_tensor(-torch.inf)
+
+    def m_step(self, model: Model, state: Any, step: EStep, rows: Any) -> Any:
+        state = completed(self, model, state)
+        sites, hypers = without_closed_form(self, model), list(model.hyper_sites)
+        before = after = dict(values_of(model, state))
+        new = state
+        for _ in range(_ROUNDS):
+            plain = self._matched(model, sites, after) if sites else for_starts(self, model)
+            inner = with_values(state, {site: v for site, v in before.items() if site not in hypers})
+            new = super().m_step(plain, inner, step, rows)  # pyright: ignore[reportAttributeAccessIssue]
+            found = {**after, **values_of(plain, new)}
+            found |= _held(model, sites, found)
+            change = max(float((found[site] - after[site]).abs().max()) for site in sites) if sites else 0.0
+            after = found
+            if change <= _SETTLED:
+                break
+        if hypers:
+            after = _moved_hypers(model, after)
+        return with_values(new, after)
+
+    def _matched(self, model: Model, sites: tuple[str, ...], values: Params) -> Model:
+        """The model with conjugate priors in place of the others, matched to these at the values."""
+        priors: dict[str, Any] = {}
+        free = [site for site in sites if known_value(model.priors[site]) is None]
+        slopes = _slopes(model, free, values)
+        for site in sites:
+            value, families = known_value(model.priors[site]), families_of(self, model, site)
+            if value is not None:
+                priors[site] = certain(families[0], value.to(values[site]).expand_as(values[site]))
+            else:
+                priors[site] = MATCHED[families[0]](
+                    values[site], *slopes[site], self.tightness, _centre(model, site, values)
+                )
+        return replace(for_starts(self, model), priors={**for_starts(self, model).priors, **priors})
+
+
+def said_of(engine: Any, guide: Any, model: Model) -> str:
+    """What a fit's status says of priors without closed-form steps."""
+    if not isinstance(engine, AnyPrior):
+        return ""
+    asked = guide if isinstance(guide, str) else guide.name
+    numerical = [s for s in without_closed_form(engine, model) if s in model.unknown_sites]
+    parts = (
+        [f"point estimates by '{engine.name}', since '{asked}' integrates the globals"] if asked != engine.name else []
+    )
+    parts += [f"numerical M steps of {', '.join(numerical)}"] if numerical else []
+    parts += [f"known: {', '.join(model.known)}"] if model.known else []
+    return "".join(f"; {part}" for part in parts)
+
+
+def _slopes(model: Model, sites: list[str], values: Params) -> dict[str, tuple[Tensor, Tensor]]:
+    """Of each site d log p / d theta, and minus its derivative once more, of the program's log prior."""
+    with torch.enable_grad():
+        leaves = {s: v.detach().double().requires_grad_(s in sites) for s, v in values.items()}
+        total = model.log_prior({site: _interior(model, site, leaf) for site, leaf in leaves.items()})
+        if not total.requires_grad:
+            return {site: (torch.zeros_like(values[site]), torch.zeros_like(values[site])) for site in sites}
+        first = torch.autograd.grad(total, [leaves[s] for s in sites], create_graph=True, materialize_grads=True)
+        found = {}
+        for site, slope in zip(sites, first, strict=True):
+            bend = torch.zeros_like(slope)
+            if slope.requires_grad:
+                bend = -torch.autograd.grad(slope.sum(), leaves[site], retain_graph=True, materialize_grads=True)[0]
+            if isinstance(model.prior(site, values=values), Symmetric):  # stated for one half of the matrix
+                slope, bend = (part + part.transpose(0, 1) - _diagonal(part) for part in (slope, bend))
+            like = values[site]
+            found[site] = tuple(torch.nan_to_num(part.detach(), 0.0, 1e12, -1e12).to(like) for part in (slope, bend))
+    return found
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    eye = torch.eye(len(matrix)).to(matrix)
+    return matrix * eye.reshape(*eye.shape, *[1] * (matrix.ndim - 2))
+
+
+def _interior(model: Model, site: str, value: Tensor) -> Tensor:
+    """Off the ends of the unit interval and of the simplex, where densities and their slopes may be infinite."""
+    if model.sites[site].support in (constraints.unit_interval, constraints.simplex):
+        return value.clamp(1e-8, 1 - 1e-8)
+    return value
+
+
+def _centre(model: Model, site: str, values: Params) -> Tensor:
+    """Where the prior is centred: its mean, or 0 where it has none."""
+    try:
+        mean = model.prior(site, values=values).mean
+    except (NotImplementedError, AttributeError):
+        mean = torch.zeros(())
+    return torch.nan_to_num(mean, 0.0, 0.0, 0.0).to(values[site])
+
+
+def _moved_hypers(model: Model, values: Params) -> Params:
+    """The hyper-parameters by maximum a posteriori given the sites: L-BFGS on the unconstrained scale, from where they
+    are; never where the log prior is lower."""
+    names = [site for site in model.hyper_sites if known_value(model.priors[site]) is None]
+    maps = {name: biject_to(model.prior(name, values=values).support) for name in names}
+    start = {name: maps[name].inv(_off_edge(values[name].double())) for name in names}
+    sizes = [start[name].numel() for name in names]
+
+    def objective(flat: Any) -> tuple[float, Any]:
+        with torch.enable_grad():
+            free = torch.as_tensor(flat, dtype=torch.float64).clone().requires_grad_()
+            parts = zip(names, free.split(sizes), strict=True)
+            at = {**values, **{name: maps[name](part.reshape(start[name].shape)) for name, part in parts}}
+            try:
+                total = -model.log_prior({site: value.double() for site, value in at.items()})
+            except ValueError:  # a line search that goes where no prior is defined
+                return 1e300, np.zeros(len(flat))
+            total.backward()
+        assert free.grad is not None
+        if not bool(torch.isfinite(total)):
+            return 1e300, np.zeros(len(flat))
+        return float(total.detach()), np.nan_to_num(free.grad.numpy())
+
+    first = torch.cat([start[name].flatten() for name in names]).numpy() if names else np.zeros(0)
+    if not len(first):
+        return values
+    found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": 50})
+    if not found.fun <= objective(first)[0]:
+        return values
+    parts = zip(names, torch.as_tensor(found.x).split(sizes), strict=True)
+    moved = {name: maps[name](part.reshape(start[name].shape)).to(values[name]) for name, part in parts}
+    return {**values, **moved}
+
+
+def _off_edge(value: Tensor) -> Tensor:
+    return torch.where(value == 0, torch.full_like(value, 1e-12), value)
+
+
+def for_starts(engine: Any, model: Model) -> Model:
+    """The model with conjugate priors that are about like its own: by these starts are searched for, and E steps, which
+    look at no prior of a global, read the others."""
+    sites = without_closed_form(engine, model)
+    if not sites and not model.hyper_sites:
+        return model
+    cached = vars(model).setdefault("_for_starts", {})
+    key = getattr(engine, "plain", type(engine))
+    if key not in cached:
+        values = typical(model)
+        plain, priors = model.at(values), {}
+        for site in sites:
+            families = families_of(engine, model, site)
+            value = known_value(model.priors[site])
+            if value is not None:
+                priors[site] = certain(families[0], value.expand(model.shapes[site]))
+            else:
+                priors[site] = alike(families[0], model.prior(site, values=values))
+        cached[key] = replace(plain, priors={**plain.priors, **priors})
+    return cached[key]
+
+
+def typical(model: Model) -> Params:
+    """The medians of the globals' priors, one after the other; known values."""
+    values: Params = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for site in model.global_sites:
+            draws = model.prior(site, values=values).sample(torch.Size([1001]))
+            values[site] = draws.median(0).values
+            if model.sites[site].support is constraints.simplex:
+                values[site] = draws.mean(0)
+    return values
+
+
+def completed(engine: Any, model: Model, state: Any) -> Any:
+    """A state with hyper-parameters, at typical values where it has none yet, known sites as they are known, and the
+    others within the supports of their priors."""
+    sites = without_closed_form(engine, model)
+    if not sites and not model.hyper_sites:
+        return state
+    values = dict(values_of(model, state))
+    like = next(iter(values.values()))
+    if not set(model.hyper_sites) <= set(values):
+        values |= {site: typical(model)[site].to(like) for site in model.hyper_sites if site not in values}
+    return with_values(state, {**values, **_held(model, sites, values)})
+
+
+def _held(model: Model, sites: Iterable[str], values: Params) -> Params:
+    """The sites known as they are, the others within the supports of their priors."""
+    found = {}
+    for site in sites:
+        value, at = known_value(model.priors[site]), values[site]
+        support = support_of(model.prior(site, values=values))
+        found[site] = inside(at, support) if value is None else value.to(at).expand_as(at)
+    return found
+
+
+def with_values(state: Any, values: Mapping[str, Tensor]) -> Any:
+    """A state of point estimates with other values of the sites."""
+    return replace(state, sites=dict(values)) if isinstance(state, PointsWithLocals) else dict(values)

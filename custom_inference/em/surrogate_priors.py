@@ -1,0 +1,130 @@
+"""Conjugate priors that stand in for others in one M step: matched to them where the iterations are.
+
+An M step maximises Q(theta) + log p(theta). Where the prior p of a site is not conjugate, log p is replaced by the log
+density of a conjugate s with the same derivative at the present value theta', and the engine's closed form does the
+rest. A fixed point of this is a stationary point of the objective itself, whatever s: there Q' + (log s)' = Q' +
+(log p)' = 0. What is left free is how much s bends, which decides how far a step goes; by default as much as p does:
+
+    g = (log p)'(theta'), c = -(log p)''(theta'), each conjugate family less its own constant terms:
+    Beta(1 + a, 1 + b)   a = u theta', b = v (1 - theta'),   u - v = g,   u / theta' + v / (1 - theta') = c
+    Gamma(1 + a, b)      a = theta' (g + b),   (g + b) / theta' = c
+    Normal(m, 1 / t)     m = theta' + g / t,   t = c, or the secant slope of (log p)' to the prior's centre if that is
+                         more (of Laplace and Student's t the bound of iteratively reweighted least squares)
+    LogNormal(m, 1 / t)  in u = log theta:     m = u' + (1 + theta' g) / t,   t = -(theta'^2 (log p)'' + theta' g)
+    Dirichlet(1 + a)     a_k = theta'_k (g_k + l):  l moves no point of the simplex, and bends s
+
+with a, b, t and g_k + l kept at least 0 by more bending. ``tightness`` is added to it: pseudo-counts (a precision) at
+theta', by which the driver shortens a step that lowered the objective, as a proximal term does.
+
+A known value is a conjugate prior with nearly all its mass there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor, distributions
+from torch.distributions import constraints
+
+#: Pseudo-counts, or the precision, of a value that is known.
+_CERTAIN = 1e8
+#: Draws of a prior from which its conjugate stand-in for searches is matched.
+_DRAWS = 4000
+_TINY = 1e-10
+
+
+def _beta(value: Tensor, gradient: Tensor, bend: Tensor, tightness: float, centre: Tensor) -> Any:
+    del centre
+    value = value.clamp(_TINY, 1 - _TINY)
+    v = torch.maximum((bend - gradient / value) * value * (1 - value), (-gradient).clamp(min=0)) + tightness
+    return dist.Beta(1 + value * (gradient + v).clamp(min=0), 1 + (1 - value) * v)
+
+
+def _gamma(value: Tensor, gradient: Tensor, bend: Tensor, tightness: float, centre: Tensor) -> Any:
+    del centre
+    value = value.clamp(min=_TINY)
+    rate = torch.maximum(bend * value - gradient, (-gradient).clamp(min=0)) + tightness
+    return dist.Gamma(1 + value * (gradient + rate).clamp(min=0), rate.clamp(min=1e-12))
+
+
+def _normal(value: Tensor, gradient: Tensor, bend: Tensor, tightness: float, centre: Tensor) -> Any:
+    away = value - centre
+    secant = torch.where(gradient * away < 0, -gradient / away, gradient.abs())
+    precision = torch.maximum(bend, secant).clamp(1e-10, 1e10) + tightness
+    return dist.Normal(value + gradient / precision, precision.rsqrt())
+
+
+def _log_normal(value: Tensor, gradient: Tensor, bend: Tensor, tightness: float, centre: Tensor) -> Any:
+    del centre
+    value = value.clamp(min=_TINY)
+    slope = 1 + value * gradient
+    precision = torch.maximum(value.square() * bend - value * gradient, slope.abs()).clamp(min=1e-6) + tightness
+    return dist.LogNormal(value.log() + slope / precision, precision.rsqrt())
+
+
+def _dirichlet(value: Tensor, gradient: Tensor, bend: Tensor, tightness: float, centre: Tensor) -> Any:
+    del centre
+    value = value.clamp(min=_TINY)
+    least = -gradient.amin(-1, keepdim=True)
+    alike = (value * (bend * value - gradient)).sum(-1, keepdim=True)
+    return dist.Dirichlet(1 + value * (gradient + torch.maximum(least, alike) + tightness).clamp(min=0))
+
+
+#: Conjugate family -> the member that is matched at a value.
+MATCHED: dict[type, Callable[..., Any]] = {
+    distributions.Beta: _beta,
+    distributions.Gamma: _gamma,
+    distributions.Normal: _normal,
+    distributions.LogNormal: _log_normal,
+    distributions.Dirichlet: _dirichlet,
+}
+
+
+def certain(kind: type, value: Tensor) -> Any:
+    """The member of a family with nearly all of its mass on a known value."""
+    zero = torch.zeros_like(value)
+    return MATCHED[kind](value, zero, zero, _CERTAIN, value)
+
+
+def alike(kind: type, prior: Any) -> Any:
+    """The member of a family with about the mean and spread of a prior: for starts, where nothing is to be exact."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        draws = prior.sample(torch.Size([_DRAWS])).double()
+    middle = draws.median(0).values
+    low, high = torch.quantile(draws[:1000], torch.tensor([0.25, 0.75], dtype=draws.dtype), dim=0)
+    spread = ((high - low) / 1.349).clamp(min=1e-6)
+    if kind is distributions.Normal:
+        return dist.Normal(middle, spread)
+    if kind is distributions.LogNormal:
+        return dist.LogNormal(
+            middle.clamp(min=_TINY).log(), (high / low.clamp(min=_TINY)).log().clamp(1e-3, 50) / 1.349
+        )
+    if kind is distributions.Gamma:
+        shape = (middle / spread).square().clamp(min=1)
+        return dist.Gamma(shape, shape / middle.clamp(min=_TINY))
+    mean = draws.mean(0)
+    strength = (mean * (1 - mean) / draws.var(0).clamp(min=1e-9) - 1).clamp(min=0, max=1e6)
+    if kind is distributions.Beta:
+        return dist.Beta((mean * strength).clamp(min=1), ((1 - mean) * strength).clamp(min=1))
+    return dist.Dirichlet((mean * strength.mean(-1, keepdim=True)).clamp(min=1))
+
+
+def inside(value: Tensor, support: Any) -> Tensor:
+    """Values within an interval that a prior is confined to, off its ends by a millionth of its length."""
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if lower is not None and upper is not None:
+        low, high = (torch.as_tensor(end).to(value) for end in (lower, upper))
+        margin = 1e-6 * (high - low)
+        return torch.minimum(torch.maximum(value, low + margin), high - margin)
+    if lower is not None:
+        low = torch.as_tensor(lower).to(value)
+        return torch.maximum(value, low + torch.finfo(value.dtype).tiny + 1e-12 * low.abs())
+    if upper is not None:
+        return torch.minimum(value, torch.as_tensor(upper).to(value))
+    return value

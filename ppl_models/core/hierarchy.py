@@ -1,0 +1,142 @@
+"""Priors that are no distributions: values (the site is known), and functions of earlier sites (hyper-priors).
+
+A function's arguments are names of sites. A name that is not a site of the model is a hyper-parameter, a global site of
+its own with the prior that is given under that name:
+
+    model.with_priors(strength=dist.Gamma(2.0, 1.0), source_prior=lambda strength: dist.Beta(strength, 1.0))
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pyro.distributions import Delta
+from torch import Tensor
+
+from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.priors import require_prior, require_support, support_of
+from ppl_models.core.sites import Site
+
+
+class Declared:
+    """A model's ``sites``, a mapping or a property, with its hyper-parameters in front."""
+
+    def __init__(self, own: Any):
+        self.own = own
+
+    def __get__(self, model: Any, kind: type | None = None) -> Any:
+        if isinstance(self.own, property):
+            if model is None:
+                return self
+            assert self.own.fget is not None
+            return {**model.hyper_sites, **self.own.fget(model)}
+        return self.own if model is None or not model.hyper_sites else {**model.hyper_sites, **self.own}
+
+
+def is_function(prior: Any) -> bool:
+    """Whether a prior is a function of earlier sites. Pyro's distributions can be called too."""
+    return callable(prior) and not isinstance(prior, torch.distributions.Distribution | type)
+
+
+def arguments_of(prior: Any) -> tuple[str, ...]:
+    """The sites that a prior depends on: the arguments of a function that have no default; () of a distribution."""
+    if not is_function(prior):
+        return ()
+    parameters = inspect.signature(prior).parameters.values()
+    return tuple(p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+
+
+def at(prior: Any, values: Mapping[str, Any]) -> Any:
+    """The distribution that a prior is at the values of earlier sites."""
+    names = arguments_of(prior)
+    if not is_function(prior):
+        return prior
+    found = prior(**{name: values[name] for name in names})
+    return found if isinstance(found, torch.distributions.Distribution) else known(found)
+
+
+def known(value: Any) -> Any:
+    """A value as a prior: all mass on it."""
+    return Delta(torch.as_tensor(value, dtype=torch.get_default_dtype()))
+
+
+def given(value: Any) -> Any:
+    """What users give as a prior, as a distribution or a function."""
+    if isinstance(value, Delta):
+        return known(value.v)
+    number = isinstance(value, int | float | Tensor) or type(value).__module__ == "numpy"
+    return known(value) if number and not isinstance(value, bool) else value
+
+
+def hyper_parameters(kind: str, priors: Mapping[str, Any], native: Mapping[str, Any]) -> list[str]:
+    """The names among ``priors`` that are no sites of the model, in an order in which none depends on a later one.
+
+    Raises ModelError for names that no function takes, functions of what is no site, and circles.
+    """
+    extra = [name for name in priors if name not in native]
+    used = {name for prior in priors.values() for name in arguments_of(prior)}
+    for name in extra:
+        if name not in used:
+            raise ModelError(unknown_name(f"site of {kind}", name, native))
+    ordered: list[str] = []
+    while len(ordered) < len(extra):
+        ready = [name for name in extra if name not in ordered and set(arguments_of(priors[name])) <= set(ordered)]
+        if not ready:
+            name = next(name for name in extra if name not in ordered)
+            wanted = [one for one in arguments_of(priors[name]) if one not in ordered]
+            raise ModelError(f"the prior of '{name}' is a function of {', '.join(wanted)}, which must come before it")
+        ordered += ready
+    return ordered
+
+
+def require_order(priors: Mapping[str, Any], order: list[str]) -> None:
+    """Raises ModelError for a function of a site that the program draws later, or that there is not."""
+    for place, site in enumerate(order):
+        for name in arguments_of(priors.get(site)):
+            if name not in order[:place]:
+                known = "is drawn later" if name in order else "is no site, and has no prior"
+                before = ", ".join(order[:place]) or "none"
+                raise ModelError(f"the prior of '{site}' is a function of '{name}', which {known}; before it: {before}")
+
+
+def hyper_sites(names: list[str], priors: Mapping[str, Any]) -> tuple[dict[str, Site], dict[str, int]]:
+    """The declarations of hyper-parameters, in their order, and the sizes of their axes: those of their priors."""
+    sites, sizes, values = {}, {}, {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for name in names:
+            prior = at(priors[name], values)
+            if not hasattr(prior, "batch_shape"):
+                kind = type(prior).__name__
+                raise ModelError(f"prior of '{name}' is a {kind}, expected a distribution, a number or a function")
+            values[name] = prior.sample()
+            axes = {f"{name}_{axis}": size for axis, size in enumerate(values[name].shape)}
+            sites[name], sizes = Site("global", tuple(axes), support=support_of(prior)), sizes | axes
+    return sites, sizes
+
+
+def check_functions(model: Any) -> None:
+    """Raises ModelError for a function that fails at draws of the sites before it, or whose distribution does not suit
+    its site. Nobody's random state moves."""
+    values: dict[str, Any] = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for site in (*model.global_sites, model.local_site):
+            if site in model.priors and is_function(model.priors[site]):
+                _checked(model, site, values)
+            if site in model.global_sites:
+                values[site] = model.prior(site, values=values).sample()
+
+
+def _checked(model: Any, site: str, values: Mapping[str, Any]) -> None:
+    """The distribution of a site whose prior is a function, at values of earlier sites."""
+    try:
+        prior = at(model.priors[site], values)
+    except Exception as error:
+        shapes = ", ".join(f"{name} {tuple(values[name].shape)}" for name in arguments_of(model.priors[site]))
+        raise ModelError(f"the prior of '{site}', a function of {shapes}, failed: {error}") from error
+    require_prior(site, prior, model.shape_of(site))
+    require_support(site, prior, model.sites[site].support, model.shape_of(site))
