@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
@@ -31,18 +30,13 @@ from torch.distributions import constraints
 from custom_inference.families.common.scales import SCALES, Parameters, Rates, Scale, Simplexes
 from custom_inference.families.common.slices import accepted, elliptical_step, slice_step
 from ppl_models import Model, PriorError
-from ppl_models.core.priors import is_flat, moved_like, support_of
+from ppl_models.core.priors import is_flat, known_value, moved_like, support_of
 from ppl_models.distributions import Flat
 
 #: Slice steps of every element in each sweep.
 _SLICES = 1
 #: Draws that the moments of a prior are taken of, of so many numbers at most.
 _DRAWS, _ENTRIES = 1000, 2**22
-
-
-def known_value(prior: Any) -> Tensor | None:
-    """The value of a known site, of a prior with all mass on it."""
-    return prior.v if isinstance(prior, dist.Delta) else None
 
 
 class Explicit:
