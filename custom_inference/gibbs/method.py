@@ -117,7 +117,7 @@ class CollapsedGibbs(Settings, Method):
             model=best.chain.fitted_model(model) if self.learn else model,
             params={site: value.to(data.x) for site, value in params.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
-            bound_name="log p(x, q), all else integrated out",
+            bound_name=f"log p(x, {', '.join(['q', *best.chain.sampled()])}), all else integrated out",
             status=self._status(records, usable, agreeing, interrupted, diagnostics),
             method=self.name,
             data=data,
@@ -147,7 +147,7 @@ class CollapsedGibbs(Settings, Method):
             parts.append("no R-hat: too few draws, or all alike")
         else:
             parts.append(f"log p(x, q): R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
-        return "; ".join(parts)
+        return "; ".join([*parts, *usable[0].chain.sampled().values()])
 
 
 def _shortest(records: list[Record]) -> int:

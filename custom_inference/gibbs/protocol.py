@@ -17,6 +17,9 @@ from ppl_models import Data, MethodError, Model
 class Chain(abc.ABC):
     """One chain: indicators q that are sampled one at a time, everything with a conjugate prior integrated out.
 
+    Globals with other priors are values of its state: they take the place of their means and draws, and their log
+    prior density is part of ``log_joint``.
+
     A chain is a function of its seed: it holds a random state of its own and touches no other. It runs in a thread of
     its own, so ``sweep`` and ``log_joint`` should leave the interpreter free where they take long.
     """
@@ -52,6 +55,10 @@ class Chain(abc.ABC):
         values in :meth:`means`."""
         return None
 
+    def sampled(self) -> dict[str, str]:
+        """Globals that are not integrated out but values of the chain's state, each with what the status says of it."""
+        return {}
+
     def learn(self) -> None:  # noqa: B027 - an empty default is meant
         """One step up log p(x, q) in the concentrations of the priors; by default they stay."""
 
@@ -67,7 +74,7 @@ class Sampler(abc.ABC):
     learns: ClassVar[bool] = False
 
     def check(self, model: Model, data: Data) -> None:  # noqa: B027 - an empty default is meant
-        """Refuse, before anything runs, priors that cannot be integrated out."""
+        """Refuse, before anything runs, priors under which there is no posterior to sample, or no way to."""
 
     @abc.abstractmethod
     def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> Chain:

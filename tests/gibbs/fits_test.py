@@ -21,7 +21,6 @@ from custom_inference.families.topics.propose import gibbs_counts
 from custom_inference.gibbs import sampler_of
 from ppl_models import CVQ, LDA, PLSA, Data, DataWarning, LDAIndicator, MethodError, ModelError, MultinomialPCA
 from ppl_models.data import sparse as _sparse
-from ppl_models.distributions import Flat
 from tests.references import lda as reference
 
 SHORT = CollapsedGibbs(num_samples=10, warmup=20, thin=1, chains=2)
@@ -185,9 +184,9 @@ def test_refusals():
             CollapsedGibbs(**{name: value})
     with pytest.raises(MethodError, match="CVQ has no collapsed Gibbs sampler"):
         SHORT.fit(CVQ(num_components=2, num_features=3), np.eye(3), progress=False)
-    flat = model.with_priors(topic=Flat(dist.Dirichlet(torch.ones(18))))
-    with pytest.raises(MethodError, match="Dirichlet prior for 'topic'"):
-        SHORT.fit(flat, x, progress=False)
+    logits = model.with_priors(topic_proportion=dist.LogisticNormal(torch.zeros(2), torch.ones(2)))
+    with pytest.raises(MethodError, match="Dirichlet prior for 'topic_proportion'"):
+        SHORT.fit(logits, x, progress=False)
     assert sampler_of(LDAIndicator(num_topics=2, vocabulary_size=4))
     with pytest.raises(MethodError, match="PLSA has no collapsed Gibbs sampler"):
         sampler_of(PLSA(num_topics=2, vocabulary_size=4))

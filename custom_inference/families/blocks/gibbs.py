@@ -1,9 +1,10 @@
 """Collapsed Gibbs sampling of stochastic block models: the block of every node, block proportions and block matrix
-integrated out."""
+integrated out, or explicit where their priors are not conjugate (``gibbs_explicit``)."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,17 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.families.blocks.gibbs_explicit import BlockValues, Walks
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import natural_globals
 from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, graph_of
 from custom_inference.families.blocks.sweep import Expected, score_names
 from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import SBM, Data, DegreeCorrectedSBM, MethodError, Model
-from ppl_models.distributions import Flat
+from ppl_models import SBM, Data, DegreeCorrectedSBM
 from ppl_models.sbm import BlockModel
 
 #: Merge-split moves of a sweep: one, and one more for so many blocks; scans of each division's launch.
@@ -46,27 +48,50 @@ class BlockChain(Chain):
 
     start: ``block`` (N,) to begin with, or values of the globals that the first blocks are drawn at; without them the
         first sweep draws each node's given those before it.
+    explicit: globals that are values of the state; ``model`` has conjugate priors in their place.
     """
 
-    def __init__(self, model: BlockModel, rows: GraphRows, seed: int, start: Params | None = None):
-        self.model, self.rows = model, SbmRows.of_rows(rows)
+    def __init__(
+        self,
+        model: BlockModel,
+        rows: GraphRows,
+        seed: int,
+        start: Params | None = None,
+        explicit: Mapping[str, Explicit] | None = None,
+    ):
+        self.model, self.rows, self.explicit = model, SbmRows.of_rows(rows), explicit or {}
         self.graph, self.state = begin(model, self.rows, seed, start)
         self._generator = np.random.default_rng(seed % 2**64)
-        self._constant = log_constant(self.graph, self.rows)
+        self._values, self._at = BlockValues(model, self.explicit), self.graph
+        self._constant = log_constant(self.graph, self.rows, self._values.explicit)
+        if start is not None:
+            self._draw_explicit()
 
     def sweep(self) -> None:
-        """A new block for every node, then moves of many nodes at once; other threads may run meanwhile."""
+        """A new block for every node, moves of many nodes at once, and new values of what is explicit; other threads
+        may run meanwhile."""
         from custom_inference.families.blocks import gibbs_kernels as kernels
         from custom_inference.families.blocks import gibbs_moves as moves
 
-        kernels.sweep(self.graph, self.state, 1.0)
-        moves.merge_split(self.graph, self.state, 1 + self.graph.num_blocks // _BLOCKS_A_MOVE, _SCANS)
+        kernels.sweep(self._at, self.state, 1.0)
+        moves.merge_split(self._at, self.state, 1 + self.graph.num_blocks // _BLOCKS_A_MOVE, _SCANS)
+        self._draw_explicit()
+
+    def _draw_explicit(self) -> None:
+        from custom_inference.families.blocks import gibbs_kernels as kernels
+
+        if self._values.explicit:
+            self._at = self._values.draw(self.graph, self.state, self._generator)
+            kernels.fill(self._at, self.state)
+
+    def sampled(self) -> dict[str, str]:
+        return notes(self.explicit)
 
     def log_joint(self) -> float:
         """log p(x, z), see ``rows``."""
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
-        return self._constant + float(kernels.total(self.graph, self.state))
+        return self._constant + float(kernels.total(self._at, self.state)) + self._values.log_prior()
 
     def _posterior(self) -> tuple[Floats, Floats, Floats]:
         """alpha + n (K,), and of every pair of blocks the Beta's (a + m, b + t - m), or the Gamma's (a + m, b + t)."""
@@ -79,6 +104,7 @@ class BlockChain(Chain):
         return {
             "block_proportion": torch.as_tensor(proportion / proportion.sum()),
             self.model.component_site: torch.as_tensor(matrix),
+            **self._values.values(),
         }
 
     def means(self) -> Params:
@@ -92,6 +118,8 @@ class BlockChain(Chain):
         return {**self._globals(proportion, self._draw_matrix()), "block": self.indicators()}
 
     def _draw_matrix(self) -> Floats:
+        if self.model.component_site in self.explicit:
+            return self.explicit[self.model.component_site].value.numpy()
         _, first, second = self._posterior()
         if self.graph.kind == BERNOULLI:
             edge = np.finfo(np.float64).eps
@@ -116,10 +144,23 @@ class BlockChain(Chain):
 class PropensityChain(BlockChain):
     """The blocks of all nodes, and their propensities: under degree correction these are drawn, not integrated out."""
 
-    def __init__(self, model: BlockModel, rows: GraphRows, seed: int, start: Params | None = None):
-        super().__init__(model, rows, seed, start)
+    def __init__(
+        self,
+        model: BlockModel,
+        rows: GraphRows,
+        seed: int,
+        start: Params | None = None,
+        explicit: Mapping[str, Explicit] | None = None,
+    ):
+        from custom_inference.families.blocks import gibbs_kernels as kernels
+
+        super().__init__(model, rows, seed, start, explicit)
         nodes = Propensities(model, integrated=True)
         self._sites = nodes.sites
+        sides = [self.explicit[site] for site in self._sites if site in self.explicit]
+        self._walks = Walks(sides, self.graph) if sides else None
+        if self._walks is not None:
+            kernels.fill(self._at, self.state)
         self._shape, self._rate = (part.numpy() for part in nodes.priors())
 
     def sweep(self) -> None:
@@ -128,17 +169,24 @@ class PropensityChain(BlockChain):
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
         super().sweep()
+        if self._walks is not None:
+            self._walks.run(self._at, self.state, self._draw_matrix(), self._generator)
+            kernels.fill(self._at, self.state)
+            return
         rate, both = self._draw_matrix(), (2, len(self.rows))  # undirected graphs use the first
         drawn = self._generator.standard_gamma(np.broadcast_to(self._shape + self.rows.degrees, both))
         drawn, uniform = drawn.clip(np.finfo(np.float64).tiny), self._generator.random(len(self.rows))
-        conditionals.draw_propensities(self.graph, self.state, rate, drawn, self._rate, uniform)
-        kernels.fill(self.graph, self.state)
-        conditionals.scale_propensities(self.graph, self.state, self._shape, self._rate, _SCALE_STEP)
-        kernels.fill(self.graph, self.state)
+        conditionals.draw_propensities(self._at, self.state, rate, drawn, self._rate, uniform)
+        kernels.fill(self._at, self.state)
+        conditionals.scale_propensities(self._at, self.state, self._shape, self._rate, _SCALE_STEP)
+        kernels.fill(self._at, self.state)
 
     def log_joint(self) -> float:
         """log p(x, z, theta)."""
         shape, rate, theta = self._shape, self._rate, self.graph.weight
+        if self._walks is not None:
+            prior = self._walks.log_prior(theta) - np.log(theta)
+            return super().log_joint() + float((prior + self.rows.degrees * np.log(theta)).sum())
         prior = shape * np.log(rate) - gammaln(shape) - rate * theta
         return super().log_joint() + float((prior + (shape - 1 + self.rows.degrees) * np.log(theta)).sum())
 
@@ -157,18 +205,15 @@ class BlockSampler(Sampler):
     """Chains of :class:`BlockChain` or :class:`PropensityChain`."""
 
     def check(self, model: Any, data: Data) -> None:
-        dirichlet_prior(model, "block_proportion", torch.zeros(()))
-        for site in model.global_sites[1:]:
-            if isinstance(model.priors[site], Flat):
-                raise MethodError(f"the prior of '{site}' is improper (Flat) and cannot be integrated out; use EM")
-        if isinstance(model, SBM):
-            check_betas(model, "edge_probability")
-        likelihood_of(model).prior()
-        Propensities(model, integrated=True).check()
+        with_references(model)
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> BlockChain:
         kind = PropensityChain if isinstance(model, DegreeCorrectedSBM) else BlockChain
-        return kind(model, SbmRows.of(model, data), seed, start)
+        conjugate, explicit = with_references(model)
+        nodes = Propensities(conjugate, integrated=True).sites
+        if explicit.keys() & set(nodes):  # of directed graphs both
+            conjugate, explicit = with_references(model, forced=nodes)
+        return kind(conjugate, SbmRows.of(model, data), seed, start, explicit)
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
         """The best of some partitions (``partitions``)."""
@@ -192,6 +237,7 @@ class BlockSampler(Sampler):
         Every sweep ends with new names for all blocks (``rename_given``).
         """
         rows = SbmRows.of(model, data)
+        model = with_references(model)[0]
         at, generator = at_globals(model, rows, params), np.random.default_rng(seed % 2**64)
         starts = [begin(model, rows, int(generator.integers(2**63)), params) for _ in range(_STARTS)]
         graph, state = max(starts, key=lambda one: log_joint_given(*one, at))
@@ -201,15 +247,6 @@ class BlockSampler(Sampler):
             rename_given(graph, state, at, generator)
             draws.append(torch.as_tensor(state.label.copy()))
         return self.local_of_draws(model, data, torch.stack(draws))
-
-
-def check_betas(model: Model, *sites: str) -> None:
-    """Raises MethodError for priors other than Betas, which cannot be integrated out."""
-    for site in sites:
-        prior = model.priors[site]
-        if not isinstance(prior, torch.distributions.Beta):
-            name = "an improper prior (Flat)" if isinstance(prior, Flat) else type(prior).__name__
-            raise MethodError(f"collapsed Gibbs sampling needs a Beta prior for '{site}', not {name}; use SVI or NUTS")
 
 
 # ----- what priors and globals are as arrays, and labels drawn at given globals ---------------------------
@@ -292,13 +329,15 @@ def log_joint_given(graph: Graph, state: State, at: Expected) -> float:
     return float(score_names(at, state.counts(graph), np.arange(graph.num_blocks)))
 
 
-def log_constant(graph: Graph, rows: SbmRows) -> float:
-    """What log p(x, z) has more than ``gibbs_kernels.total``."""
-    mass = graph.alpha.sum()
-    found = float(gammaln(mass) - gammaln(mass + graph.num_nodes) - gammaln(graph.alpha).sum())
+def log_constant(graph: Graph, rows: SbmRows, given: Collection[str] = ()) -> float:
+    """What log p(x, z) has more than ``gibbs_kernels.total``; given: sites that are not integrated out."""
+    mass, found = graph.alpha.sum(), 0.0
+    if "block_proportion" not in given:
+        found += float(gammaln(mass) - gammaln(mass + graph.num_nodes) - gammaln(graph.alpha).sum())
     first, second, bernoulli = graph.first, graph.second, graph.kind == BERNOULLI
     cell = -betaln(first, second) if bernoulli else first * np.log(second) - gammaln(first)
-    found += float((cell if graph.directed else np.triu(cell)).sum())
+    if not {"edge_probability", "edge_rate"} & set(given):
+        found += float((cell if graph.directed else np.triu(cell)).sum())
     return found if bernoulli else found - rows.log_factorials
 
 

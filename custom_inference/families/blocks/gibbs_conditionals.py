@@ -8,6 +8,9 @@ of them and the labels the other is conjugate, so a sweep of the sampler is
     theta_i | rest                  ~ Gamma(a_i + d_i, b_i + sum_j theta_j eta_(z_i z_j)),   j over the observed dyads
     theta of a block times c        eta integrated out, Metropolis: rates and propensities trade their scale slowly
 
+Where the prior of theta is no Gamma, theta_i and the scales of blocks move by Metropolis steps whose proposals do not
+depend on the others, so that the prior's part of their ratios is known beforehand.
+
 An undirected self loop has exposure theta_i^2: there theta_i is proposed from the Gamma without it and accepted by
 what it adds, exp(-eta_aa (theta'^2 - theta^2)).
 """
@@ -120,3 +123,45 @@ def scale_propensities(graph, state, shape, prior_rate, step):
                 if sides == 1:
                     state.exposure[c, a], state.cell[c, a] = exposure, cell
     return accepted
+
+
+@entry
+def walk_propensities(graph, state, rate, proposed, gain, height):
+    """Metropolis steps on theta, in place in ``graph``'s weights, one node after the other.
+
+    proposed (S, N): values. gain (S, N): log of the ratio but for the exposures. height (S, N): logarithms of uniforms.
+    """
+    sides, weight = graph.weight.shape[0], graph.weight
+    for side in range(sides):
+        toward = rate.copy() if side == 0 else rate.T.copy()
+        for i in range(state.label.shape[0]):
+            a = state.label[i]
+            here = rate[a, a] * graph.links.own_exposure[i]
+            pull = _pull(graph, state, toward, side, i)
+            old, new = weight[side, i], proposed[side, i]
+            pull += here * (weight[1 - side, i] if sides == 2 else new + old)
+            if height[side, i] < gain[side, i] - pull * (new - old):
+                state.weight[side, a] += new - old
+                weight[side, i] = new
+
+
+@entry
+def walk_scales(graph, state, jump, gain, height):
+    """As :func:`scale_propensities`: log c of every block is ``jump`` (S, K), the part of the log ratio that is the
+    prior's and the degrees' ``gain`` (S, K); height (S, K) as above."""
+    sides = graph.weight.shape[0]
+    for side in range(sides):
+        for a in range(state.size.shape[0]):
+            factor, change = math.exp(jump[side, a]), 0.0
+            for c in range(state.size.shape[0]):
+                at, _, cell = _scaled(graph, state, side, a, c, factor)
+                change += cell - state.cell[at]
+            if height[side, a] >= gain[side, a] + change:
+                continue
+            for i in np.flatnonzero(state.label == a):
+                graph.weight[side][i] *= factor
+            for c in range(state.size.shape[0]):
+                at, exposure, cell = _scaled(graph, state, side, a, c, factor)
+                state.exposure[at], state.cell[at] = exposure, cell
+                if sides == 1:
+                    state.exposure[c, a], state.cell[c, a] = exposure, cell

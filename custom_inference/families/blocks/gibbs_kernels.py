@@ -10,6 +10,7 @@ joins block r, the cells of row and column r change and no others, so that
 
     f(m, t) = log G(a + m) + log G(b + t - m) - log G(a + b + t)      Bernoulli, eta ~ Beta(a, b)
     f(m, t) = log G(a + m) - (a + m) log(b + t)                       Poisson, eta ~ Gamma(a, b)
+    f(m, t) = m A + t B                                               eta given (``likelihoods``)
 
 up to constants of the cell. In undirected graphs df_rc stands for df_cr too. A node of degree d costs d + O(K^2).
 
@@ -30,7 +31,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from custom_inference.families.blocks.rows import BERNOULLI, DEGREES
+from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN
 from custom_inference.families.mixtures.gibbs_kernels import _choose, _uniform
 
 #: Differences smaller than this are rounding: a node stays where it is.
@@ -63,6 +64,8 @@ def cell_score(kind, first, second, edges, exposure):
     """f(m, t). Of numbers only: to hand on a graph costs more than the logarithms."""
     if kind == BERNOULLI:
         return log_gamma(first + edges) + log_gamma(second + exposure - edges) - log_gamma(first + second + exposure)
+    if kind == GIVEN:
+        return edges * first + exposure * second
     return log_gamma(first + edges) - (first + edges) * math.log(second + exposure)
 
 
@@ -157,7 +160,7 @@ def join_score(graph, state, i, r):
     """log p(z_i = r | rest, x) + constant, of the withdrawn node i."""
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     edges, exposure, cell = state.edges, state.exposure, state.cell
-    score = math.log(state.size[r] + graph.alpha[r])
+    score = math.log(state.size[r] + graph.alpha[r]) if graph.counted else math.log(graph.alpha[r])
     for c in range(edges.shape[0]):
         for side in range(1 if c == r else sides):
             more, longer = _brought(graph, state, i, r, c, side)
@@ -177,7 +180,8 @@ def total(graph, state):
     """log p(x, z) but for what does not depend on z; every cell that f is summed over counts with f(0, 0) too."""
     found, blocks, sides = 0.0, state.size.shape[0], graph.weight.shape[0]
     for a in range(blocks):
-        found += log_gamma(state.size[a] + graph.alpha[a])
+        size, alpha = state.size[a], graph.alpha[a]
+        found += log_gamma(size + alpha) if graph.counted else size * math.log(alpha)
         for b in range(a if sides == 1 else 0, blocks):
             found += state.cell[a, b]
         for side in range(sides if graph.kind == DEGREES else 0):

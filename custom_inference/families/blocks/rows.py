@@ -194,14 +194,15 @@ def _off_diagonal(lists: Neighbours) -> Any:
 # ----- for collapsed Gibbs sampling ------------------------------------------------------------------------
 
 #: What integrates the block matrix out: Beta against Bernoulli; Gamma against Poisson; Gamma against Poisson with the
-#: propensities integrated out too (``gibbs_kernels.total``).
-BERNOULLI, POISSON, DEGREES = 0, 1, 2
+#: propensities integrated out too (``gibbs_kernels.total``). Or nothing does: the block matrix is given.
+BERNOULLI, POISSON, DEGREES, GIVEN = 0, 1, 2, 3
 
 
 class Graph(NamedTuple):
     """links: of all nodes. weight (S, N): a node's part in exposures, 1 or its propensities. kind: see ``BERNOULLI``.
 
-    alpha (K,), first, second (K, K): the priors: Dirichlet; Beta, or Gamma's shape and rate.
+    alpha (K,), first, second (K, K): the priors: Dirichlet; Beta, or Gamma's shape and rate. Of what is given, pi and
+    the A and B of ``likelihoods``; counted is False where pi is.
     """
 
     links: Links
@@ -210,6 +211,7 @@ class Graph(NamedTuple):
     first: Floats
     second: Floats
     kind: int
+    counted: bool = True
 
     @property
     def num_nodes(self) -> int:

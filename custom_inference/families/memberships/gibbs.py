@@ -7,11 +7,13 @@ dyads with and without an edge whose nodes take blocks a and b, and z the backgr
     p(x, s, r, z) = prod_i E[prod_k pi_ik^{c_ik}] prod_ab B(g_ab + m_ab, h_ab + e_ab) / B(g_ab, h_ab) p(z)
 
 over a <= b in undirected graphs; p(z) = rho^|z| (1 - rho)^(E - |z|), or B(c + |z|, d + E - |z|) / B(c, d). A background
-dyad takes no blocks: whether it does makes no difference to p(x), eta and pi.
+dyad takes no blocks: whether it does makes no difference to p(x), eta and pi. Where the prior of eta or rho is no Beta,
+that is a value of the chain's state (``common.explicit``), drawn given m and e, or |z|.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +24,7 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import JointDirichletMixture
-from custom_inference.families.blocks.gibbs import check_betas
+from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.memberships.common import membership_prior
 from custom_inference.families.memberships.gibbs_state import empty_state, fixed_of, rates
@@ -49,6 +51,7 @@ class MmsbChain(Chain):
     exact: whether all dyads are drawn from the table of their full conditional; by default where K is small.
     passes: how often a sweep visits every dyad; by default so often that it makes ``VISITS`` visits: small graphs need
         many (R's lda: 5000 for Sampson's monks), which take no time.
+    explicit: globals that are values of the state; ``model`` has Beta priors in their place.
     """
 
     def __init__(
@@ -60,8 +63,9 @@ class MmsbChain(Chain):
         *,
         exact: bool | None = None,
         passes: int | None = None,
+        explicit: Mapping[str, Explicit] | None = None,
     ):
-        self.model, self.rows = model, rows
+        self.model, self.rows, self.explicit, self._begun = model, rows, explicit or {}, False
         self.exact = model.num_blocks <= EXACT_UP_TO if exact is None else exact
         dyads = model.num_dyads(len(rows))
         self.passes = max(1, -(-VISITS // max(dyads, 1))) if passes is None else passes
@@ -70,6 +74,7 @@ class MmsbChain(Chain):
         self._generator = np.random.default_rng(seed % 2**64)
         if start is not None and "membership" in start:
             self._seat(start)
+            self._draw_explicit()
 
     def _seat(self, start: Params) -> None:
         from custom_inference.families.memberships import gibbs_kernels as kernels
@@ -80,23 +85,58 @@ class MmsbChain(Chain):
         kernels.seat(self.fixed, self.state, membership, rates(_numpy(start["edge_probability"])), min(rho, 1 - 1e-9))
 
     def sweep(self) -> None:
-        """New blocks for every dyad, ``passes`` times; other threads may run meanwhile."""
+        """New blocks for every dyad, ``passes`` times, then new values of what is explicit; other threads may run
+        meanwhile."""
         from custom_inference.families.memberships import gibbs_kernels as kernels
 
         kernels.sweep(self.fixed, self.state, self.exact, self.passes)
+        self._draw_explicit()
 
-    def give(self, probability: NDArray[np.float64], sparsity: float | None) -> None:
-        """Hold eta (K, K), and rho, at these values from now on."""
-        weights = self.fixed.sparsity if sparsity is None else np.array([1 - sparsity, sparsity])
-        held = {"prior": rates(probability), "sparsity": weights, "learns_rate": False, "learns_background": False}
-        self.fixed = self.fixed._replace(**held)
-        self.state.rate[:] = self.fixed.prior
+    def give(self, probability: NDArray[np.float64] | None, sparsity: float | None) -> None:
+        """Hold eta (K, K), or rho, or both, at these values from now on."""
+        if probability is not None:
+            self.fixed = self.fixed._replace(prior=rates(probability), learns_rate=False)
+            self.state.rate[:], self.state.cells[:] = self.fixed.prior, 0
+        if sparsity is not None:
+            self.fixed = self.fixed._replace(sparsity=np.array([1 - sparsity, sparsity]), learns_background=False)
+
+    def _draw_explicit(self) -> None:
+        for site, statistics in self._explicit_statistics().items():
+            one = self.explicit[site]
+            if not self._begun:
+                one.begin(statistics, self._generator)
+            one.update(statistics, self._generator)
+            self.give(*((None, float(one.value)) if site == "sparsity" else (one.value.numpy(), None)))
+        self._begun = True
+
+    def _explicit_statistics(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Dyads of each value by their blocks, and background and other ones, for what is explicit."""
+        from custom_inference.families.memberships import gibbs_kernels as kernels
+
+        found: dict[str, Any] = {}
+        if "edge_probability" in self.explicit:  # sweeps at held rates keep no counts
+            found["edge_probability"] = kernels.count(self.fixed, self.state, np.empty_like(self.state.cells))
+        if "sparsity" in self.explicit:
+            found["sparsity"] = self.state.kind
+        tensors = {site: torch.as_tensor(value, dtype=torch.float64) for site, value in found.items()}
+        return {site: (value[1], value[0]) for site, value in tensors.items()}
+
+    def sampled(self) -> dict[str, str]:
+        return notes(self.explicit)
+
+    def _values(self) -> Params:
+        return {site: one.value for site, one in self.explicit.items()}
 
     def log_joint(self) -> float:
+        explicit = {site: self.explicit[site].log_joint(one) for site, one in self._explicit_statistics().items()}
         prior, cells, kind = self.fixed.prior, self.state.cells, self.state.kind
-        each = betaln(prior[1] + cells[1], prior[0] + cells[0]) - betaln(prior[1], prior[0])
-        pairs = each.sum() if self.fixed.directed else np.triu(each).sum()
-        return float(log_moment(self.state.member, self.fixed.alpha) + pairs + self._log_background(kind[1], kind[0]))
+        pairs, background = explicit.get("edge_probability"), explicit.get("sparsity")
+        if pairs is None:
+            each = betaln(prior[1] + cells[1], prior[0] + cells[0]) - betaln(prior[1], prior[0])
+            pairs = each.sum() if self.fixed.directed else np.triu(each).sum()
+        if background is None:
+            background = self._log_background(kind[1], kind[0])
+        return float(log_moment(self.state.member, self.fixed.alpha) + pairs + background)
 
     def _log_background(self, some: int, rest: int) -> float:
         d, c = self.fixed.sparsity
@@ -112,7 +152,7 @@ class MmsbChain(Chain):
     def _globals(self, eta: Any, rho: Any, membership: Any) -> Params:
         found = {"edge_probability": eta, "membership": membership}
         found |= {"sparsity": rho} if self.fixed.learns_background else {}
-        return {site: torch.as_tensor(value) for site, value in found.items()}
+        return {site: torch.as_tensor(value) for site, value in found.items()} | self._values()
 
     def means(self) -> Params:
         """E[eta | s, r, x] = (g + m) / (g + h + m + e), E[pi_i | s, r] = (c_i + alpha) / sum, and E[rho | z]."""
@@ -161,10 +201,11 @@ class MmsbSampler(Sampler):
 
     def check(self, model: Any, data: Data) -> None:
         membership_prior(model, data.x)
-        check_betas(model, *model.shapes)
+        with_references(model)
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> MmsbChain:
-        return MmsbChain(model, GraphRows.of(model, data), seed, start)
+        conjugate, explicit = with_references(model)
+        return MmsbChain(conjugate, GraphRows.of(model, data), seed, start, explicit=explicit)
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its own."""
@@ -180,7 +221,7 @@ class MmsbSampler(Sampler):
 
     def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Gibbs sampling of the dyads' blocks at given globals, the memberships integrated out (no bound)."""
-        chain = self.chain(model, data, seed, None)
+        chain = MmsbChain(with_references(model)[0], GraphRows.of(model, data), seed)
         rho = float(params["sparsity"]) if model.sparsity is None else None
         chain.give(_numpy(params["edge_probability"]), rho)
         for _ in range(_LOCAL_WARMUP):

@@ -261,3 +261,23 @@ def seat(fixed, state, membership, rate, sparsity):
                 sender, receiver, member, taken, kind, cells, state.rate, fixed.prior, i, j, a, b, x,
                 fixed.background, change, not fixed.directed,
             )  # fmt: skip
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def count(fixed, state, cells):
+    """``cells`` (2, K, K) counted anew from the blocks of all dyads."""
+    cells[:] = 0
+    size, blocks = state.member.shape
+    for i in range(size):
+        at, last = fixed.start[i], fixed.start[i + 1]
+        for j in range(0 if fixed.directed else i, size):
+            x = 0
+            if at < last and fixed.index[at] == j:
+                x = 1
+                at += 1
+            a, b = np.int64(state.sender[i, j]), np.int64(state.receiver[j, i])
+            if a < blocks:
+                cells[x, a, b] += 1
+                if not fixed.directed and a != b:
+                    cells[x, b, a] += 1
+    return cells

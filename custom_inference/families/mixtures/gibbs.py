@@ -1,7 +1,11 @@
-"""Collapsed Gibbs sampling of mixtures: the class of every row, proportions and components integrated out."""
+"""Collapsed Gibbs sampling of mixtures: the class of every row, proportions and components integrated out.
+
+Those whose priors are not conjugate are values of the chain's state (``common.explicit``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,14 +17,14 @@ from torch import Tensor
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BetaPosterior, CodePosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.mixtures.common import Density
 from custom_inference.families.mixtures.densities import Rates, density_of
 from custom_inference.families.mixtures.engines import MixtureExact
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
-from ppl_models.distributions import Flat
 
 
 class MixtureChain(Chain):
@@ -29,10 +33,19 @@ class MixtureChain(Chain):
     assignment: (N,) int64, -1 before the first sweep. responsibility: (N, K), what each was last drawn with.
     given: log p(x_n, z_n = k) at values of the globals that the first classes are drawn from; without it the first
         sweep draws each given those before it.
+    explicit: globals that are values of the state; ``model`` has conjugate priors in their place.
     """
 
-    def __init__(self, model: Model, density: Density, rows: MixtureRows, seed: int, given: Tensor | None = None):
-        self.density, self.rows = density, rows
+    def __init__(
+        self,
+        model: Model,
+        density: Density,
+        rows: MixtureRows,
+        seed: int,
+        given: Tensor | None = None,
+        explicit: Mapping[str, Explicit] | None = None,
+    ):
+        self.density, self.rows, self.explicit = density, rows, explicit or {}
         self.prior = density.prior(model, rows.like)
         self.alpha = _array(dirichlet_prior(model, "mixing_proportion", rows.like).expand(model.local_shape))
         self._rng = np.array([seed % 2**64], np.uint64)
@@ -43,34 +56,67 @@ class MixtureChain(Chain):
             odds = _array(torch.softmax(given, -1)).cumsum(1)
             below = odds < self._generator.random((len(rows), 1)) * odds[:, -1:]
             self.assignment = below.sum(1).clip(max=len(self.alpha) - 1)
+        self._weight, self._size = self.alpha.copy(), _whole(self._statistics()[0])
         self._arguments = self._of_rates() if isinstance(density, Rates) else self._of_simplices()
+        self._table: NDArray[np.float64] | None = None
+        self._begun = False
+        if given is not None:
+            self._draw_explicit()
 
     def sweep(self) -> None:
-        """One new class for every row; other threads may run meanwhile."""
+        """One new class for every row, then new values of what is explicit; other threads may run meanwhile."""
         from custom_inference.families.mixtures import gibbs_kernels as kernels
 
-        sweep: Any = kernels.sweep_rates if isinstance(self.density, Rates) else kernels.sweep_simplices
-        sweep(*self._arguments, self.responsibility, self._rng)
+        step = 0 if self._begun and "mixing_proportion" in self.explicit else 1
+        if self._table is None:
+            sweep: Any = kernels.sweep_rates if isinstance(self.density, Rates) else kernels.sweep_simplices
+            sweep(*self._arguments, self.responsibility, self._rng, step)
+        else:
+            state = self.assignment, self._weight, self._size, self.responsibility, self._rng
+            kernels.sweep_given(self._table, *state, step)
+        self._draw_explicit()
+
+    def _draw_explicit(self) -> None:
+        """New values of what is explicit, given the classes; the sweeps to come are at these."""
+        for site, statistics in self._explicit_statistics().items():
+            one = self.explicit[site]
+            if not self._begun:
+                one.begin(statistics, self._generator)
+            one.update(statistics, self._generator)
+            if site == "mixing_proportion":
+                self._weight[:], self._size[:] = _array(one.value), 0
+            else:
+                self._table = np.ascontiguousarray(_array(self.rows.table(*self.density.natural(one.value))))
+        self._begun = True
+
+    def _explicit_statistics(self) -> dict[str, tuple[Tensor, ...]]:
+        """What the classes say of every explicit site: its counts."""
+        if not self.explicit:
+            return {}
+        size, counts, observed = self._statistics()
+        nothing = tuple(torch.zeros_like(part) for part in self.prior)
+        found = {"mixing_proportion": (size,), self.density.site: self.density.update(nothing, counts, observed)}
+        return {site: tuple(part.reshape(one.shape) for part in found[site]) for site, one in self.explicit.items()}
 
     def _of_simplices(self) -> tuple[NDArray[Any], ...]:
         """What the compiled sweep of words, categories or successes takes."""
-        size, *statistics = self._statistics()
+        _, *statistics = self._statistics()
         density: Any = self.density
         rows, prior, counts, groups = density.cells(self.rows, self.prior, *statistics)
         layout = (_whole(part) for part in (rows.crow_indices(), rows.col_indices(), rows.values()))
         group = np.repeat(np.arange(groups), counts.shape[1] // groups)
         prior, table = _turned(prior), _turned(counts).astype(np.int64)
         mass, totals = (value.reshape(groups, -1, value.shape[1]).sum(1) for value in (prior, table))
-        return *layout, group, self.assignment, self.alpha, prior, mass, _whole(size), table, totals
+        return *layout, group, self.assignment, self._weight, prior, mass, self._size, table, totals
 
     def _of_rates(self) -> tuple[NDArray[Any], ...]:
         """What the compiled sweep of events takes."""
-        size, counts, observed = self._statistics()
+        _, counts, observed = self._statistics()
         x, mask = _sparse.dense(self.rows.counts), self.rows.mask
         seen = torch.ones_like(x) if mask is None else mask
         events, exposure = (_turned(value.expand_as(counts)).astype(np.int64) for value in (counts, observed))
         prior = (_turned(part) for part in self.prior)
-        return _whole(x), _whole(seen), self.assignment, self.alpha, *prior, _whole(size), events, exposure
+        return _whole(x), _whole(seen), self.assignment, self._weight, *prior, self._size, events, exposure
 
     def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
         """n (K,), S (K, F) and M (K, D) of the present classes; rows without one count in none."""
@@ -80,13 +126,21 @@ class MixtureChain(Chain):
         return chosen.sum(0), counts, chosen.sum(0).unsqueeze(-1) if observed is None else observed
 
     def log_joint(self) -> float:
-        """log p(x, z) = log p(z | alpha) + sum_k log m(S_k, M_k), and what does not depend on the classes."""
+        """log p(x, z) = log p(z | alpha) + sum_k log m(S_k, M_k), and what does not depend on the classes; of explicit
+        sites their prior and the likelihood at their values instead."""
+        explicit = {site: self.explicit[site].log_joint(one) for site, one in self._explicit_statistics().items()}
         size, counts, observed = self._statistics()
         number, mass = _array(size), self.alpha.sum()
+        constant, marginal = self.rows.base.double().sum(), explicit.get(self.density.site)
+        if marginal is None:
+            marginal = self.density.log_marginal(self.prior, counts, observed).double().sum()
+        if "mixing_proportion" in explicit:
+            return float(explicit["mixing_proportion"] + marginal + constant)
         proportions = gammaln(self.alpha + number) - gammaln(self.alpha)
-        marginal = self.density.log_marginal(self.prior, counts, observed).double().sum()
-        constant = self.rows.base.double().sum() + gammaln(mass) - gammaln(mass + number.sum())
-        return float(proportions.sum() + marginal + constant)
+        return float(proportions.sum() + marginal + (constant + gammaln(mass) - gammaln(mass + number.sum())))
+
+    def sampled(self) -> dict[str, str]:
+        return notes(self.explicit)
 
     def _posteriors(self) -> dict[str, Any]:
         size, counts, observed = self._statistics()
@@ -95,12 +149,16 @@ class MixtureChain(Chain):
         return {"mixing_proportion": DirichletPosterior(size + alpha), self.density.site: components}
 
     def means(self) -> Params:
-        """E[globals | z, x]."""
-        return {site: posterior.mean.double() for site, posterior in self._posteriors().items()}
+        """E[globals | z, x], and the present values of explicit ones."""
+        return {site: posterior.mean.double() for site, posterior in self._posteriors().items()} | self._values()
 
     def draw(self) -> Params:
-        """From p(globals | z, x), by the chain's own random state."""
-        return {site: _drawn(posterior, self._generator) for site, posterior in self._posteriors().items()}
+        """From p(globals | z, x), by the chain's own random state, and the present values of explicit ones."""
+        drawn = {site: _drawn(posterior, self._generator) for site, posterior in self._posteriors().items()}
+        return drawn | self._values()
+
+    def _values(self) -> Params:
+        return {site: one.value for site, one in self.explicit.items()}
 
     def locals(self) -> Tensor:
         """The probabilities that each row's class was last drawn with, (N, K): their mean over draws is less noisy than
@@ -116,17 +174,14 @@ class MixtureSampler(Sampler):
     """Chains of :class:`MixtureChain`, for every mixture."""
 
     def check(self, model: Model, data: Data) -> None:
-        density, like = density_of(model), torch.zeros((), dtype=data.x.dtype, device=data.x.device)
-        dirichlet_prior(model, "mixing_proportion", like)
-        density.prior(model, like)
-        if isinstance(model.priors[density.site], Flat):
-            raise MethodError(f"the prior of '{density.site}' is improper (Flat) and cannot be integrated out; use EM")
+        with_references(model)
 
     def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MixtureChain:
         engine = MixtureExact()
-        rows = engine.rows(model, data)
+        conjugate, explicit = with_references(model)
+        rows = engine.rows(conjugate, data.to(dtype=torch.float64) if explicit else data)
         given = None if start is None else engine.log_joint(model, {s: v.to(rows.like) for s, v in start.items()}, rows)
-        return MixtureChain(model, density_of(model), rows, seed, given)
+        return MixtureChain(conjugate, density_of(model), rows, seed, given, explicit)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         probability = locals_.mean(0)

@@ -69,19 +69,19 @@ def _choose(score, responsibility, state):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sweep_simplices(
-    crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, responsibility, rng
+    crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, responsibility, rng, step
 ):
     """One new class for every row, in place; -1 in ``assignment`` is a row without a class.
 
     crow (N + 1,), column, count: the rows in CSR. group (F,): of each feature. alpha (K,). prior a (F, K), mass A
     (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. responsibility (N, K): the
-    conditional probabilities.
+    conditional probabilities. step: what a row adds to n; 0 where alpha are proportions that are given.
     """
     score, state = np.empty(alpha.shape[0]), rng[0]
     for n in range(crow.shape[0] - 1):
         first, last, old = crow[n], crow[n + 1], assignment[n]
         if old >= 0:
-            _move(column, count, group, first, last, old, -1, rows, counts, totals)
+            _move(column, count, group, first, last, old, -1, rows, counts, totals, step)
         for k in range(alpha.shape[0]):
             score[k] = math.log(rows[k] + alpha[k])
         i = first
@@ -96,31 +96,31 @@ def sweep_simplices(
             for k in range(alpha.shape[0]):
                 score[k] -= _log_rise(totals[here, k] + mass[here, k], together)
         assignment[n], state = _choose(score, responsibility[n], state)
-        _move(column, count, group, first, last, assignment[n], 1, rows, counts, totals)
+        _move(column, count, group, first, last, assignment[n], 1, rows, counts, totals, step)
     rng[0] = state
 
 
 @njit(error_model="numpy")
-def _move(column, count, group, first, last, k, sign, rows, counts, totals):
+def _move(column, count, group, first, last, k, sign, rows, counts, totals, step):
     """Add a row to a class, or take it away."""
-    rows[k] += sign
+    rows[k] += sign * step
     for i in range(first, last):
         counts[column[i], k] += sign * count[i]
         totals[group[column[i]], k] += sign * count[i]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, responsibility, rng):
+def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, responsibility, rng, step):
     """One new class for every row of events x (N, D), in place; -1 in ``assignment`` is a row without a class.
 
     observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), responsibility
-    (N, K) as above.
+    (N, K), step as above.
     """
     score, state = np.empty(alpha.shape[0]), rng[0]
     for n in range(x.shape[0]):
         old = assignment[n]
         if old >= 0:
-            rows[old] -= 1
+            rows[old] -= step
             events[:, old] -= x[n]
             exposure[:, old] -= observed[n]
         for k in range(alpha.shape[0]):
@@ -133,7 +133,24 @@ def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, expos
                 score[k] += _log_rise(total, x[n, f]) + total * math.log(time) - (total + x[n, f]) * math.log(time + 1)
         assignment[n], state = _choose(score, responsibility[n], state)
         new = assignment[n]
-        rows[new] += 1
+        rows[new] += step
         events[:, new] += x[n]
         exposure[:, new] += observed[n]
+    rng[0] = state
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep_given(table, assignment, alpha, rows, responsibility, rng, step):
+    """One new class for every row at given components: p(z = k | rest) ~ (n_k + alpha_k) exp(table_nk), in place.
+
+    table (N, K): log p(x_n | class k). The rest as above.
+    """
+    score, state = np.empty(alpha.shape[0]), rng[0]
+    for n in range(table.shape[0]):
+        if assignment[n] >= 0:
+            rows[assignment[n]] -= step
+        for k in range(alpha.shape[0]):
+            score[k] = math.log(rows[k] + alpha[k]) + table[n, k]
+        assignment[n], state = _choose(score, responsibility[n], state)
+        rows[assignment[n]] += step
     rng[0] = state

@@ -13,6 +13,7 @@ from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.explicit import Explicit, notes
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Model
 
@@ -62,6 +63,7 @@ class LdaChain(Chain):
     alpha: (K,) or one number. gamma: (V,) or one number. seed: a whole number; a chain is a function of it.
     given: topics (K, V) to draw the first topics of the tokens from. Without them the first sweep draws each given
         those before it.
+    explicit: the topics as a value of the state, where Dirichlet(gamma) only stands for their prior.
     topic: (T,) int32, the topic of every token, -1 before the first sweep.
     """
 
@@ -75,8 +77,9 @@ class LdaChain(Chain):
         *,
         given: Tensor | None = None,
         constant: float = 0.0,
+        explicit: Explicit | None = None,
     ):
-        self.tokens, self.num_topics, self.constant = tokens, num_topics, constant
+        self.tokens, self.num_topics, self.constant, self.explicit = tokens, num_topics, constant, explicit
         self.alpha = vector(alpha, num_topics)
         self.gamma = vector(gamma, tokens.vocabulary_size)
         self._padded = -(-num_topics // _LANES) * _LANES
@@ -86,6 +89,10 @@ class LdaChain(Chain):
         if given is not None:
             sweep_topics(tokens, topic, self.alpha, given, self._rng)
         self.assign(topic)
+        self._begun = given is not None
+        if explicit is not None and self._begun:
+            explicit.begin(self._word_counts(), self._generator)
+            explicit.update(self._word_counts(), self._generator)
 
     def assign(self, topic: NDArray[np.int32]) -> None:
         """Go on from these topics of the tokens."""
@@ -96,7 +103,18 @@ class LdaChain(Chain):
         self._total = self._word_topic.sum(0, dtype=np.int32)
 
     def sweep(self) -> None:
-        """A pass over all tokens; other threads may run meanwhile."""
+        """A pass over all tokens, then new values of explicit topics; other threads may run meanwhile."""
+        if self.explicit is not None and self._begun:
+            sweep_topics(self.tokens, self.topic, self.alpha, self.explicit.value, self._rng)
+            self.assign(self.topic)
+            self.explicit.update(self._word_counts(), self._generator)
+            return
+        self._sweep_integrated()
+        if self.explicit is not None:
+            self.explicit.begin(self._word_counts(), self._generator)
+        self._begun = True
+
+    def _sweep_integrated(self) -> None:
         from custom_inference.families.topics import gibbs_kernels as kernels
 
         alpha = np.zeros(self._padded, np.float32)
@@ -116,24 +134,37 @@ class LdaChain(Chain):
         """c_ik (N, K), counted anew."""
         return self.tokens.counted(self.topic, self.num_topics)
 
+    def _word_counts(self) -> tuple[Tensor]:
+        """c_k. (K, V), what explicit topics are drawn by."""
+        return (torch.as_tensor(self.word_topic.T, dtype=torch.float64),)
+
+    def sampled(self) -> dict[str, str]:
+        return {} if self.explicit is None else notes({"topic": self.explicit})
+
+    def _values(self) -> Params:
+        return {} if self.explicit is None else {"topic": self.explicit.value}
+
     def _concentrations(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """gamma + c_k. (K, V) and alpha + c_i. (N, K), of p(b_k | q, y) and p(pi_i | q) (eqs. 27.32 and 27.31)."""
         return self.word_topic.T + self.gamma, self.document_topic + self.alpha
 
     def log_joint(self) -> float:
         """log p(y, q | alpha, gamma) = log p(q | alpha) + log p(y | q, gamma) (002, eqs. 27.34 and 27.36, gamma for
-        the source's beta), and the multinomial coefficient where the model has it."""
-        documents, words = log_moment(self.document_topic, self.alpha), log_moment(self.word_topic.T, self.gamma)
-        return self.constant + documents + words
+        the source's beta), and the multinomial coefficient where the model has it. Explicit topics: with log p(y | q,
+        topics) + log p(topics) instead."""
+        documents = log_moment(self.document_topic, self.alpha)
+        if self.explicit is not None:
+            return self.constant + documents + self.explicit.log_joint(self._word_counts())
+        return self.constant + documents + log_moment(self.word_topic.T, self.gamma)
 
     def means(self) -> Params:
         """E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma), E[pi_i | q] = (c_ik + alpha_k) / (L_i + sum alpha)."""
         sites = zip(("topic", "topic_proportion"), self._concentrations(), strict=True)
-        return {site: torch.as_tensor(value / value.sum(1, keepdims=True)) for site, value in sites}
+        return {site: torch.as_tensor(value / value.sum(1, keepdims=True)) for site, value in sites} | self._values()
 
     def draw(self) -> Params:
         sites = zip(("topic", "topic_proportion"), self._concentrations(), strict=True)
-        return {site: drawn_dirichlet(value, self._generator) for site, value in sites}
+        return {site: drawn_dirichlet(value, self._generator) for site, value in sites} | self._values()
 
     def locals(self) -> Tensor:
         """alpha + c_i, (N, K): the concentrations of the documents' proportions."""
@@ -143,12 +174,14 @@ class LdaChain(Chain):
         return torch.as_tensor(self.topic.astype(np.int64))
 
     def learn(self) -> None:
-        """A step of Minka's fixed point for alpha and for a symmetric gamma."""
+        """A step of Minka's fixed point for alpha and for a symmetric gamma; not for one that topics do not have."""
         self.alpha = fixed_point(self.document_topic, self.alpha)
-        self.gamma = fixed_point(self.word_topic.T, self.gamma, symmetric=True)
+        if self.explicit is None:
+            self.gamma = fixed_point(self.word_topic.T, self.gamma, symmetric=True)
 
     def fitted_model(self, model: Any) -> Model:
-        return model.with_concentration(alpha=torch.as_tensor(self.alpha), gamma=torch.as_tensor(self.gamma))
+        gamma = None if self.explicit is not None else torch.as_tensor(self.gamma)
+        return model.with_concentration(alpha=torch.as_tensor(self.alpha), gamma=gamma)
 
 
 def sweep_topics(

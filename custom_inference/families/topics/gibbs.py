@@ -12,6 +12,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.common.dirichlet import dirichlet_prior, normalised
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.explicit import Explicit, with_references
 from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics, vector
 from custom_inference.families.topics.propose import propose_topics
 from custom_inference.gibbs.protocol import Params, Sampler, no_bound
@@ -27,19 +28,19 @@ class LdaSampler(Sampler):
     learns: ClassVar[bool] = True
 
     def check(self, model: Model, data: Data) -> None:
-        for site in ("topic", "topic_proportion"):
-            dirichlet_prior(model, site, data.x)
+        _priors(model)
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> LdaChain:
         rows = DocumentRows.of(data, coefficient=model.coefficient)
-        alpha, gamma = (dirichlet_prior(model, site, data.x).double() for site in ("topic_proportion", "topic"))
+        alpha, gamma, explicit = _priors(model)
         given = None if start is None else start["topic"]
         constant = float(rows.log_coefficient.double().sum())
-        return LdaChain(TokenList.of(rows), model.num_topics, alpha, gamma, seed, given=given, constant=constant)
+        settings: Any = {"given": given, "constant": constant, "explicit": explicit}
+        return LdaChain(TokenList.of(rows), model.num_topics, alpha, gamma, seed, **settings)
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Topics from a short run with some to spare, merged down (``propose``): every seed draws its own."""
-        alpha, gamma = (dirichlet_prior(model, site, data.x).double() for site in ("topic_proportion", "topic"))
+        alpha, gamma, _ = _priors(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
         counts = propose_topics(DocumentRows.of(data), alpha.expand(model.num_topics), gamma, generator)
         return {"topic": normalised(counts.double() + gamma)}
@@ -59,3 +60,12 @@ class LdaSampler(Sampler):
             sweep_topics(tokens, topic, alpha, params["topic"], rng)
             draws.append(torch.as_tensor(alpha + tokens.counted(topic, len(alpha))))
         return self.local_of_draws(model, data, torch.stack(draws))
+
+
+def _priors(model: Any) -> tuple[Tensor, Tensor, Explicit | None]:
+    """alpha and gamma, of the Dirichlet priors or what stands for them, and the topics where they are explicit: where
+    their prior is no Dirichlet, or not the same for all of them."""
+    like = torch.zeros((), dtype=torch.float64)
+    conjugate, explicit = with_references(model, shared=("topic",))
+    alpha, gamma = (dirichlet_prior(conjugate, site, like) for site in ("topic_proportion", "topic"))
+    return alpha, gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

@@ -22,7 +22,6 @@ from custom_inference.families.common.graph_rows import GraphRows, Neighbours
 from custom_inference.families.memberships.gibbs import MmsbChain, MmsbSampler
 from custom_inference.families.memberships.gibbs_state import require_memory
 from ppl_models import MMSB, CapacityError, MethodError
-from ppl_models.distributions import Flat
 from tests.references import mmsb as reference
 from tests.references import mmsb_integrated as integrated
 
@@ -269,8 +268,8 @@ def test_starts_where_it_is_told_and_saves(tmp_path):
 
 def test_refusals():
     model, x = sampled(10, 2)
-    for priors in ({"edge_probability": Flat(dist.Beta(1.0, 1.0))}, {"edge_probability": dist.Uniform(0.0, 1.0)}):
-        with pytest.raises(MethodError, match="needs a Beta prior for 'edge_probability'"):
-            CollapsedGibbs().fit(model.with_priors(**priors), x, progress=False)
+    with pytest.raises(MethodError, match="Dirichlet prior for 'membership'"):
+        logits = dist.LogisticNormal(torch.zeros(1), torch.ones(1))
+        CollapsedGibbs().fit(model.with_priors(membership=logits), x, progress=False)
     with pytest.raises(CapacityError, match=r"up to \d+ nodes would fit; use VariationalEM"):
         require_memory(10**7, 2, 1)

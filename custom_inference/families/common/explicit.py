@@ -1,0 +1,265 @@
+"""Globals that a collapsed sampler keeps as values of its chain's state, since their priors are not conjugate.
+
+Given the discrete latents q, the likelihood of such a site is an exponential family with few statistics,
+
+    probabilities   p^n (1 - p)^m           reference Beta(a, b)
+    rates           r^n exp(-m r)           reference Gamma(a, b)
+    simplexes       prod_k p_k^(n_k)        reference Dirichlet(a)
+
+and its conditional is that times the prior. The *reference* is a conjugate prior with about the moments of the prior:
+chains begin under it, with the site integrated out. Then q is drawn at the site's value, and the value moves by
+
+    a Metropolis step      proposed from the conjugate posterior under the reference, accepted by prior / reference,
+    slice steps            of every element on the unconstrained scale (logit, logarithm), where elements are
+                           independent under the prior; else of each row together, on ellipses and along a line,
+
+which both leave p(site | q, x) as it is. Densities below are those of the unconstrained u (of a simplex its logits, up
+to a shift): there the reference is p^a (1 - p)^b, r^a exp(-b r), prod_k p_k^(a_k).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from custom_inference.families.common.scales import SCALES, Parameters, Rates, Scale, Simplexes
+from custom_inference.families.common.slices import accepted, elliptical_step, slice_step
+from ppl_models import Model, PriorError
+from ppl_models.core.priors import is_flat, known_value, moved_like, support_of
+from ppl_models.distributions import Flat
+
+#: Slice steps of every element in each sweep.
+_SLICES = 1
+#: Draws that the moments of a prior are taken of, of so many numbers at most.
+_DRAWS, _ENTRIES = 1000, 2**22
+
+
+class Explicit:
+    """One site, kept as a value under its own prior.
+
+    prior: of one element or row, unexpanded. mirrored: of a matrix only entries on and above the diagonal are free.
+    reason: why the site is not integrated out, for a fit's status; steps: how it is sampled.
+    ``reference``: the parameters of its conjugate prior, broadcastable to the site.
+    """
+
+    steps = "slice steps"
+
+    def __init__(
+        self, site: str, prior: Any, scale: Scale, shape: tuple[int, ...], *, mirrored: bool = False, reason: str = ""
+    ):
+        self.site, self.scale, self.shape, self.reason = site, scale, shape, reason
+        self.known = known_value(prior) is not None
+        like = torch.zeros((), dtype=torch.float64)
+        draws = (prior.v.unsqueeze(0) if self.known else _draws(prior)).to(like)
+        self.reference: Parameters = scale.matched(draws)
+        self._free = torch.triu_indices(*shape) if mirrored else None
+        self._event = 0 if self.known else len(prior.event_shape)
+        self.prior = prior if self.known else moved_like(prior, like).expand(shape[: len(shape) - self._event])
+        #: Somewhere in the prior's support; of a known site its value.
+        self._spare = self._full(self._freed(draws[0]))
+        self.u = scale.unconstrained(self._freed(self._spare))
+
+    @property
+    def value(self) -> Tensor:
+        """The present value, of the site's shape."""
+        return self._spare if self.known else self._full(self.scale.value(self.u))
+
+    @property
+    def note(self) -> str:
+        """How the site is sampled, for a fit's status."""
+        if self.known:
+            return f"{self.site} held at its known value"
+        return f"{self.site} by {self.steps}" + (f": its prior {self.reason}" if self.reason else "")
+
+    def log_prior(self) -> float:
+        """The log prior density of the present value; 0 of a known one."""
+        return 0.0 if self.known else float(self._log_prior(self.u).sum())
+
+    def log_prior_at(self, value: Tensor) -> Tensor:
+        """The log prior density of other values, by element or row; minus infinity outside the support."""
+        return self._log_prior(self.scale.unconstrained(value))
+
+    def log_joint(self, statistics: Parameters) -> float:
+        """That, and the statistics times the features."""
+        features = zip(map(self._freed, statistics), self.scale.features(self.u), strict=True)
+        return self.log_prior() + sum(float(torch.where(one == 0, 0.0, one * part).sum()) for one, part in features)
+
+    def begin(self, statistics: Parameters, generator: np.random.Generator) -> None:
+        """A first value: drawn under the reference prior, or from the prior where that is outside its support."""
+        u = self.scale.draw(self._posterior(tuple(map(self._freed, statistics))), generator)
+        self.settle(self._full(self.scale.value(u)))
+
+    def settle(self, value: Tensor) -> None:
+        """Go on from this value, or one inside the prior's support."""
+        if not self.known:
+            u, spare = (self.scale.unconstrained(self._freed(one)) for one in (value, self._spare))
+            self.u = torch.where(self._on_rows(torch.isfinite(self._log_prior(u))), u, spare)
+
+    def update(self, statistics: Parameters, generator: np.random.Generator) -> None:
+        """New values, drawn by steps that leave p(value | statistics) as it is.
+
+        statistics: each of the site's shape; of mirrored sites symmetric.
+        """
+        if self.known:
+            return
+        statistics = tuple(map(self._freed, statistics))
+        posterior = self._posterior(statistics)
+        self._propose(posterior, generator)
+        centre, spread = self.scale.moments(posterior)
+        if self._event:
+            self._move_rows(statistics, centre, spread, generator)
+            return
+        for _ in range(_SLICES):
+            here = self.u
+            moved = slice_step(lambda t, u=here: self._log_density(u + t, statistics), 2 * spread, generator)
+            self.u = here + moved
+
+    def _propose(self, posterior: Parameters, generator: np.random.Generator) -> None:
+        proposed = self.scale.draw(posterior, generator)
+        ratio = self._against_reference(proposed) - self._against_reference(self.u)
+        self.u = torch.where(self._on_rows(accepted(ratio, generator)), proposed, self.u)
+
+    def _against_reference(self, u: Tensor) -> Tensor:
+        """log prior - log reference, up to a constant, by element or row."""
+        powers = tuple(power - part for power, part in zip(self.scale.jacobian, self._references(), strict=True))
+        return self._log_prior(u) + self._combined(u, powers)
+
+    def _move_rows(
+        self, statistics: Parameters, centre: Tensor, spread: Tensor, generator: np.random.Generator
+    ) -> None:
+        """Elements of a row depend on each other under the prior: they move together."""
+        start = -self._event
+        centre, spread = (part.flatten(start) for part in (centre, spread))
+        if isinstance(self.scale, Simplexes):
+            self.u = _shifted(self.u, *self.scale.moments(self._posterior(statistics)), generator)
+
+        def density(flat: Tensor) -> Tensor:
+            return self._log_density(flat.unflatten(-1, self.shape[start:]), statistics)
+
+        def ratio(flat: Tensor) -> Tensor:
+            return density(flat) + 0.5 * ((flat - centre) / spread).square().sum(-1)
+
+        flat = elliptical_step(ratio, self.u.flatten(start), centre, spread, generator)
+        line = spread * torch.as_tensor(generator.standard_normal(tuple(flat.shape)))
+        width = torch.full(tuple(flat.shape[:-1]), 2 / flat.shape[-1] ** 0.5, dtype=flat.dtype)
+        moved = slice_step(lambda t: density(flat + t.unsqueeze(-1) * line), width, generator)
+        self.u = (flat + moved.unsqueeze(-1) * line).unflatten(-1, self.shape[start:])
+
+    def _posterior(self, statistics: Parameters) -> Parameters:
+        return tuple(one + part for one, part in zip(statistics, self._references(), strict=True))
+
+    def _references(self) -> Parameters:
+        return tuple(map(self._freed, self.reference))
+
+    def _log_density(self, u: Tensor, statistics: Parameters) -> Tensor:
+        """log p(u | q, x) up to a constant, by element or row."""
+        powers = tuple(one + power for one, power in zip(statistics, self.scale.jacobian, strict=True))
+        return self._log_prior(u) + self._combined(u, powers)
+
+    def _log_prior(self, u: Tensor) -> Tensor:
+        """log p(value), by element or row; minus infinity outside the prior's support."""
+        value = self._full(self.scale.value(u))
+        inside = self.prior.support.check(value)
+        inside = inside.reshape(*self.prior.batch_shape, -1).all(-1)
+        wide = inside.reshape((*inside.shape, *[1] * self._event))
+        found = self.prior.log_prob(torch.where(wide, value, self._spare)).detach()
+        return self._freed(torch.where(inside & ~torch.isnan(found), found, -torch.inf))
+
+    def _combined(self, u: Tensor, powers: tuple[Any, ...]) -> Tensor:
+        features = self.scale.features(u)
+        total = sum((power * one for power, one in zip(powers, features, strict=True)), torch.zeros_like(u))
+        return total.flatten(-self._event).sum(-1) if self._event else total
+
+    def _on_rows(self, value: Tensor) -> Tensor:
+        """Of elements or rows, as it broadcasts to the site."""
+        return value.reshape((*value.shape, *[1] * self._event))
+
+    def _freed(self, value: Tensor) -> Tensor:
+        """The free entries of a matrix, (F,); other values as they are."""
+        return value.expand(self.shape)[tuple(self._free)] if self._free is not None else value
+
+    def _full(self, value: Tensor) -> Tensor:
+        """The value of the site's shape with these free entries."""
+        if self._free is None:
+            return value.expand(self.shape)
+        matrix = value.new_zeros(self.shape)
+        matrix[tuple(self._free)] = value
+        return torch.triu(matrix) + torch.triu(matrix, 1).mT
+
+
+def with_references(
+    model: Model, *, shared: tuple[str, ...] = (), forced: tuple[str, ...] = ()
+) -> tuple[Model, dict[str, Explicit]]:
+    """The model with a conjugate prior of every global, and the globals that keep another one as explicit values.
+
+    shared: sites that are integrated out only where all components have the same prior. forced: sites that are explicit
+    under any prior.
+
+    Raises PriorError for improper priors that data may leave improper.
+    """
+    priors: dict[str, Any] = {}
+    explicit: dict[str, Explicit] = {}
+    for site, shape in model.shapes.items():
+        scale = next((scale for support, scale in SCALES if model.sites[site].support is support), None)
+        if scale is None:
+            continue
+        prior = _proper(site, model.priors[site])
+        apart = isinstance(prior, scale.conjugate) and site in shared and prior.batch_shape.numel() > 1
+        if _is_flat_everywhere(scale, prior):
+            size = (shape[-1],) if isinstance(scale, Simplexes) else ()
+            prior = scale.kind(*[torch.ones(size)] * len(scale.jacobian))
+        if apart or site in forced or not isinstance(prior, scale.conjugate):
+            reason = f"is no {scale.kind.__name__}" if not isinstance(prior, scale.conjugate) else ""
+            reason = "differs by component" if apart else reason
+            mirrored = site in getattr(model, "pair_sites", ()) and not getattr(model, "directed", True)
+            explicit[site] = Explicit(site, prior, scale, shape, mirrored=mirrored, reason=reason)
+            prior = scale.kind(*explicit[site].reference)
+        if prior is not model.priors[site]:
+            priors[site] = prior
+    return model.with_priors(**priors) if priors else model, explicit
+
+
+def _proper(site: str, prior: Any) -> Any:
+    """The prior of one element, of elements that are independent; PriorError for flat ones on unbounded supports."""
+    while isinstance(prior, torch.distributions.Independent):
+        prior = prior.base_dist
+    if isinstance(prior, Flat) and support_of(prior) is not constraints.simplex:
+        highest = torch.as_tensor(getattr(support_of(prior), "upper_bound", torch.inf))
+        if not bool(torch.isfinite(highest).all()):
+            what = f"the prior of '{site}' is improper (Flat), and so is its posterior where a component is empty"
+            raise PriorError(f"{what}; expected a proper one, or use EM")
+    return prior
+
+
+def _is_flat_everywhere(scale: Scale, prior: Any) -> bool:
+    """Whether a prior is uniform on all of the simplex or of [0, 1], which a conjugate one is too."""
+    if isinstance(scale, Rates) or isinstance(prior, scale.conjugate) or not is_flat(prior):
+        return False
+    support = support_of(prior)
+    return isinstance(scale, Simplexes) or (support.lower_bound, support.upper_bound) == (0, 1)
+
+
+def notes(explicit: Mapping[str, Explicit]) -> dict[str, str]:
+    """What a fit's status says of each site."""
+    return {site: one.note for site, one in explicit.items()}
+
+
+def _draws(prior: Any) -> Tensor:
+    """(S, ...) draws of a prior, always the same ones."""
+    size = prior.batch_shape.numel() * prior.event_shape.numel()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        return prior.sample((int(max(50, min(_DRAWS, _ENTRIES // size))),)).cpu()
+
+
+def _shifted(u: Tensor, mean: Tensor, spread: Tensor, generator: np.random.Generator) -> Tensor:
+    """Logits with their shift, which has no meaning, drawn as it is under the Gaussian of ellipses given the rest."""
+    precision = spread.pow(-2)
+    total = precision.sum(-1, keepdim=True)
+    best = (precision * (mean - u)).sum(-1, keepdim=True) / total
+    return u + best + torch.as_tensor(generator.standard_normal(tuple(best.shape))) / total.sqrt()
