@@ -143,8 +143,8 @@ class NUTS(Method):
         )
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """Given the globals the codes are summed out: the exact posterior."""
-        return solve_local(model, params, data, bound="exact", seed=seed)
+        """Given the globals the codes are summed out: the exact posterior, of which nothing is sampled."""
+        return solve_local(model, params, data, bound="exact", seed=seed).but("not sampled")
 
 
 def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from custom_inference.core.capacity import require_labelings
 from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, ModelError
+from ppl_models.core.errors import own_errors
 
 ROW_PLATE = "data"
 
@@ -39,7 +40,7 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     wrong, and no error is raised. Such a program is refused here.
     """
     conditioned = pyro.condition(model, data=dict(params))
-    with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
+    with own_errors(), pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
         sites = _sample_sites(poutine.trace(conditioned).get_trace(data.x, **data.arguments))
     depth = 1
     for name, site in sites.items():
@@ -73,7 +74,7 @@ def enumerated_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) -
         require_labelings(model, len(data), instead="a bound, or a sampler", per_dyad=4 + 2 * weights)
     conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
     enumerated = poutine.enum(conditioned, first_available_dim=-1 - depth)
-    with pyro.get_param_store().scope():
+    with own_errors(), pyro.get_param_store().scope():
         trace = poutine.trace(enumerated).get_trace(data.x, **data.arguments)
         trace.compute_log_prob(site_filter=lambda name, site: name not in params)
     total = torch.zeros((), dtype=data.x.dtype, device=data.x.device)
