@@ -161,6 +161,8 @@ def solve_local(
     """
     engines = engines_of(model)
     if not engines and bound in (None, "exact"):
+        if model.has_continuous_locals:
+            raise _no_evidence(model)
         return enumerate_local(model, params, data)
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model)):
@@ -171,11 +173,17 @@ def solve_local(
 
 
 def _exact_engine(model: Model) -> Any:
-    """The engine whose bound is the evidence. Raises MethodError where there is none: what gives bounds."""
+    """The engine whose bound is the evidence. Raises MethodError where there is none."""
     if "exact" not in engines_of(model):
-        known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
-        raise MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {known}")
+        raise _no_evidence(model)
     return engine_for(model, "exact")
+
+
+def _no_evidence(model: Model) -> MethodError:
+    """That log p(x_n) cannot be had, and what can."""
+    known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
+    instead = known or "the ELBO of a fit by SVI() with a guide of the locals, fit.local.bound"
+    return MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {instead}")
 
 
 def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | None = None, seed: int = 0) -> Tensor:
