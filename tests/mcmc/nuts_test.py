@@ -28,7 +28,32 @@ def test_draws_agree_with_numerical_integration():
         assert az.ess(draws) > 50
         # With numba installed ArviZ returns an array of one element.
         assert abs(draws.mean() - exact) < 4 * np.asarray(az.mcse(draws)).item(), site
-    assert "divergences" in fit.status
+    worst = min(float(np.asarray(az.ess(draws.numpy())).min()) for draws in fit.draws.values())
+    assert fit.details["divergences"] == 0 and fit.details["ess"] <= worst + 1e-3
+
+
+@pytest.mark.parametrize(("chains", "num_samples"), [(2, 12), (1, 12), (2, 3)])
+def test_the_status_says_whether_the_chains_agree(chains, num_samples):
+    """The largest R-hat and the smallest effective size of all entries, those of ArviZ."""
+    x = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    method = NUTS(num_samples=num_samples, warmup=10, chains=chains)
+    fit = method.fit(NOCA(num_components=1, num_features=2), x, seed=4, progress=False)
+    drawn = f"drew {chains} chain{'s' if chains > 1 else ''} of {num_samples}"
+    assert fit.status.startswith(f"{drawn} after 10 warm-up steps; {fit.details['divergences']} divergences; ")
+    if num_samples < 4:
+        assert fit.status.endswith("no R-hat: fewer than 4 draws a chain") and fit.details["r_hat"] is None
+        return
+    every = {**fit.draws, "log joint": fit.sample_stats["lp"]}
+    entries = {name: value.reshape(chains, num_samples, -1).numpy() for name, value in every.items()}
+    sizes = [float(np.asarray(az.ess(v[..., j])).item()) for v in entries.values() for j in range(v.shape[-1])]
+    assert fit.details["ess"] == pytest.approx(min(sizes), rel=1e-3)
+    kind = "R-hat" if chains > 1 else "split R-hat"
+    assert f"worst {kind} {fit.details['r_hat']:.3f} ({fit.details['r_hat_of']})" in fit.status
+    assert ("one chain cannot show modes" in fit.status) == (chains == 1)
+    assert ("not converged" in fit.status) == (fit.details["r_hat"] > 1.01)
+    if chains > 1:
+        found = [float(np.asarray(az.rhat(v[..., j])).item()) for v in entries.values() for j in range(v.shape[-1])]
+        assert fit.details["r_hat"] == pytest.approx(max(found), abs=1e-3)
 
 
 @pytest.mark.quick
