@@ -56,7 +56,11 @@ class Exact(Method):
         raise NotImplementedError  # another method fits
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
-        """Full table of p(s_n | x_n, params), and log p(x_n | params) as its bound."""
+        """Full table of p(s_n | x_n, params), and log p(x_n | params) as its bound.
+
+        Raises CapacityError where the sum is too large: more codes than fit into half of the free memory, more than
+        2^22 labelings of a graph's nodes (seconds of work); MethodError where a sum over finite locals has no meaning.
+        """
         if self.generic:
             return enumerate_local(model, params, data)
         return solve_local(model, params, data, bound="exact", seed=seed)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from custom_inference.core.align import align_draws
+from custom_inference.core.diagnostics import convergence, rounded
 from custom_inference.core.enumeration import plate_nesting
 from custom_inference.core.fit import Fit, completed
 from custom_inference.core.isolation import default_dtype, isolated
@@ -47,6 +48,9 @@ class NUTS(Method):
     num_samples, warmup: per chain. chains: run one after the other, each from its own jittered start.
     The starts are the maximum a posteriori of exact EM, so that chains begin in the same labelling; draws are
     aligned afterwards. Long work: costs one evaluation of the evidence and its gradient per leapfrog step.
+
+    ``status`` and ``details`` of a fit have the number of divergences, the largest R-hat (of a single chain that of its
+    halves) and the smallest effective size, over all entries of all sites and the log joint.
     """
 
     num_samples: int = 300
@@ -98,7 +102,8 @@ class NUTS(Method):
             of_first = f"{len(drawn)} of {self.num_samples} draws of the first chain"
             how = f"interrupted after {f'{len(done)} of {self.chains} chains' if done else of_first}"
             return done or [drawn], transforms, how
-        return done, transforms, f"drew {self.chains} chains of {self.num_samples} after {self.warmup} warm-up steps"
+        drew = "drew 1 chain" if self.chains == 1 else f"drew {self.chains} chains"
+        return done, transforms, f"{drew} of {self.num_samples} after {self.warmup} warm-up steps"
 
     def _chain(
         self, potential: Any, complete: Any, start: Params, drawn: list[_Draw], label: str, progress: bool
@@ -131,22 +136,31 @@ class NUTS(Method):
             draws[site] = transforms[site].inv(values)
         draws = align_draws(draws, model.dims, site=model.component_site)
         lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
+        divergences = sum(chain[-1].divergences for chain in chains)
+        found = convergence({site: value.double().cpu().numpy() for site, value in {**draws, "log joint": lp}.items()})
         return Fit(
             model=model,
             params={**model.known, **{site: value.mean((0, 1)) for site, value in draws.items()}},
             elbo=lp.flatten().double(),
             bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
-            status=f"{outcome}; {sum(chain[-1].divergences for chain in chains)} divergences",
+            status=f"{outcome}; {divergences} divergences; {found}",
             method=self.name,
             data=data,
             seed=seed,
             draws=draws,
             sample_stats={"lp": lp},
+            details={
+                "divergences": divergences,
+                "r_hat": rounded(found.r_hat),
+                "r_hat_of": found.r_hat_of,
+                "ess": rounded(found.ess),
+                "ess_of": found.ess_of,
+            },
         )
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """Given the globals the codes are summed out: the exact posterior."""
-        return solve_local(model, params, data, bound="exact", seed=seed)
+        """Given the globals the codes are summed out: the exact posterior, of which nothing is sampled."""
+        return solve_local(model, params, data, bound="exact", seed=seed).but("not sampled")
 
 
 def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:

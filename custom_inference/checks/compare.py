@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from custom_inference.checks.compare_integrated import scored_fits
 from custom_inference.core.fit import Fit, completed
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import kullback_leibler
-from custom_inference.em.method import VariationalEM
 from custom_inference.exact import Exact
-from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
-from custom_inference.gibbs import CollapsedGibbs
+from custom_inference.methods import every_method, methods_for, named_method
 from custom_inference.methods import fit as default_fit
-from ppl_models import Data, MethodError, Model
+from ppl_models import CapacityError, Data, MethodError, Model, ModelError
+from ppl_models.core.errors import PPLError, own_errors
 from ppl_models.core.model import require_model
 
-#: E steps at the fitted globals until no token's topic probability changes by more than this.
-_SETTLED, _MOST_STEPS = 1e-9, 2000
-#: Name of a method, its columns of the table, and what it found.
-Line = tuple[str, dict[str, float], Any]
+#: method -> the columns of its line, and what it found.
+Scored = Callable[[Any], tuple[dict[str, Any], Any]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Comparison:
     """table: one line a method; locals: method -> its posterior and bound per row; params: the common globals.
 
     With ``at="integrated"`` there are no common globals: fits: method -> its own fit.
+    refused: method -> why it has no line. no_exact: why there is no exact posterior to compare with, "" where there is.
     interrupted: Ctrl-C ended the comparison; the table has the methods until then.
     """
 
@@ -40,10 +40,35 @@ class Comparison:
     locals: dict[str, Local] = field(default_factory=dict)
     params: dict[str, Tensor] = field(default_factory=dict)
     fits: dict[str, Fit] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    no_exact: str = ""
     interrupted: bool = False
 
+    @property
+    def best_bound(self) -> str | None:
+        """The method of the highest bound: all are of the same evidence, so that it is the closest. None without."""
+        bound = self.table["bound"]
+        return str(bound.idxmax()) if bool(bound.notna().any()) else None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the table does not say: why nothing is exact and which bound is the best then, and what was refused."""
+        found = [f"no exact posterior to compare with: {self.no_exact}"] if self.no_exact else []
+        if self.no_exact and self.best_bound is not None:
+            found.append(f"the highest bound, closest to the evidence: {self.best_bound}{self._ties()}")
+        return found + [f"{name} refused: {reason}" for name, reason in self.refused.items()]
+
+    def _ties(self) -> str:
+        """The methods whose bounds the Monte Carlo errors do not tell from the highest."""
+        bound, error = self.table["bound"], self.table["standard_error"]
+        best = str(self.best_bound)
+        both = (error**2 + error[best] ** 2) ** 0.5
+        close = [str(name) for name in bound.index if name != best and 0 < both[name] * 2 >= bound[best] - bound[name]]
+        return f" (within two standard errors: {', '.join(close)})" if close else ""
+
     def __repr__(self) -> str:
-        return self.table.to_string(float_format=lambda value: f"{value:.4g}")
+        table = self.table.to_string(float_format=lambda value: f"{value:.4g}")
+        return "\n".join([table, *self.remarks])
 
     def plot(self) -> Any:
         """Bars of the gap per row and of the worst marginal error."""
@@ -61,143 +86,145 @@ def compare(
     *,
     mask: Any = None,
     progress: bool = True,
+    **others: Any,
 ) -> Comparison:
     """Every method's posterior over the local latents at the SAME globals, against the exact one.
 
+    methods: objects, or names that :func:`custom_inference.methods_for` gives for the model.
     at: the globals: a fit, or a mapping site -> tensor; by default those of the default fit. With "integrated" every
         method is fitted, and compared with the exact posterior of the tokens' topics, topics and proportions integrated
         out (toy corpora under LDA).
-    Columns of ``table``: ``bound`` (sum over the rows of the method's bound), ``evidence`` (exact),
+    others: what the model observes or conditions on beside x, by the names of its sites.
+
+    Columns of ``table``: ``what`` the line is ("exact", "enumeration", "variational", "point", "draws"; a sampler or a
+    guide of the globals has nothing of its own at given ones, and its line is "exact, not sampled" or "..., not
+    fitted"), ``posterior``: the name of the local posterior, the same where lines are the same posterior (engines that
+    differ in the globals alone), ``bound`` (sum over the rows of the method's bound), ``standard_error`` (of a bound
+    that is a Monte Carlo estimate, which may exceed the evidence by as much; 0 of others), ``evidence`` (exact),
     ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
     the local inference). Points have no bound (NaN) and an infinite divergence.
+
+    Where there is no exact posterior, ``no_exact`` says why, and what is measured against it is NaN: the bounds remain.
+    A method that refuses the model has no line but a reason in ``refused``; if all do, the first error is raised.
 
     With "integrated" ``bound`` is that of variational Bayes over the topics on log p(y), NaN of others, whose objective
     is none with the topics integrated out; ``kl_per_row`` = KL(prod_t r_t || p(q | y)) / N of the factorised posterior
     of the tokens' topics, by the whole table of K^T values, NaN of samplers (a method that commits to one of K!
     labellings pays up to log K! for it); ``worst_marginal_error`` = max over pairs of tokens of
     |P~(q_t = q_t') - P(q_t = q_t' | y)|, in which labels do not matter: sum_k r_tk r_t'k of a factorised posterior, the
-    proportion of draws of a sampler; ``seconds`` (wall time of the fit).
+    proportion of draws of a sampler; ``seconds`` (wall time of the fit). Raises CapacityError where the table of the
+    exact posterior does not fit into memory.
 
-    Ctrl-C returns the methods that are done. Raises CapacityError where the exact posterior does not fit into memory.
+    Ctrl-C returns the methods that are done. Raises MethodError for an unknown name, before anything is computed.
     """
-    if not methods:
-        raise MethodError("no methods to compare")
-    if isinstance(at, str):
-        if at != "integrated":
-            raise MethodError(f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing')
-        table, fits, interrupted = _collected(_of_fits(methods, model, x, seed, mask, progress))
-        return Comparison(table, fits=fits, interrupted=interrupted)
     model = require_model(model)
-    data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64))
+    _check(methods, model)
+    if isinstance(at, str):
+        if at != "integrated" or others:
+            raise MethodError(
+                f"at = {at!r} with {', '.join(others)}; LDA observes nothing beside x"
+                if others
+                else f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing'
+            )
+        scored = scored_fits(model, x, seed=seed, mask=mask, progress=progress)
+        table, fits, refused, interrupted = _collected(methods, model, scored)
+        return Comparison(table, fits=fits, refused=refused, interrupted=interrupted)
+    data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others))
     if at is None:
         at = completed(default_fit(model, data, seed=seed, progress=progress))
     # A fit may have fewer components than were asked for: its model is the one its parameters belong to.
     chosen = at.model if isinstance(at, Fit) else model
     params = {s: v.to(data.x) for s, v in chosen.check_params(at.params if isinstance(at, Fit) else at).items()}
-    table, locals_, interrupted = _collected(_of_locals(methods, chosen, params, data, seed))
-    return Comparison(table, locals_, params, interrupted=interrupted)
+    exact, no_exact = _exact(chosen, params, data)
+    scored = _scored_locals(chosen, params, data, exact, seed)
+    table, locals_, refused, interrupted = _collected(methods, chosen, scored)
+    table.attrs["num_rows"] = len(data)
+    return Comparison(table, locals_, params, refused=refused, no_exact=no_exact, interrupted=interrupted)
 
 
-def _collected(lines: Iterator[Line]) -> tuple[pd.DataFrame, dict[str, Any], bool]:
-    """The table, what each method found under a name of its own, and whether Ctrl-C ended them after the first."""
-    rows, found, interrupted = [], {}, False
-    try:
-        for name, scores, one in lines:
-            numbered = (f"{name} #{i}" for i in range(2, len(found) + 3))
-            name = name if name not in found else next(other for other in numbered if other not in found)
+def _check(methods: Sequence[Any], model: Model) -> None:
+    """Refuse at once what is no method of the suite; one of other models is refused in its turn."""
+    if not methods:
+        raise MethodError("no methods to compare")
+    if isinstance(methods, str):
+        raise MethodError(f"methods = {methods!r}, expected a list of methods or names")
+    for one in methods:
+        if isinstance(one, str):
+            if one not in methods_for(model) and one not in every_method():
+                named_method(one, model=model)  # says which there are
+        elif isinstance(one, type) or not hasattr(one, "local_posterior"):
+            raise MethodError(f"{one!r} is not a method; expected a name, or an object such as EM()")
+
+
+def _collected(
+    methods: Sequence[Any], model: Model, scored: Scored
+) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str], bool]:
+    """The table, what each method found under a name of its own, why others did not, and whether Ctrl-C ended them
+    after the first."""
+    rows: list[dict[str, Any]] = []
+    found: dict[str, Any] = {}
+    refused: dict[str, PPLError] = {}
+    for one in methods:
+        name = _unused(one if isinstance(one, str) else one.name, {*found, *refused})
+        try:
+            with own_errors():
+                scores, found[name] = scored(named_method(one, model=model) if isinstance(one, str) else one)
             rows.append({"method": name, **scores})
-            found[name] = one
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        interrupted = True
-    return pd.DataFrame(rows).set_index("method"), found, interrupted
+        except PPLError as error:
+            refused[name] = error
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            break
+    else:
+        if not rows:
+            raise next(iter(refused.values()))
+    reasons = {name: _first_line(error) for name, error in refused.items()}
+    interrupted = len(rows) + len(refused) < len(methods)
+    return pd.DataFrame(rows).set_index("method"), found, reasons, interrupted
 
 
-def _of_locals(
-    methods: Sequence[Any], model: Model, params: dict[str, Tensor], data: Data, seed: int
-) -> Iterator[Line]:
-    with torch.no_grad():
-        exact = Exact().local_posterior(model, params, data)
-    rows = len(exact.posterior.mean)  # of a graph the nodes: its bound is one number
-    for method in methods:
+def _unused(name: str, used: set[str]) -> str:
+    numbered = (f"{name} #{i}" for i in range(2, len(used) + 3))
+    return name if name not in used else next(other for other in numbered if other not in used)
+
+
+def _first_line(error: PPLError) -> str:
+    """Without the shapes of sites that Pyro adds."""
+    return str(error).partition("\n")[0]
+
+
+def _exact(model: Model, params: dict[str, Tensor], data: Data) -> tuple[Local | None, str]:
+    """The exact posterior, or why there is none."""
+    try:
+        with torch.no_grad(), own_errors():
+            return Exact().local_posterior(model, params, data), ""
+    except (CapacityError, MethodError, ModelError) as error:
+        return None, _first_line(error)
+
+
+def _scored_locals(model: Model, params: dict[str, Tensor], data: Data, exact: Local | None, seed: int) -> Scored:
+    def scored(method: Any) -> tuple[dict[str, Any], Local]:
         begin = time.perf_counter()
-        local = method.local_posterior(model, params, data, seed=seed)
+        local: Local = method.local_posterior(model, params, data, seed=seed)
         seconds = time.perf_counter() - begin
-        scores = {
-            "bound": float(local.bound.sum()),
-            "evidence": float(exact.bound.sum()),
-            "gap_per_row": float((exact.bound - local.bound).sum() / rows),
-            "kl_per_row": float(kullback_leibler(local.posterior, exact.posterior).sum() / rows),
-            "worst_marginal_error": float((local.posterior.mean - exact.posterior.mean).abs().max()),
-        }
-        yield method.name, {**scores, "seconds": seconds}, local
+        bound, error = float(local.bound.sum()), local.standard_error
+        spread = abs(0.0 * bound) if error is None else float(error.square().sum().sqrt())
+        line = {"what": local.what or "own", "posterior": local.family or method.name}
+        line |= {"bound": bound, "standard_error": spread, **_distances(local, exact, len(data)), "seconds": seconds}
+        return line, local
+
+    return scored
 
 
-def _of_fits(methods: Sequence[Any], model: Model, x: Any, seed: int, mask: Any, progress: bool) -> Iterator[Line]:
-    """Every method's fit of a toy corpus against the exact posterior of the tokens' topics."""
-    # The whole table is laid out on the CPU, and everything is compared there.
-    x = x.to(device="cpu") if isinstance(x, Data) else x.cpu() if isinstance(x, Tensor) else x
-    exact = collapsed_posterior(model, x, mask=mask)
-    rows = exact.num_documents
-    for method in methods:
-        begin = time.perf_counter()
-        # Samplers keep all their chains and the tokens' topics: what is compared does not depend on labels.
-        every = replace(method, indicators=True, align=False) if isinstance(method, CollapsedGibbs) else method
-        fit = completed(every.fit(model, x, mask=mask, seed=seed, progress=progress))
-        seconds = time.perf_counter() - begin
-        together, divergence = _together(method, fit, exact)
-        bound = float(fit.elbo[-1]) if fit.bound_name == "vb" else float("nan")
-        scores = {
-            "bound": bound,
-            "evidence": exact.log_evidence,
-            "gap_per_row": (exact.log_evidence - bound) / rows,
-            "kl_per_row": divergence / rows,
-            "worst_marginal_error": float((together - exact.co_assignment).abs().max()),
-        }
-        yield method.name, {**scores, "seconds": seconds}, fit
-
-
-def _together(method: Any, fit: Fit, exact: CollapsedPosterior) -> tuple[Tensor, float]:
-    """P~(q_t = q_t'), (T, T), and the divergence of the method's posterior of q."""
-    draws = fit.draws or {}
-    if "indicator" in draws:
-        q = draws["indicator"].flatten(0, 1)  # (S, T)
-        return _sum_of_pairs(torch.nn.functional.one_hot(q).to(exact.alpha)), float("nan")
-    if {"topic", "topic_proportion"} <= set(draws):
-        # Given both, the tokens' topics are independent: P(q_t = k | pi, b) ~ pi_ik b_kv, averaged over the draws.
-        topic, proportion = (draws[site].flatten(0, 1) for site in ("topic", "topic_proportion"))
-        r = proportion[:, exact.document] * topic[:, :, exact.word].mT
-        return _sum_of_pairs(r / r.sum(-1, keepdim=True)), float("nan")
-    if not isinstance(method, VariationalEM):
-        raise MethodError(f"{method.name} says nothing of single tokens; use VariationalEM, CollapsedGibbs or NUTS")
-    r = _responsibilities(method, fit)
-    return _sum_of_pairs(r[None]), exact.divergence(r)
-
-
-def _sum_of_pairs(r: Tensor) -> Tensor:
-    """sum_k r_tk r_t'k averaged over S draws (S, T, K): (T, T), 1 on the diagonal."""
-    flat = r.transpose(0, 1).flatten(1)
-    return (flat @ flat.T / len(r)).fill_diagonal_(1.0)
-
-
-def _responsibilities(method: VariationalEM, fit: Fit) -> Tensor:
-    """The posterior topic of every token (T, K) under the family that a fit used, at its globals."""
-    model, posterior = fit.model, fit.global_posterior.get("topic")
-    engine: Any = method.engine(model)
-    if not hasattr(engine, "responsibilities"):
-        raise MethodError(f"the engine of {method.name} gives no topics of single tokens")
-    rows = engine.rows(model, fit.data)
-    with torch.no_grad():
-        # The engine's own state: of a posterior of the topics its concentration (CVB0: less the prior's).
-        state = dict(fit.globals) if posterior is None else engine.state.from_posterior(model, posterior)
-        step = engine.e_step(model, state, rows)
-        r = engine.responsibilities(model, state, rows, step.locals)
-        for _ in range(_MOST_STEPS):
-            step = engine.e_step(model, state, rows, step.locals)
-            before, r = r, engine.responsibilities(model, state, rows, step.locals)
-            if not len(r) or float((r - before).abs().max()) < _SETTLED:
-                break
-    # A cell of the counts stands for all tokens of one word in one document.
-    return r.repeat_interleave(rows.counts.values().long(), 0).double()
+def _distances(local: Local, exact: Local | None, rows: int) -> dict[str, float]:
+    """From the exact posterior; of a graph its nodes are the rows, and its bound is one number."""
+    if exact is None:
+        return dict.fromkeys(("evidence", "gap_per_row", "kl_per_row", "worst_marginal_error"), math.nan)
+    return {
+        "evidence": float(exact.bound.sum()),
+        "gap_per_row": float((exact.bound - local.bound).sum() / rows),
+        "kl_per_row": float(kullback_leibler(local.posterior, exact.posterior).sum() / rows),
+        "worst_marginal_error": float((local.posterior.mean - exact.posterior.mean).abs().max()),
+    }

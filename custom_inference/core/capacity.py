@@ -42,7 +42,8 @@ def largest_enumerable(num_features: int, *, allowed: float, block_rows: int = 6
 def require_labelings(
     model: GraphModel, num_nodes: int, *, instead: str, per_dyad: int = 4, limit: float | None = None
 ) -> None:
-    """Raise :class:`CapacityError` where a sum over all K^N labelings of the nodes does not fit into memory.
+    """Raise :class:`CapacityError` where a sum over all K^N labelings of the nodes does not fit into memory,
+    or would go through more than 2^22 of them.
 
     per_dyad: numbers of every labeling and dyad; by default the blocks of both ends, mean and log-probability.
     """
@@ -60,4 +61,4 @@ def require_labelings(
     if most < num_nodes:
         what = f"the sum over {blocks}^{num_nodes} labelings of the nodes"
         fits = f"with {blocks} blocks at most {most} nodes are enumerated; use {instead}"
-        raise _refusal(what, needed(num_nodes), allowed, fits)
+        raise _refusal(what, needed(num_nodes), min(allowed, needed(most)), fits)

@@ -8,11 +8,71 @@ these take 12), takes 3 s to import, and has no R-hat of a single chain. The tes
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 Array = NDArray[np.float64]
+
+
+#: Chains with a larger R-hat have not converged (the paper's recommendation).
+CONVERGED = 1.01
+
+
+class Convergence(NamedTuple):
+    """The largest R-hat and the smallest effective size over all entries of all quantities, and which those are of.
+
+    NaN where there are fewer than four draws a chain, or nothing varies. size: (chains, draws of each).
+    """
+
+    r_hat: float
+    r_hat_of: str
+    ess: float
+    ess_of: str
+    size: tuple[int, int]
+
+    def __str__(self) -> str:
+        chains, length = self.size
+        if math.isnan(self.r_hat):
+            return "no R-hat: " + ("fewer than 4 draws a chain" if length < 4 else "nothing varies")
+        # Of one chain its two halves are compared.
+        kind = "R-hat" if chains > 1 else "split R-hat"
+        found = f"worst {kind} {self.r_hat:.3f} ({self.r_hat_of})"
+        found += f", smallest effective size {self.ess:.0f} of {chains * length} draws ({self.ess_of})"
+        if self.r_hat > CONVERGED:
+            found += f"; not converged (R-hat above {CONVERGED}): take more draws"
+        return found + ("; one chain cannot show modes that it missed" if chains == 1 else "")
+
+
+def convergence(draws: Mapping[str, Array]) -> Convergence:
+    """Of quantities by name, (chain, draw, ...) each."""
+    worst = [
+        _extreme(measure, pick, draws) for measure, pick in ((r_hat, np.nanargmax), (effective_size, np.nanargmin))
+    ]
+    size = next(iter(draws.values())).shape[:2]
+    return Convergence(*worst[0], *worst[1], (size[0], size[1]))
+
+
+def rounded(value: float) -> float | None:
+    """To four digits after the point, for files; None for what is no number."""
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def _extreme(
+    measure: Callable[[Array], Array], pick: Callable[[Array], np.intp], draws: Mapping[str, Array]
+) -> tuple[float, str]:
+    """The worst value over all entries, and the name of that entry; NaN where there is none."""
+    found: list[tuple[float, str]] = []
+    for name, values in draws.items():
+        each = measure(values)
+        if not np.isnan(each).all():
+            place = np.unravel_index(pick(each), each.shape)
+            found.append((float(each[place]), f"{name}[{', '.join(map(str, place))}]" if place else name))
+    return found[int(pick(np.array([value for value, _ in found])))] if found else (math.nan, "")
 
 
 def r_hat(draws: Array) -> Array:

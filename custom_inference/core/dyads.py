@@ -74,6 +74,12 @@ class DyadSample(Messenger):
         self.batch_size = self.edges_drawn + self.others_drawn
         self.weight: Tensor | None = None
 
+    def variance(self, terms: Tensor) -> Tensor:
+        """Of the sum of weighted terms (batch_size,), (), over what might have been drawn in place of these dyads."""
+        strata = ((terms[: self.edges_drawn], len(self.edges)), (terms[self.edges_drawn :], self.others))
+        parts = [len(drawn) * drawn.var() for drawn, total in strata if 1 < len(drawn) < total]
+        return torch.stack([terms.new_zeros(()), *parts]).sum()
+
     def draw(self) -> tuple[Tensor, Tensor]:
         """Numbers of dyads and their weights, (batch_size,) each."""
         edges = self.edges[self._chosen(len(self.edges), self.edges_drawn)]
@@ -122,13 +128,18 @@ def expected_log_likelihood(model: GraphModel, trace: Any, probs: Tensor) -> Ten
 
     The trace's scales apply: of minibatches it is an unbiased estimate.
     """
+    return _expected_terms(model, trace, probs).sum()
+
+
+def _expected_terms(model: GraphModel, trace: Any, probs: Tensor) -> Tensor:
+    """Those of the dyads, (E,)."""
     i, j = model.dyads(trace.nodes[_PLATE]["value"], len(probs))
     log_p = trace.nodes[model.observed_site]["log_prob"]
     # Dyad by dyad, the K^2 terms are weighted by the one end and then by the other.
     each = (torch.einsum("abe,ea->eb", log_p, probs[i]) * probs[j]).sum(-1)
     if model.self_loops:  # both ends are one node: the K terms of equal blocks
         each = torch.where(i == j, (log_p.diagonal(dim1=0, dim2=1) * probs[i]).sum(-1), each)
-    return each.sum()
+    return each
 
 
 def sampled_log_joint(
@@ -138,10 +149,25 @@ def sampled_log_joint(
 
     The dyads are the same in every call: differences between locals are not those of two draws.
     """
-    program: Any = pyro.condition(model.summed_out, data={**params, model.local_site: local})
-    sites = (model.local_site, model.observed_site)
-    with torch.no_grad():
-        return _run(model, data, program, batch_size).log_prob_sum(lambda name, _: name in sites)
+    return log_joint_of_draws(model, params, data, local[None], batch_size=batch_size)[0][0]
+
+
+def log_joint_of_draws(
+    model: GraphModel, params: Mapping[str, Tensor], data: Data, draws: Tensor, *, batch_size: int
+) -> tuple[Tensor, Tensor]:
+    """``sampled_log_joint`` of draws (S, N, ...), (S,), and the variance of their mean, (), by the choice of dyads."""
+    sites, found, terms, sample = (model.local_site, model.observed_site), [], [], None
+    for local in draws:
+        program: Any = pyro.condition(model.summed_out, data={**params, model.local_site: local})
+        with torch.no_grad():
+            trace, sample = _run(model, data, program, batch_size)
+            trace.compute_log_prob(site_filter=lambda name, _: name in sites)
+        nodes = [trace.nodes[site] for site in sites if site in trace.nodes]
+        found.append(torch.stack([node["log_prob_sum"] for node in nodes]).sum())
+        if sample is not None:
+            terms.append(nodes[-1]["log_prob"])
+    values = torch.stack(found)
+    return values, values.new_zeros(()) if sample is None else sample.variance(torch.stack(terms).mean(0))
 
 
 def sampled_bound(
@@ -151,19 +177,27 @@ def sampled_bound(
 
     Of more than ``batch_size`` dyads an unbiased estimate by so many of them.
     """
+    return sampled_bound_and_variance(model, params, data, probs, batch_size=batch_size)[0]
+
+
+def sampled_bound_and_variance(
+    model: GraphModel, params: Mapping[str, Tensor], data: Data, probs: Tensor, *, batch_size: int
+) -> tuple[Tensor, Tensor | None]:
+    """``sampled_bound``, and its variance, (1,), by the choice of dyads; None where all of them were taken."""
     q = Labelling(probs, validate_args=False)
     program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
-    trace = _run(model, data, program, batch_size)
+    trace, sample = _run(model, data, program, batch_size)
     trace.compute_log_prob(site_filter=lambda name, _: name == model.observed_site)
-    expected = expected_log_likelihood(model, trace, probs)
-    return (expected - kl_divergence(q, trace.nodes[model.local_site]["fn"])).unsqueeze(0)
+    terms = _expected_terms(model, trace, probs)
+    bound = (terms.sum() - kl_divergence(q, trace.nodes[model.local_site]["fn"])).unsqueeze(0)
+    return bound, None if sample is None else sample.variance(terms).unsqueeze(0)
 
 
-def _run(model: GraphModel, data: Data, program: Any, batch_size: int) -> Any:
-    """The trace of a program on all dyads, or on a sample of them that is the same in every call."""
+def _run(model: GraphModel, data: Data, program: Any, batch_size: int) -> tuple[Any, DyadSample | None]:
+    """The trace of a program on all dyads, or on a sample of them that is the same in every call, and the sample."""
     with torch_seeded(0), pyro.get_param_store().scope():
         if batch_size >= model.num_dyads(len(data)):
             data = model.as_read(data)
-            return poutine.trace(program).get_trace(data.x, **data.arguments)
+            return poutine.trace(program).get_trace(data.x, **data.arguments), None
         sample = DyadSample(model, data, batch_size, generator=torch.Generator().manual_seed(0))
-        return poutine.trace(sample(program)).get_trace(data.x, batch_size=sample.batch_size)
+        return poutine.trace(sample(program)).get_trace(data.x, batch_size=sample.batch_size), sample

@@ -12,9 +12,10 @@ from pyro import poutine
 from pyro.infer import config_enumerate
 from torch import Tensor
 
-from custom_inference.core.capacity import require_labelings
+from custom_inference.core.capacity import allowed_bytes, require, require_labelings
 from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, ModelError
+from ppl_models.core.errors import own_errors
 
 ROW_PLATE = "data"
 
@@ -38,9 +39,17 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     siblings. Where siblings meet again in one likelihood (a code whose bits are a plate) the evidence comes out
     wrong, and no error is raised. Such a program is refused here.
     """
+    return _nesting(_drawn(model, params, data))
+
+
+def _drawn(model: Any, params: Mapping[str, Tensor], data: Data) -> dict[str, dict[str, Any]]:
+    """The program's sites, in one run of it."""
     conditioned = pyro.condition(model, data=dict(params))
-    with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
-        sites = _sample_sites(poutine.trace(conditioned).get_trace(data.x, **data.arguments))
+    with own_errors(), pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
+        return _sample_sites(poutine.trace(conditioned).get_trace(data.x, **data.arguments))
+
+
+def _nesting(sites: dict[str, dict[str, Any]]) -> int:
     depth = 1
     for name, site in sites.items():
         plates = _plates(site)
@@ -66,14 +75,19 @@ def enumerated_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) -
     Works on any program with one row plate called "data" whose unobserved sites have finite support, by Pyro's
     own parallel enumeration; costs C times one evaluation of the program. Latents outside that plate (the blocks of a
     graph's nodes) meet in all of its members, which are then one observation: N = 1.
+
+    Raises CapacityError where the sum is too large.
     """
-    depth = plate_nesting(model, params, data)
+    sites = _drawn(model, params, data)
+    depth = _nesting(sites)
     if getattr(model, "is_graph", False):  # at its peak 2 numbers more for each weight of a dyad
         weights = math.prod(model.shapes[model.component_site][2:])
         require_labelings(model, len(data), instead="a bound, or a sampler", per_dyad=4 + 2 * weights)
+    else:
+        _require_room([site for name, site in sites.items() if name not in params], data)
     conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
     enumerated = poutine.enum(conditioned, first_available_dim=-1 - depth)
-    with pyro.get_param_store().scope():
+    with own_errors(), pyro.get_param_store().scope():
         trace = poutine.trace(enumerated).get_trace(data.x, **data.arguments)
         trace.compute_log_prob(site_filter=lambda name, site: name not in params)
     total = torch.zeros((), dtype=data.x.dtype, device=data.x.device)
@@ -92,6 +106,18 @@ def enumerated_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) -
     rows = 1 if joint else max(f.size for site in sites.values() for f in _plates(site) if f.name == ROW_PLATE)
     table = total.expand(*batch, rows).reshape(-1, rows).T
     return {name: _per_configuration(value, batch) for name, value in values.items()}, table
+
+
+def _require_room(sites: list[dict[str, Any]], data: Data) -> None:
+    """Two numbers for every configuration and every entry that is observed, or row."""
+    supports = [site["fn"].enumerate_support(expand=False) for site in sites if not site["is_observed"]]
+    configurations = math.prod(len(support) for support in supports)
+    entries = len(data) + sum(site["value"].numel() for site in sites if site["is_observed"])
+    needed, allowed = 2.0 * data.x.element_size() * configurations * entries, allowed_bytes()
+    fits = f"{int(len(data) * allowed / needed)} rows at a time would fit; for all take a bound by SVI"
+    require(
+        f"summing over {configurations} values of the locals of {len(data)} rows", needed, allowed=allowed, fits=fits
+    )
 
 
 def _per_configuration(value: Tensor, batch: torch.Size) -> Tensor:

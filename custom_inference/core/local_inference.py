@@ -7,7 +7,7 @@ where the registry has some, else by enumeration.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import pyro
@@ -16,8 +16,8 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference.core.capabilities import Exact, integrates_globals, local_engine, patience_of
-from custom_inference.core.dyads import sampled_bound, sampled_log_joint
-from custom_inference.core.engine import POINT, Engine, EStep, Params
+from custom_inference.core.dyads import log_joint_of_draws, sampled_bound_and_variance
+from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.posteriors import (
     CodePosterior,
@@ -28,6 +28,7 @@ from custom_inference.core.posteriors import (
 )
 from custom_inference.core.registry import engine_for, engines_of
 from ppl_models import CapacityError, Data, MethodError, Model
+from ppl_models.core.errors import own_errors
 
 #: Draws that the ELBO of a continuous posterior is estimated by: of sparse data and graphs so many that they take at
 #: most about _ELBO_PRODUCTS products of entries and components, but no fewer than the first number.
@@ -39,15 +40,34 @@ _GRAPH_TERMS = 2**23
 _DRAWN_TERMS = 2**20
 
 
+#: What posteriors are, by the objective of the engine that finds them.
+WHAT: dict[Objective, str] = {
+    "evidence": "exact", "bound": "variational", "log joint": "point", "estimate": "estimate",
+}  # fmt: skip
+
+
 class Local(NamedTuple):
-    """A posterior over the locals of some rows, and its bound (N,) on log p(x_n | params); NaN where it has none."""
+    """A posterior over the locals of some rows, and its bound (N,) on log p(x_n | params); NaN where it has none.
+
+    standard_error: (N,), of bounds that are Monte Carlo estimates, independent between rows; None of others.
+    what: "exact", "enumeration" (exact too, by Pyro), "variational", "point", "draws", or "estimate".
+    family: the family of posteriors that it is from; posteriors of the same family at the same globals are the same.
+    """
 
     posterior: LocalPosterior
     bound: Tensor
+    standard_error: Tensor | None = None
+    what: str = ""
+    family: str = ""
 
     def to(self, device: torch.device | str) -> Local:
         """The same on another device."""
-        return Local(self.posterior.to(device), self.bound.to(device))
+        error = None if self.standard_error is None else self.standard_error.to(device)
+        return self._replace(posterior=self.posterior.to(device), bound=self.bound.to(device), standard_error=error)
+
+    def but(self, how: str) -> Local:
+        """The same, of a method that did not go about it in its own way: how not."""
+        return self._replace(what=f"{self.what}, {how}")
 
 
 def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -> Local:
@@ -55,7 +75,21 @@ def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -
     of_rows = engine.objective == "estimate" and not integrates_globals(engine)
     kept = of_rows or engine.objective in ("evidence", "bound")
     bound = step.bound if kept else torch.full_like(step.bound, torch.nan)
-    return Local(engine.posterior(model, state, rows, step), bound)
+    posterior, what = engine.posterior(model, state, rows, step), WHAT[engine.objective]
+    return Local(posterior, bound, what=what, family=_family(engine, model))
+
+
+def _family(engine: Any, model: Model) -> str:
+    """The engine's name, with the settings in which it differs from what the name alone stands for."""
+    make = engines_of(model).get(engine.name)
+    if make is None or engine.objective == "evidence" or not is_dataclass(engine):
+        return engine.name
+    usual = local_engine(make())
+    if type(usual) is not type(engine) or usual == engine:
+        return engine.name
+    pairs = [(one.name, getattr(engine, one.name)) for one in fields(engine)]
+    others = [f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)]
+    return f"{engine.name}({', '.join(others)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +144,13 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
     """
     values, table = enumerated_log_joint(model, params, data.dense())
     codes = torch.cat([value.reshape(len(value), -1) for value in values.values()], -1)
-    if not model.rows_are_independent:
-        log_weight, blocks = torch.log_softmax(table[0], -1), torch.tensor(model.local_shape[0], device=table.device)
-        return Local(LabellingPosterior(codes.long(), log_weight, blocks), table.logsumexp(-1))
-    return Local(CodePosterior(codes.to(table), torch.log_softmax(table, -1)), table.logsumexp(-1))
+    log_weight = torch.log_softmax(table, -1)
+    if model.rows_are_independent:
+        posterior: LocalPosterior = CodePosterior(codes.to(table), log_weight)
+    else:
+        blocks = torch.tensor(model.local_shape[0], device=table.device)
+        posterior = LabellingPosterior(codes.long(), log_weight[0], blocks)
+    return Local(posterior, table.logsumexp(-1), what="enumeration", family="exact")
 
 
 def solve_local(
@@ -126,6 +163,8 @@ def solve_local(
     """
     engines = engines_of(model)
     if not engines and bound in (None, "exact"):
+        if model.has_continuous_locals:
+            raise _no_evidence(model)
         return enumerate_local(model, params, data)
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model)):
@@ -136,11 +175,17 @@ def solve_local(
 
 
 def _exact_engine(model: Model) -> Any:
-    """The engine whose bound is the evidence. Raises MethodError where there is none: what gives bounds."""
+    """The engine whose bound is the evidence. Raises MethodError where there is none."""
     if "exact" not in engines_of(model):
-        known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
-        raise MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {known}")
+        raise _no_evidence(model)
     return engine_for(model, "exact")
+
+
+def _no_evidence(model: Model) -> MethodError:
+    """That log p(x_n) cannot be had, and what can."""
+    known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
+    instead = known or "the ELBO of a fit by SVI() with a guide of the locals, fit.local.bound"
+    return MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {instead}")
 
 
 def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | None = None, seed: int = 0) -> Tensor:
@@ -161,7 +206,7 @@ def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | Non
 
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
     """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; of a graph (1,)."""
-    with pyro.get_param_store().scope():
+    with own_errors(), pyro.get_param_store().scope():
         program = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(data.x, **data.arguments)
         trace.compute_log_prob()
@@ -178,33 +223,63 @@ def bound_of(model: Model, params: Params, data: Data, posterior: LocalPosterior
 
     Of a continuous posterior an unbiased estimate by at most 200 draws; NaN for a point, which has no ELBO.
     """
+    return evaluated(model, params, data, posterior).bound
+
+
+def evaluated(model: Model, params: Params, data: Data, posterior: LocalPosterior, family: str = "") -> Local:
+    """A given posterior over the locals with its ELBO (``bound_of``), and the standard error where that is an estimate.
+
+    Of large graphs the dyads are sampled too; their variance is part of the standard error.
+    """
     with torch.no_grad():
         if isinstance(posterior, PointPosterior):
-            return torch.full_like(posterior.value[: None if model.rows_are_independent else 1, 0], torch.nan)
+            none = torch.full_like(posterior.value[: None if model.rows_are_independent else 1, 0], torch.nan)
+            return Local(posterior, none, what="point", family=family)
         if model.is_graph:
-            return _graph_bound(model, params, data, posterior)
-        if isinstance(posterior, ContinuousPosterior):
+            bound, error = _graph_bound(model, params, data, posterior)
+        elif isinstance(posterior, ContinuousPosterior):
             products = data.x.values().numel() * posterior.mean.shape[-1] if data.is_sparse else 0
             draws = posterior.sample(_num_draws(products))
             gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
-            return torch.stack(gains).mean(0)
-        if "mean_field" in engines_of(model):
-            engine: Any = engine_for(model, "mean_field")
-            return engine.bound(model, params, engine.rows(model, data), posterior.mean)
-        (_, log_q), exact = posterior.table(), enumerate_local(model, params, data)
-        log_p = exact.posterior.table()[1] + exact.bound[:, None]
-        return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
+            bound, variance = _mean(gains)
+            error = variance.sqrt()
+        else:
+            bound, error = _finite_bound(model, params, data, posterior), None
+    return Local(posterior, bound, error, "variational", family)
 
 
-def _graph_bound(model: Any, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:
-    """(1,). Of large graphs an estimate too: by ``_GRAPH_TERMS`` terms of dyads, edges and others drawn apart."""
+def _mean(values: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Of independent draws, and the variance of the mean."""
+    every = torch.stack(values)
+    return every.mean(0), every.var(0) / len(every)
+
+
+def _finite_bound(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:
+    """Of rows with finite locals, by the sum over all values."""
+    if "mean_field" in engines_of(model):
+        engine: Any = engine_for(model, "mean_field")
+        return engine.bound(model, params, engine.rows(model, data), posterior.mean)
+    (_, log_q), exact = posterior.table(), enumerate_local(model, params, data)
+    log_p = exact.posterior.table()[1] + exact.bound[:, None]
+    return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)
+
+
+def _graph_bound(model: Any, params: Params, data: Data, posterior: LocalPosterior) -> tuple[Tensor, Tensor | None]:
+    """(1,), and its standard error where it is an estimate.
+
+    Of large graphs by ``_GRAPH_TERMS`` terms of dyads, edges and others drawn apart.
+    """
     blocks = model.num_blocks
     if not isinstance(posterior, ContinuousPosterior):
-        return sampled_bound(model, params, data, posterior.mean, batch_size=max(1, _GRAPH_TERMS // blocks**2))
+        size = max(1, _GRAPH_TERMS // blocks**2)
+        bound, variance = sampled_bound_and_variance(model, params, data, posterior.mean, batch_size=size)
+        return bound, None if variance is None else variance.sqrt()
     dyads = min(_DRAWN_TERMS // blocks, model.num_dyads(len(data)))
     draws = posterior.sample(_num_draws(4 * dyads * blocks))
-    joint = [sampled_log_joint(model, params, data, one, batch_size=dyads) for one in draws]
-    return torch.stack([p - posterior.log_prob(one).sum() for p, one in zip(joint, draws, strict=True)]).mean()[None]
+    joint, by_dyads = log_joint_of_draws(model, params, data, draws, batch_size=dyads)
+    gains = [p - posterior.log_prob(one).sum() for p, one in zip(joint, draws, strict=True)]
+    bound, variance = _mean(gains)
+    return bound[None], (variance + by_dyads).sqrt()[None]
 
 
 def _num_draws(products: int) -> int:

@@ -15,6 +15,7 @@ from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
 from custom_inference.core.settings import require_whole
 from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import own_cause
 from ppl_models.core.model import require_model
 from ppl_models.data.row_blocks import RowBlocks
 
@@ -88,6 +89,11 @@ class Method(abc.ABC):
                 checked = model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
                 model.check_for_fitting(checked)
                 fit = self._fit(model, checked, call)
+        except ValueError as error:
+            own = own_cause(error)
+            if own is None:
+                raise
+            raise own from own.__cause__
         finally:
             torch.set_grad_enabled(gradients)
             torch.set_default_dtype(default_dtype)

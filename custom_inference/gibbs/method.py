@@ -79,10 +79,14 @@ class CollapsedGibbs(Settings, Method):
         return self._result(records, here, seed, interrupted).to(checked.x.device)
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """The locals at given globals, without a bound: of LDA by Gibbs sampling of the tokens' topics."""
+        """The locals at given globals, without a bound: of LDA by Gibbs sampling of the tokens' topics.
+
+        Exact where the model's sampler has no more to draw.
+        """
         params = {site: value.cpu() for site, value in params.items()}
         local = sampler_of(model).local_posterior(model, params, data.to(device="cpu"), seed=seed)
-        return local.to(data.x.device)
+        drawn = local._replace(what="draws", family=self.name)
+        return (local.but("not sampled") if local.what else drawn).to(data.x.device)
 
     def _kept(self, model: Model, rows: int) -> tuple[tuple[str, ...], int]:
         """The sites whose draws are kept, and of every how many draws the locals are."""

@@ -21,7 +21,7 @@ from custom_inference.core.engine import POINT
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide
 from custom_inference.core.isolation import default_dtype, isolated
-from custom_inference.core.local_inference import Local, bound_of, solve_local
+from custom_inference.core.local_inference import Local, evaluated, solve_local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
@@ -222,7 +222,7 @@ class SVI(Method):
             method=self.name,
             data=data,
             seed=seed,
-            local=None if posterior is None else Local(posterior, bound_of(model, params, data, posterior)),
+            local=None if posterior is None else evaluated(model, params, data, posterior, self.name),
             global_posterior=dict(inner.posterior()) if isinstance(inner, protocol.DirichletGlobals) else {},
             draws=draws,
             guide=guide,
@@ -246,7 +246,9 @@ class SVI(Method):
             points = model.has_continuous_locals and self.guide == "delta"
             if points and POINT not in engines_of(model):
                 return self._point_locals(model, params, data, seed)
-            return solve_local(model, params, data, bound=POINT if points else "exact", seed=seed)
+            if points:
+                return solve_local(model, params, data, bound=POINT, seed=seed)
+            return solve_local(model, params, data, bound="exact", seed=seed).but("not fitted")
         if not isinstance(self.guide, str | Guide):
             raise MethodError("a custom Pyro guide has no posterior at given globals")
         params = clamp_to_interior(model, params, 1e-12)
@@ -257,7 +259,7 @@ class SVI(Method):
             self._optimise(model, program, guide, data, False, trace)
             self._require_finite(trace)
             posterior = guide.posterior(data, params)
-        return Local(posterior, bound_of(model, params, data, posterior))
+        return evaluated(model, params, data, posterior, family=self.name)
 
     def _guide_at(self, model: Model, program: Any, params: dict[str, Tensor], data: Data) -> Any:
         """A guide of the locals at given globals. Most starts of graphs end in local optima: the best after a while."""
@@ -285,4 +287,4 @@ class SVI(Method):
                 inference.step(data.x, **data.arguments)
             with torch.no_grad():
                 point = PointPosterior(guide.median()[site].detach().clone())
-        return Local(point, bound_of(model, params, data, point))
+        return evaluated(model, params, data, point, family=POINT)

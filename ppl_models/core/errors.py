@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
+import sys
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -23,7 +25,11 @@ def about(site: str | None) -> Iterator[None]:
 
 
 class PPLError(ValueError):
-    """Base of the errors that this suite raises on purpose."""
+    """Base of the errors that this suite raises on purpose.
+
+    Every kind can be made of a message alone: what an error carries is then unknown, or that of the error being handled
+    where the message repeats it. Pyro makes errors of a program anew in that way, to add the shapes of its sites.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not by the constructor, which makes the message of what it is given: that would happen a second time.
@@ -40,6 +46,11 @@ class DataError(PPLError):
     """
 
     def __init__(self, problem: str, *, site: str | None = None, axis: str | None = None, expected: str = ""):
+        again = None if site or axis or expected else _repeated(type(self), problem)
+        if again is not None:
+            super().__init__(problem)
+            self.site, self.axis, self.expected = again.site, again.axis, again.expected
+            return
         site = site or _SITE.get()
         where = f"site '{site}'" + (f", axis '{axis}'" if axis else "")
         super().__init__(f"{where}: {problem}" + (f"; expected {expected}" if expected else ""))
@@ -59,11 +70,16 @@ class PriorError(MethodError):
 
 
 class CapacityError(PPLError):
-    """An exact computation would not fit into memory. Carries what was estimated and what would fit."""
+    """An exact computation would not fit into memory, or into sensible time.
 
-    def __init__(self, message: str, *, needed_bytes: float, allowed_bytes: float):
+    needed_bytes, allowed_bytes: what was estimated and what would fit; NaN where unknown.
+    """
+
+    def __init__(self, message: str, *, needed_bytes: float = math.nan, allowed_bytes: float = math.nan):
         super().__init__(message)
-        self.needed_bytes, self.allowed_bytes = needed_bytes, allowed_bytes
+        again = _repeated(type(self), message) if math.isnan(needed_bytes) and math.isnan(allowed_bytes) else None
+        self.needed_bytes = needed_bytes if again is None else again.needed_bytes
+        self.allowed_bytes = allowed_bytes if again is None else again.allowed_bytes
 
 
 def require_room(what: str, needed: float, allowed: float, hint: str) -> None:
@@ -83,6 +99,35 @@ class ProcessError(PPLError):
 
 class DataWarning(UserWarning):
     """The data can be used, but something in them is probably not meant."""
+
+
+def _repeated(kind: type[PPLError], message: str) -> Any:
+    """The error that is being handled, if it is of this kind and the message repeats it."""
+    handled = sys.exc_info()[1]
+    return handled if type(handled) is kind and str(handled) in message else None
+
+
+def own_cause(error: ValueError) -> PPLError | None:
+    """The error of this suite that Pyro raised another ValueError for; None where there is none, or it is one itself.
+
+    Pyro does so with what goes wrong in a site's log-probability.
+    """
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, PPLError):
+        cause = cause.__cause__
+    return None if isinstance(error, PPLError) else cause
+
+
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Errors of this suite leave the block as they were raised, also where Pyro raised others for them."""
+    try:
+        yield
+    except ValueError as error:
+        own = own_cause(error)
+        if own is None:
+            raise
+        raise own from own.__cause__
 
 
 def _as_it_was(kind: type[PPLError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> PPLError:

@@ -1,6 +1,7 @@
 """Regression test number one: a binary code enumerated as a plate of components gives a wrong evidence in Pyro."""
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro
@@ -8,10 +9,13 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import TraceEnum_ELBO, config_enumerate
+from torch.distributions import constraints
 
-from custom_inference import Exact
+from custom_inference import SVI, Exact
+from custom_inference.core import capacity
 from custom_inference.core.enumeration import enumerated_log_joint
-from ppl_models import NOCA, MethodError, ModelError
+from ppl_models import NOCA, SBM, CapacityError, MethodError, Model, ModelError
+from ppl_models.core.sites import Site
 from ppl_models.distributions import NoisyOr
 from tests.references import noca as reference
 
@@ -105,3 +109,67 @@ def test_continuous_locals_are_refused():
 
     with pytest.raises(MethodError, match=r"'z' \(Normal\) has no finite support"):
         enumerated_log_joint(model, {}, NOCA.example().data)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoresOfOnesOwn(NOCA):
+    """Rows with a continuous latent, and no engines."""
+
+    sites: ClassVar[Any] = {**NOCA.sites, "source": Site("latent", ("component",), ("row",), constraints.real)}
+
+    def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
+        site = self.sample_globals(like=x)
+        with pyro.plate("data", len(x), subsample_size=batch_size) as index:
+            score = pyro.sample("source", dist.Normal(0.0, 1.0).expand([self.num_components]).to_event(1))
+            logits = score @ site["loading"]
+            return pyro.sample("x", dist.Bernoulli(logits=logits).to_event(1), obs=x[index])
+
+
+def test_a_likelihood_that_no_sum_gives_says_what_is_possible():
+    example = NOCA.example()
+    model: Model = ScoresOfOnesOwn(num_components=3, num_features=6)
+    fit = SVI(guide="mean_field", steps=5).fit(model, example.data, progress=False)
+    with pytest.raises(MethodError, match=r"ScoresOfOnesOwn has no closed form here.*SVI.*fit\.local\.bound"):
+        fit.log_likelihood()
+    assert fit.local is not None and torch.isfinite(fit.local.bound).all()
+
+
+def graph_of(num_nodes: int, num_blocks: int):
+    """A model, data without edges, and globals under which all labelings are as good: log p(x) = dyads log (1 / 2)."""
+    model = SBM(num_blocks=num_blocks, num_nodes=num_nodes, directed=False)
+    params = {site: torch.full(shape, 0.5) for site, shape in model.shapes.items()}
+    return model, {**params, "block_proportion": torch.full((num_blocks,), 1 / num_blocks)}
+
+
+@pytest.mark.parametrize("generic", [False, True])
+@pytest.mark.parametrize(("num_nodes", "num_blocks", "most"), [(24, 2, 22), (23, 2, 22), (14, 3, 13), (400, 5, 9)])
+def test_more_labelings_than_can_be_summed_over_are_refused(generic, num_nodes, num_blocks, most, monkeypatch):
+    monkeypatch.setattr(capacity.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 2**42}))
+    model, params = graph_of(num_nodes, num_blocks)
+    data = model.prepare(torch.zeros(num_nodes, num_nodes).double())
+    text = rf"{num_blocks}\^{num_nodes} labelings .*{num_blocks} blocks (up to|at most) {most} nodes"
+    with pytest.raises(CapacityError, match=text) as caught:
+        Exact(generic=generic).local_posterior(model, params, data)
+    assert caught.value.needed_bytes > caught.value.allowed_bytes
+
+
+def test_as_many_labelings_as_there_is_memory_for():
+    model, params = graph_of(8, 3)
+    data = model.prepare(torch.zeros(8, 8))
+    local = Exact().local_posterior(model, params, data)
+    assert np.isclose(float(local.bound), -28 * np.log(2)) and len(local.posterior.table()[0]) == 3**8
+    assert torch.allclose(local.posterior.mean, torch.tensor(1 / 3))
+
+
+def test_codes_that_do_not_fit_into_memory_are_refused_before_they_are_summed_over(monkeypatch):
+    example = NOCA.example()
+    exact = Exact(generic=True)
+    free = {"bytes": 2.0 * 8 * 8 * (60 + 60 * 6)}  # half of it is allowed
+    monkeypatch.setattr(capacity.psutil, "virtual_memory", lambda: type("M", (), {"available": 2 * free["bytes"]}))
+    exact.local_posterior(example.model, _globals(example), example.data)
+    free["bytes"] *= 0.5
+    with pytest.raises(
+        CapacityError, match=r"8 values of the locals of 60 rows.*30 rows at a time would fit"
+    ) as caught:
+        exact.local_posterior(example.model, _globals(example), example.data)
+    assert caught.value.needed_bytes == 2 * caught.value.allowed_bytes

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from custom_inference import NUTS, posterior_draws
+from custom_inference.core.diagnostics import convergence, effective_size
 from ppl_models import MODELS, NOCA, MixtureOfPoissons
 
 
@@ -28,7 +29,47 @@ def test_draws_agree_with_numerical_integration():
         assert az.ess(draws) > 50
         # With numba installed ArviZ returns an array of one element.
         assert abs(draws.mean() - exact) < 4 * np.asarray(az.mcse(draws)).item(), site
-    assert "divergences" in fit.status
+    assert "divergences" in fit.status and fit.details["ess"] > 20
+
+
+@pytest.mark.parametrize(("chains", "num_samples"), [(2, 12), (1, 12), (2, 3)])
+def test_the_status_says_whether_the_chains_agree(chains, num_samples):
+    """The largest R-hat and the smallest effective size of all entries, those of ArviZ."""
+    x = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    method = NUTS(num_samples=num_samples, warmup=10, chains=chains)
+    fit = method.fit(NOCA(num_components=1, num_features=2), x, seed=4, progress=False)
+    drawn = f"drew {chains} chain{'s' if chains > 1 else ''} of {num_samples}"
+    assert fit.status.startswith(f"{drawn} after 10 warm-up steps; {fit.details['divergences']} divergences; ")
+    if num_samples < 4:
+        assert fit.status.endswith("no R-hat: fewer than 4 draws a chain") and fit.details["r_hat"] is None
+        return
+    every = {**fit.draws, "log joint": fit.sample_stats["lp"]}
+    sizes = [effective_size(value.numpy()) for value in every.values()]
+    assert fit.details["ess"] == pytest.approx(min(each.min() for each in sizes), abs=1e-4)
+    kind = "R-hat" if chains > 1 else "split R-hat"
+    assert f"worst {kind} {fit.details['r_hat']:.3f} ({fit.details['r_hat_of']})" in fit.status
+    assert ("one chain cannot show modes" in fit.status) == (chains == 1)
+    assert ("not converged" in fit.status) == (fit.details["r_hat"] > 1.01)
+    if chains > 1:  # ArviZ has no R-hat of one
+        entries = [value.reshape(chains, num_samples, -1).numpy() for value in every.values()]
+        found = [float(np.asarray(az.rhat(v[..., j])).item()) for v in entries for j in range(v.shape[-1])]
+        assert fit.details["r_hat"] == pytest.approx(max(found), abs=1e-4)
+
+
+def test_the_worst_entry_is_named_whatever_the_others_are():
+    generator = np.random.default_rng(0)
+    draws = generator.normal(size=(2, 200, 2, 3))
+    draws[1, :, 1, 2] += 2.0
+    slow = np.repeat(generator.normal(size=(2, 20)), 10, axis=1)
+    found = convergence({"rate": draws, "slow": slow, "constant": np.ones((2, 200, 4))})
+    assert (found.r_hat_of, found.ess_of) == ("rate[1, 2]", "rate[1, 2]") and found.r_hat > 1.1
+    draws[1, :, 1, 2] -= 2.0
+    found = convergence({"rate": draws, "slow": slow, "constant": np.ones((2, 200, 4))})
+    assert found.ess_of == "slow" and "constant" not in str(found)
+    drifting = convergence({"rate": np.linspace(0, 3, 200)[None] + generator.normal(size=(1, 200))})
+    assert "not converged" in str(drifting) and "worst split R-hat" in str(drifting)
+    still = convergence({"constant": np.ones((2, 200))})
+    assert str(still) == "no R-hat: nothing varies" and np.isnan(still.ess)
 
 
 @pytest.mark.quick

@@ -45,7 +45,7 @@ def run(out: Path, *, rows: int, seed: int, components: int, json: Path | None, 
     chosen = [named_method(name) for name in _METHODS if name in methods_for(model)]
     some = fit.data.rows(slice(0, _COMPARED))
     comparison = compare(chosen, model, some, at=fit, seed=seed, progress=progress)
-    output.print_table(comparison.table, len(some))
+    output.print_comparison(comparison, len(some))
     files = _write(fit, problem, match, comparison, out)
     print(_guide_to(out))
     output.write_json(json, {
@@ -54,7 +54,7 @@ def run(out: Path, *, rows: int, seed: int, components: int, json: Path | None, 
         "sources": len(match.similarity),
         "similarity": match.similarity.tolist(),
         "true_log_likelihood_per_row": true,
-        "table": output.table_rows(comparison.table),
+        **output.of_comparison(comparison),
         "files": files,
     })  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from custom_inference.checks.compare import Comparison
 from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
@@ -178,9 +179,10 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """One object a method, with its name."""
-    return [{"method": str(name), **line} for name, line in table.to_dict("index").items()]
+def of_comparison(comparison: Comparison) -> dict[str, Any]:
+    """One object a method, with its name; why others have none, and why there is no exact answer (None: there is)."""
+    lines = [{"method": str(name), **line} for name, line in comparison.table.to_dict("index").items()]
+    return {"table": lines, "refused": comparison.refused, "no_exact": comparison.no_exact or None}
 
 
 def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
@@ -208,13 +210,16 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     print(f"\nwritten to {out}/: fit.safetensors, posterior.nc, CSV tables and PNG figures")
 
 
-def print_table(table: pd.DataFrame, num_rows: int) -> None:
+def print_comparison(comparison: Comparison, num_rows: int) -> None:
     """The comparison, with what its columns mean."""
     print(f"posteriors over the local latents of {num_rows} rows, all at the same globals:\n")
-    fixed = dict.fromkeys(("bound", "evidence", "seconds"), "{:.2f}".format)
+    fixed = dict.fromkeys(("bound", "standard_error", "evidence", "seconds"), "{:.2f}".format)
     small = dict.fromkeys(("gap_per_row", "kl_per_row", "worst_marginal_error"), _small)
-    print(table.to_string(formatters={**fixed, **small}, na_rep="-"))
-    print("\ngap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior);")
+    print(comparison.table.to_string(formatters={**fixed, **small}, na_rep="-"))
+    for remark in comparison.remarks:
+        print(remark)
+    print("\nwhat, posterior: how a line's local posterior was had, and its name (lines of one name are the same one);")
+    print("gap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior);")
     print("worst_marginal_error: max |E_q[s] - E[s | x]|; points have no bound and no finite divergence")
 
 

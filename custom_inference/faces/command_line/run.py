@@ -135,11 +135,11 @@ def compare(options: CompareOptions) -> None:
         data = data.rows(picked.sort().values)
     model = make(data, options.components)
     if names is None:
-        names = ["exact", *(name for name in methods_for(model) if name in engines_of(model))]
+        names = [name for name in methods_for(model) if name == "exact" or name in engines_of(model)]
         chosen = [named_method(name) for name in names]
     output.require_file(options.json)
     comparison = compare_methods(chosen, model, data, seed=options.seed, progress=not options.no_progress)
-    output.print_table(comparison.table, len(data))
+    output.print_comparison(comparison, len(data))
     about = {"model": options.model.lower(), "file": str(options.source.file), "num_rows": len(data)}
-    table = output.table_rows(comparison.table)
-    output.write_json(options.json, {**about, "seed": options.seed, "methods": names, "table": table})
+    found = {"methods": names, **output.of_comparison(comparison)}
+    output.write_json(options.json, {**about, "seed": options.seed, **found})

@@ -28,6 +28,8 @@ from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.mean_field import PointBlocks, safe_log
 from custom_inference.families.blocks.nodes import Exposures
 from custom_inference.families.blocks.rows import Counts, SbmRows
+from ppl_models import CapacityError
+from ppl_models.distributions.labellings import MAX_LABELINGS
 
 #: Bytes of the arrays for labelings that are scored together.
 _CHUNK = 2**26
@@ -37,9 +39,11 @@ Score = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class AllLabelings(Checked, Exact):
-    """The exact posterior over the labelings. max_bytes: memory to use at most; by default half of what is free.
+    """The exact posterior over the labelings, of which there may be 2^22 at most: that many take seconds.
 
-    Raises CapacityError where the labelings do not fit.
+    max_bytes: memory to use at most; by default half of what is free.
+
+    Raises CapacityError where the labelings are more, or do not fit.
     """
 
     max_bytes: float | None = None
@@ -60,10 +64,14 @@ class AllLabelings(Checked, Exact):
 
     def _require(self, model: Any, rows: Any) -> None:
         size, blocks, allowed = len(rows), model.num_blocks, allowed_bytes(self.max_bytes)
-        largest = max((n for n in range(1, 64) if _table_bytes(n, blocks) <= allowed), default=1)
+        largest = max((n for n in range(1, 64) if _fits(n, blocks, allowed)), default=1)
         fits = f"with {blocks} blocks up to {largest} nodes fit; for more use {self.instead}"
-        what = f"summing over {blocks}^{size} labelings of the nodes"
-        require(what, _table_bytes(size, blocks), allowed=allowed, fits=fits)
+        what, needed = f"summing over {blocks}^{size} labelings of the nodes", _table_bytes(size, blocks)
+        require(what, needed, allowed=allowed, fits=fits)
+        if not _fits(size, blocks, allowed):
+            most = _table_bytes(largest, blocks)
+            message = f"{what} would take minutes, at most 2^{MAX_LABELINGS.bit_length() - 1} are summed over; {fits}"
+            raise CapacityError(message, needed_bytes=needed, allowed_bytes=most)
 
     def _chunks(self, model: Any, rows: Any) -> Iterator[Tensor]:
         """All labelings, (C, N) whole numbers, some at a time; the last node's block changes fastest."""
@@ -128,10 +136,15 @@ class SbmExact(Accelerated, AllLabelings, PointBlocks):
             weight = seen * send[:, None] * receive
             constant = constant + torch.xlogy(x, send[:, None] * receive).sum()
 
+        # Of a labeling as one vector of length N K its score is a quadratic form.
+        form = (
+            (torch.einsum("ij,ab->iajb", x, lift) + torch.einsum("ij,ab->iajb", weight, base)).flatten(2).flatten(0, 1)
+        )
+
         def score(code: Tensor) -> Tensor:
             """The sum over dyads of x_ij A_(z_i z_j) + w_ij B_(z_i z_j)."""
-            met = (x @ code) @ lift.T + (weight @ code) @ base.T
-            return (code * met).sum((-2, -1)) + constant
+            flat = code.flatten(1)
+            return ((flat @ form) * flat).sum(-1) + constant
 
         return log, score
 
@@ -161,6 +174,11 @@ class SbmExact(Accelerated, AllLabelings, PointBlocks):
         if not rows.directed:
             apart = apart + apart.T
         return Exposures(lambda mean, outgoing: (apart if outgoing else apart.T) @ mean, own)
+
+
+def _fits(num_nodes: int, num_blocks: int, allowed: float) -> bool:
+    few = num_nodes * math.log2(num_blocks) <= math.log2(MAX_LABELINGS) + 1e-9
+    return few and _table_bytes(num_nodes, num_blocks) <= allowed
 
 
 def _table_bytes(num_nodes: int, num_blocks: int) -> float:

@@ -18,7 +18,7 @@ from ppl_models import DocumentModel, GraphModel
 from ppl_models.datasets import nine_nodes
 
 MODELS = {name: kind for name, kind in ALL_MODELS.items() if not issubclass(kind, GraphModel)}
-EXACT = [name for name, kind in MODELS.items() if "exact" in methods_for(kind.example().model)]
+EXACT = {name for name, kind in MODELS.items() if "exact" in methods_for(kind.example().model)}
 GRAPHS = [name for name, kind in ALL_MODELS.items() if issubclass(kind, GraphModel) and name != "covariate_sbm"]
 
 
@@ -72,13 +72,27 @@ def test_sparse_files_stay_sparse_where_the_model_reads_them_so(name, tmp_path):
     assert fit.predictive(2).shape == (2, *x.shape) and np.isfinite(fit.aic())
 
 
-@pytest.mark.parametrize("file", EXACT, indirect=True)
+@pytest.mark.parametrize("file", MODELS, indirect=True)
 def test_compare_takes_the_families_that_the_model_has(file, tmp_path):
     name, path = file
-    run("compare", name, *path, "-k", 2, "--json", tmp_path / "compare.json", "--no-progress")
+    printed = run("compare", name, *path, "-k", 2, "--json", tmp_path / "compare.json", "--no-progress")
     written = json.loads((tmp_path / "compare.json").read_text())
-    assert written["methods"][0] == "exact" and written["table"][0]["gap_per_row"] == 0
-    assert all(line["gap_per_row"] is None or line["gap_per_row"] >= -1e-8 for line in written["table"])
+    if name in EXACT:
+        assert written["methods"][0] == "exact" and written["table"][0]["gap_per_row"] == 0
+        assert all(line["gap_per_row"] is None or line["gap_per_row"] >= -1e-8 for line in written["table"])
+    else:  # the bounds are there all the same
+        assert all(line["bound"] < 0 and line["evidence"] is None for line in written["table"])
+        assert type(MODELS[name].example().model).__name__ in written["no_exact"] and written["no_exact"] in printed
+
+
+def test_compare_prints_what_was_refused(tmp_path):
+    ctm = MODELS["ctm"].example().data.x.numpy()
+    pd.DataFrame(ctm).to_csv(tmp_path / "rows.csv", index=False)
+    options = ["--methods", "exact,svi_delta", "--json", tmp_path / "compare.json", "--no-progress"]
+    printed = run("compare", "ctm", tmp_path / "rows.csv", "-k", 2, *options)
+    written = json.loads((tmp_path / "compare.json").read_text())
+    assert [line["method"] for line in written["table"]] == ["SVI(delta)"]
+    assert list(written["refused"]) == ["Exact"] and written["refused"]["Exact"] in printed
 
 
 @pytest.mark.parametrize("name", GRAPHS)
