@@ -134,6 +134,7 @@ class NUTS(Method):
             params={site: value.mean((0, 1)) for site, value in draws.items()},
             elbo=lp.flatten().double(),
             bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
+            objective="log joint",
             status=f"{outcome}; {sum(chain[-1].divergences for chain in chains)} divergences",
             method=self.name,
             data=data,

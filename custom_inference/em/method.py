@@ -158,6 +158,7 @@ class VariationalEM(Method):
             global_posterior=dict(state.posteriors(model)) if own else {},
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=engine.name,
+            objective=engine.objective,
             status=run.outcome,
             method=self.name,
             data=data,

@@ -88,7 +88,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     def transform(self, X: Any) -> Array:
         """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores."""
         check_is_fitted(self)
-        return array(self.fit_.transform(self._validated(X, reset=False)))
+        return array(self.fit_.local_posterior(self._validated(X, reset=False)).posterior.mean)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
@@ -127,7 +127,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     def predict_proba(self, X: Any) -> Array:
         """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
         check_is_fitted(self)
-        return array(self.fit_.transform(self._validated(X, reset=False)))
+        return array(self.fit_.local_posterior(self._validated(X, reset=False)).posterior.mean)
 
     @_of_mixtures
     def predict(self, X: Any) -> Array:
