@@ -112,9 +112,9 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
 def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
     """ArviZ's summary of the globals' draws; of a point estimate the values alone, under the same names."""
     if fit.draws is not None:
-        from custom_inference.faces.arviz import library  # not at the top: models are listed without it
+        from custom_inference.faces.arviz_library import arviz  # not at the top: models are listed without it
 
-        return pd.DataFrame(library().summary(converted, var_names=list(fit.globals)))
+        return arviz().summary(converted, list(fit.globals))
     values = {}
     for site, value in fit.globals.items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]

@@ -198,10 +198,9 @@ class MixturePosteriors(State):
 
     @classmethod
     def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
-        proportion, components = posteriors["mixing_proportion"], next(reversed(posteriors.values()))
-        return cls(
-            proportion.concentration, {name: getattr(components, name).flatten(1) for name in components.layout()}
-        )
+        proportion = posteriors["mixing_proportion"].concentration
+        (components,) = (one for site, one in posteriors.items() if site != "mixing_proportion")
+        return cls(proportion, {name: getattr(components, name).flatten(1) for name in components.layout()})
 
     def parameters(self, density: Density) -> Conjugate:
         return tuple(self.components[name] for name in density.names)
