@@ -139,8 +139,9 @@ class Result:
     def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
         """Posterior means of the local latents, (N, K); of a DataFrame x a DataFrame, with x's index.
 
-        Of the data that the model was fitted to, given again or left out, those that the fit found: the mean of
-        ``posterior``, which ``params`` (where it holds the locals) and the command line's ``membership.csv`` hold too.
+        Of the data that the model was fitted to, given again or left out, those that the fit found: what ``params``
+        holds, of locals that were estimated as points or drawn, and else the mean of ``posterior``. The command line's
+        ``membership.csv`` is the same.
         Other data are inferred by the fit's own family of posteriors, at its globals or their posterior, until that
         settles: a part of the rows that were fitted to comes out as in the fit up to the tolerance of both. Draws of a
         sampler, or of a guide over the globals, are of the data of the fit alone: other rows are then inferred at the
@@ -152,7 +153,8 @@ class Result:
         if bound is not None:
             mean = self._solve(data, bound).posterior.mean
         elif same_data(data, self.data):
-            mean = self.posterior.mean
+            held = self.params.get(self.model.local_site)
+            mean = self.posterior.mean if held is None or not held.is_floating_point() else held
         else:
             mean = self._infer(data).posterior.mean
         if not isinstance(x, pd.DataFrame | pd.Series):

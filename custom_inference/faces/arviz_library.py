@@ -161,7 +161,7 @@ class _New(ArviZ):
 
     def compare(self, found: Mapping[str, Any]) -> pd.DataFrame:
         table = self.library.compare(dict(found), round_to="none").rename(columns={"elpd": "elpd_loo", "p": "p_loo"})
-        return table.assign(elpd_diff=-table["elpd_diff"].astype(float))
+        return table.assign(elpd_diff=0.0 - table["elpd_diff"].astype(float))
 
 
 def good_k_of(draws: int) -> float:
