@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -141,11 +142,11 @@ class Result:
 
         Of the data that the model was fitted to, given again or left out, those that the fit found: what ``params``
         holds, of locals that were estimated as points or drawn, and else the mean of ``posterior``. The command line's
-        ``membership.csv`` is the same.
-        Other data are inferred by the fit's own family of posteriors, at its globals or their posterior, until that
-        settles: a part of the rows that were fitted to comes out as in the fit up to the tolerance of both. Draws of a
-        sampler, or of a guide over the globals, are of the data of the fit alone: other rows are then inferred at the
-        mean of the globals, as :meth:`local_posterior` does.
+        ``membership.csv`` is the same. Other data are inferred by the fit's own family of posteriors, at its globals or
+        their posterior, until that settles: a part of the rows that were fitted to comes out as in the fit up to the
+        tolerance of both (or at another fixed point, where a row has several). Draws of a sampler, or of a guide, are
+        of the data of the fit alone: others are then inferred at the mean of the globals, as :meth:`local_posterior`
+        does.
 
         bound: infer the locals anew under this family, as :meth:`local_posterior`.
         """
@@ -157,7 +158,8 @@ class Result:
             mean = self.posterior.mean if held is None or not held.is_floating_point() else held
         else:
             mean = self._infer(data).posterior.mean
-        if not isinstance(x, pd.DataFrame | pd.Series):
+        # In this order: tensors and arrays need no pandas.
+        if x is None or isinstance(x, Tensor | np.ndarray | Data) or not isinstance(x, pd.DataFrame | pd.Series):
             return mean
         index = x.index if len(x) == len(mean) and self.model.rows_are_independent else self._rows_of(data)
         return pd.DataFrame(mean.detach().cpu().numpy(), index=index, columns=self.component_names)
