@@ -72,8 +72,8 @@ def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
     constant |= {} if mask is None else {"mask": mask}
     dims = {**model.dims, "mask": model.dims[site]}
     dims |= {name: _axes(name, value, fit) for name, value in constant.items() if name not in dims}
-    found = {"observed_data": (observed, dims), "constant_data": (constant, dims)}
-    return {name: dataset(*group, labels, leading=()) for name, group in found.items() if group[0]}
+    found = {"observed_data": observed, "constant_data": constant}
+    return {name: dataset(values, dims, labels, leading=()) for name, values in found.items() if values}
 
 
 def _axes(name: str, value: Tensor, fit: Result) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ class _Old(ArviZ):
         content = {
             "elpd_loo": float(pointwise.sum()),
             "se": float(np.sqrt(len(pointwise) * pointwise.var())),
-            "p_loo": float(np.sum(logsumexp(weight + each, axis=1))) - float(pointwise.sum()),
+            "p_loo": _log_scores(weight, each) - float(pointwise.sum()),
             "n_samples": len(log_ratio),
             "n_data_points": len(pointwise),
             "warning": bool((pareto_k > good_k).any()),
@@ -108,9 +108,16 @@ class _Old(ArviZ):
         return self._read(kind(data=list(content.values()), index=list(content))), float(own_k)
 
     def _read(self, found: Any) -> Elpd:
-        numbers = (float(found[name]) for name in ("elpd_loo", "se", "p_loo"))
-        pointwise, pareto_k = (np.asarray(found[name]) for name in ("loo_i", "pareto_k"))
-        return Elpd(*numbers, pointwise, pareto_k, float(found["good_k"]), int(found["n_samples"]), found)
+        return Elpd(
+            elpd=float(found["elpd_loo"]),
+            se=float(found["se"]),
+            p_loo=float(found["p_loo"]),
+            pointwise=np.asarray(found["loo_i"]),
+            pareto_k=np.asarray(found["pareto_k"]),
+            good_k=float(found["good_k"]),
+            num_draws=int(found["n_samples"]),
+            data=found,
+        )
 
     def mean_size(self, draws: xr.Dataset) -> Array:
         (name,) = draws.data_vars
@@ -144,15 +151,21 @@ class _New(ArviZ):
         left_out, pareto_k = psis(each - log_ratio, r_eff=1.0, axis=-1)
         settings = {"log_weights": values.copy(data=left_out[:, None]), "pareto_k": values[:, 0, 0].copy(data=pareto_k)}
         found = self.loo(log_likelihood, 1.0, **settings)
-        # ArviZ takes the draws to be the posterior's: their own weights count in log p(x_n | x), too.
-        weight = weight - logsumexp(weight)
-        found.data.p = float(np.sum(logsumexp(weight + each, axis=1))) - found.elpd
+        # ArviZ takes the draws to be the posterior's; their own weights count in log p(x_n | x), too.
+        found.data.p = _log_scores(weight, each) - found.elpd
         return found._replace(p_loo=found.data.p), float(own_k)
 
     def _read(self, found: Any) -> Elpd:
-        pointwise, pareto_k = np.asarray(found.elpd_i), np.asarray(found.pareto_k)
-        numbers = (float(found.elpd), float(found.se), float(found.p))
-        return Elpd(*numbers, pointwise, pareto_k, float(found.good_k), int(found.n_samples), found)
+        return Elpd(
+            elpd=float(found.elpd),
+            se=float(found.se),
+            p_loo=float(found.p),
+            pointwise=np.asarray(found.elpd_i),
+            pareto_k=np.asarray(found.pareto_k),
+            good_k=float(found.good_k),
+            num_draws=int(found.n_samples),
+            data=found,
+        )
 
     def mean_size(self, draws: xr.Dataset) -> Array:
         (name,) = draws.data_vars
@@ -162,6 +175,11 @@ class _New(ArviZ):
     def compare(self, found: Mapping[str, Any]) -> pd.DataFrame:
         table = self.library.compare(dict(found), round_to="none").rename(columns={"elpd": "elpd_loo", "p": "p_loo"})
         return table.assign(elpd_diff=0.0 - table["elpd_diff"].astype(float))
+
+
+def _log_scores(log_weight: Array, each: Array) -> float:
+    """sum_n log sum_s w_s p(x_n | draw s), with weights (draw,) that add up to 1 and scores (n, draw)."""
+    return float(np.asarray(logsumexp(log_weight - logsumexp(log_weight) + each, axis=1)).sum())
 
 
 def good_k_of(draws: int) -> float:
