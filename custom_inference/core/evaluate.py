@@ -98,7 +98,7 @@ def described_components(fit: Result) -> tuple[Tensor, dict[str, Tensor]]:
     """How much each component of a fit matters, (K,), and what reports say of it: column name -> (K,)."""
     shown = presentation_of(fit.model)
     with torch.no_grad():
-        return shown.report_columns(fit.model, fit.params, fit.data, lambda: fit.posterior.mean)
+        return shown.report_columns(fit.model, fit.params, fit.data, fit.transform)
 
 
 def recovered(found: Any, truth: Any, *, threshold: float = 0.95) -> int:

@@ -19,6 +19,8 @@ from ppl_models import GraphData, MethodError
 
 #: Rows are scored at every draw of the globals where locals are continuous if that takes at most so many products.
 _SCORES = 4e8
+#: The same of draws that are made for the conversion alone.
+_SCORES_OF_APPROXIMATION = 1e7
 #: The same where they are summed out, in products of entries and their values.
 _PRODUCTS = 2e10
 #: The dyads of a graph are scored at every draw of its nodes' latents up to so many pairs of nodes and draws.
@@ -129,10 +131,10 @@ def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset) -> str |
     entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
     continuous = fit.model.has_continuous_locals
     products = len(source) * entries * (fit.model.local_shape[0] if continuous else num_values(fit.model))
-    most = _SCORES if continuous else _PRODUCTS
+    most = (_SCORES if has_draws(fit) else _SCORES_OF_APPROXIMATION) if continuous else _PRODUCTS
     drawn = all(_is_drawn(source, site) for site in fit.global_posterior)
     if not drawn or products > most or len(source) * len(fit.data) > DENSE_UP_TO:
-        return "too expensive for every draw of the globals"
+        return f"too expensive at {len(source)} draws of the globals: ask for fewer, or for custom_inference.loo"
     return None
 
 

@@ -322,6 +322,9 @@ def test_to_arviz_names_nodes_and_blocks(model, method):
     dense = fit.data.dense()
     assert np.array_equal(np.isnan(observed.values), ~dense.mask.numpy()), "hidden dyads are NaN"
     assert np.allclose(observed.values[dense.mask.numpy()], dense.x[dense.mask].numpy())
+    if fit.draws is None and not fit.global_posterior:
+        assert "log_likelihood" not in tree.groups() and "point estimate" in posterior.attrs["log_likelihood"]
+        return
     values = tree.log_likelihood["x"]
     first, second = fit.model.dyads(torch.arange(fit.model.num_dyads()))
     assert values.dims == ("chain", "draw", "dyad") and values.shape[2] == int(dense.mask[first, second].sum())

@@ -86,7 +86,10 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others)
 
     def transform(self, X: Any) -> Array:
-        """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores."""
+        """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores.
+
+        Every row is inferred by itself, those of the fit too: ``fit_.transform`` gives what the fit found of these.
+        """
         check_is_fitted(self)
         return array(self.fit_.local_posterior(self._validated(X, reset=False)).posterior.mean)
 
