@@ -19,6 +19,7 @@ from custom_inference.core.registry import engines_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.lazy import xarray as xr
 from ppl_models.data.matrix import same_data
 
 
@@ -138,7 +139,7 @@ class Result:
         return self._solve(self.as_data(x, mask, **others), bound)
 
     def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
-        """Posterior means of the local latents, (N, K); of a DataFrame x a DataFrame, with x's index.
+        """Posterior means of the local latents, (N, K): with x's labels where it is a DataFrame or a DataArray.
 
         Of the data that the model was fitted to, given again or left out, those that the fit found: what ``params``
         holds, of locals that were estimated as points or drawn, and else the mean of ``posterior``. The command line's
@@ -159,13 +160,22 @@ class Result:
         else:
             mean = self._infer(data).posterior.mean
         # In this order: tensors and arrays need no pandas.
-        if x is None or isinstance(x, Tensor | np.ndarray | Data) or not isinstance(x, pd.DataFrame | pd.Series):
+        if x is None or isinstance(x, Tensor | np.ndarray | Data):
             return mean
-        index = x.index if len(x) == len(mean) and self.model.rows_are_independent else self._rows_of(data)
-        return pd.DataFrame(mean.detach().cpu().numpy(), index=index, columns=self.component_names)
+        return self._labelled(x, mean, data)
 
-    def _rows_of(self, data: Data) -> list[Any]:
-        return data.coords.get("row", list(range(len(data))))
+    def _labelled(self, x: Any, mean: Tensor, data: Data) -> Any:
+        """Locals of the rows of x with its labels, if it is a container that has some."""
+        values, names = mean.detach().cpu().numpy(), self.component_names
+        if isinstance(x, pd.DataFrame | pd.Series):
+            own = len(x) == len(mean) and self.model.rows_are_independent  # a graph may be a list of edges
+            index = x.index if own else data.coords.get("row", list(range(len(mean))))
+            return pd.DataFrame(values, index=index, columns=names)
+        if isinstance(x, xr.DataArray):
+            rows, label = x.dims[0], {"component": names}
+            label |= {rows: x.coords[rows].values} if rows in x.coords else {}
+            return xr.DataArray(values, dims=(rows, "component"), coords=label)
+        return mean
 
     def _infer(self, data: Data) -> Local:
         """By the family that the fit used, at its globals or their posterior."""

@@ -156,6 +156,20 @@ def test_a_frame_is_transformed_to_a_frame(name):
     assert coords[fit.model.row_axis].values.tolist() == list(frame.index)
 
 
+def test_other_labelled_rows_keep_their_labels():
+    """A DataArray gives a DataArray, a Series of texts a frame; what has no labels gives a tensor."""
+    example = NOCA.example()
+    array = xr.DataArray(example.data.x.numpy(), dims=("place", "kind"), coords={"place": np.arange(60) * 2})
+    fit = ci.EM(search=None, max_iterations=3).fit(example.model, array, progress=False)
+    found = fit.transform(array[:5])
+    assert found.dims == ("place", "component") and found["place"].values.tolist() == [0, 2, 4, 6, 8]
+    assert found["component"].values.tolist() == fit.component_names
+    texts = pd.Series(["sea sun sun", "fog fog sea", "sun sea sea"], index=["x", "y", "z"])
+    fit = ci.EM(search=None, max_iterations=3).fit(LDA(num_topics=2, vocabulary_size=3), list(texts), progress=False)
+    assert list(fit.transform(texts[["z", "x"]]).index) == ["z", "x"]
+    assert isinstance(fit.transform(list(texts)), torch.Tensor)
+
+
 def test_a_graph_from_a_frame_is_transformed_to_a_frame_of_its_nodes():
     example = SBM.example()
     names = [f"node {i}" for i in range(24)]
