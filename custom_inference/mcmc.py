@@ -32,11 +32,59 @@ from ppl_models.core.hierarchy import is_function, typical_values
 
 
 class _Draw(NamedTuple):
-    """Unconstrained values, their log joint, and the divergences of the chain so far."""
+    """Unconstrained values, their log joint, the divergences of the chain so far, and how the draw was made."""
 
     values: Params
     log_joint: Tensor
     divergences: int
+    trajectory: _Trajectory
+
+
+class _Trajectory(NamedTuple):
+    """What ArviZ knows of a draw by NUTS, under ArviZ's names.
+
+    energy: of the Hamiltonian where the trajectory starts, -log joint of the unconstrained values plus the kinetic
+        energy of the fresh momentum. tree_depth: doublings. n_steps: leapfrog steps. acceptance_rate: the Metropolis
+        probability, averaged over these.
+    """
+
+    energy: float
+    tree_depth: int
+    n_steps: int
+    acceptance_rate: float
+    diverging: bool
+    step_size: float
+
+
+class _RecordedNUTS(PyroNUTS):
+    """Pyro's NUTS, which keeps no record of a draw's trajectory, with one of the last."""
+
+    trajectory: _Trajectory
+    _within = False
+
+    def sample(self, params: Params) -> Params:
+        self.trajectory = _Trajectory(float("nan"), 0, 0, 0.0, False, float(self.step_size))
+        return super().sample(params)
+
+    def _build_tree(self, *arguments: Any) -> Any:
+        """Calls itself for the halves of a tree; the outermost call is a doubling."""
+        if self._within:
+            return super()._build_tree(*arguments)
+        self._within = True
+        try:
+            tree = super()._build_tree(*arguments)
+        finally:
+            self._within = False
+        last, steps = self.trajectory, int(tree.num_proposals)
+        total = last.acceptance_rate * last.n_steps + float(tree.sum_accept_probs)
+        self.trajectory = last._replace(
+            energy=float(arguments[-1]),
+            tree_depth=last.tree_depth + 1,
+            n_steps=last.n_steps + steps,
+            acceptance_rate=total / (last.n_steps + steps),
+            diverging=bool(tree.diverging),
+        )
+        return tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +161,11 @@ class NUTS(Method):
         def heard(kernel: Any, params: Params, stage: str, *__: Any) -> None:
             if stage.startswith("Sample"):
                 values = complete({site: value.detach().clone() for site, value in params.items()})
-                drawn.append(_Draw(values, -potential(values).detach(), len(kernel.diagnostics()["divergences"])))
+                divergences = (drawn[-1].divergences if drawn else 0) + kernel.trajectory.diverging
+                drawn.append(_Draw(values, -potential(values).detach(), divergences, kernel.trajectory))
             bar.advance()
 
-        kernel = PyroNUTS(
+        kernel = _RecordedNUTS(
             potential_fn=lambda varying: potential(complete(varying)),
             target_accept_prob=self.target_accept,
             max_tree_depth=self.max_tree_depth,
@@ -138,17 +187,22 @@ class NUTS(Method):
         lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
         divergences = sum(chain[-1].divergences for chain in chains)
         found = convergence({site: value.double().cpu().numpy() for site, value in {**draws, "log joint": lp}.items()})
+        trajectories = {
+            name: torch.tensor([[getattr(one.trajectory, name) for one in chain] for chain in chains])
+            for name in _Trajectory._fields
+        }
         return Fit(
             model=model,
             params={**model.known, **{site: value.mean((0, 1)) for site, value in draws.items()}},
             elbo=lp.flatten().double(),
             bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
+            objective="log joint",
             status=f"{outcome}; {divergences} divergences; {found}",
             method=self.name,
             data=data,
             seed=seed,
             draws=draws,
-            sample_stats={"lp": lp},
+            sample_stats={"lp": lp, **trajectories},
             details={
                 "divergences": divergences,
                 "r_hat": rounded(found.r_hat),

@@ -116,7 +116,7 @@ def by_rows(sizes: Sequence[int], num_trials: int) -> Curves:
         test = drawn(TEST_ROWS, 10_000 + trial)
         curves.add("truth", 0, test.exact(test.truth))
         truth = Fit(model=test.model(), params=test.truth, elbo=torch.zeros(0), bound_name="exact",
-                    status="the truth", method="none", data=test.data, seed=0)  # fmt: skip
+                    objective="evidence", status="the truth", method="none", data=test.data, seed=0)  # fmt: skip
         curves.add("floor", 0, reconstruction_error(truth, seed=trial))
         for size in sizes:
             train = drawn(size, 100 * trial + 1)

@@ -5,23 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy.special import logsumexp
 
 from custom_inference.checks.pointwise import FEWEST, Array, Pointwise, pointwise
 from custom_inference.core.draws import require_fit
 from custom_inference.core.fit import Fit
 from custom_inference.core.settings import require_whole
-from custom_inference.faces.arviz import container, library
+from custom_inference.faces.arviz_library import POOR, Elpd, arviz
 from ppl_models import MethodError
-
-#: Above this Pareto k an approximate posterior is not to be relied on (Yao, Vehtari, Simpson & Gelman 2018).
-_POOR = 0.7
 
 
 @dataclass(frozen=True)
@@ -105,23 +100,22 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
     """
     require_fit(fit)
     require_whole("num_draws", num_draws, FEWEST, why=", to fit a tail to")
-    az = _arviz()
     scores = pointwise(fit, num_draws, seed, progress)
-    elpd, approximation_k = (_of_chain if scores.log_ratio is None else _of_approximation)(az, scores)
+    found, approximation_k = (_of_chain if scores.log_ratio is None else _of_approximation)(scores)
     return LeaveOneOut(
-        elpd=float(elpd["elpd_loo"]),
-        se=float(elpd["se"]),
-        p_loo=float(elpd["p_loo"]),
-        pointwise=np.asarray(elpd["loo_i"]),
-        pareto_k=np.asarray(elpd["pareto_k"]),
-        good_k=float(elpd["good_k"]),
+        elpd=found.elpd,
+        se=found.se,
+        p_loo=found.p_loo,
+        pointwise=found.pointwise,
+        pareto_k=found.pareto_k,
+        good_k=found.good_k,
         approximation_k=approximation_k,
-        num_draws=int(elpd["n_samples"]),
+        num_draws=found.num_draws,
         bound=scores.bound,
         unit=scores.unit,
         labels=scores.labels,
         source=scores.source,
-        arviz=elpd,
+        arviz=found.data,
     )
 
 
@@ -136,7 +130,6 @@ def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.Da
     """
     if len(fits) < 2:
         raise MethodError(f"{len(fits)} fits to compare, expected at least 2, by name")
-    az = _arviz()
     found = {name: one if isinstance(one, LeaveOneOut) else loo(one, **settings) for name, one in fits.items()}
     first_name, first = next(iter(found.items()))
     for name, one in found.items():
@@ -145,10 +138,7 @@ def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.Da
                 f"'{name}' is of {len(one.labels)} x {one.unit}, '{first_name}' of {len(first.labels)} x {first.unit}: "
                 "expected the same observations, with the same labels"
             )
-    with warnings.catch_warnings():
-        # What ArviZ 0.23 uses of pandas is deprecated there; that is not the caller's concern.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        table = az.compare({name: one.arviz for name, one in found.items()})
+    table = arviz().compare({name: one.arviz for name, one in found.items()})
     beside = {
         "bad_k": [int((found[name].pareto_k > found[name].good_k).sum()) for name in table.index],
         "approximation_k": [found[name].approximation_k for name in table.index],
@@ -157,61 +147,39 @@ def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.Da
     return table.assign(**beside)
 
 
-def _arviz() -> Any:
-    version = metadata.version("arviz")
-    if int(version.split(".")[0]) >= 1:
-        raise MethodError(f"leave-one-out is written for ArviZ 0.23, found {version}; pip install 'arviz<1'")
-    return library()
-
-
-def _of_chain(az: Any, scores: Pointwise) -> tuple[Any, None]:
+def _of_chain(scores: Pointwise) -> tuple[Elpd, None]:
     values = xr.Dataset({"x": (("chain", "draw", scores.unit), scores.log_likelihood)})
     # How many independent draws the likelihoods are worth, of which the weights are reciprocals.
-    size = az.ess(np.exp(values - values.max(("chain", "draw"))), method="mean")["x"].values
+    size = arviz().mean_size(np.exp(values - values.max(("chain", "draw"))))
     finite = size[np.isfinite(size)]
     total = values.sizes["chain"] * values.sizes["draw"]
     efficiency = float(np.clip(finite.mean() / total, 0.01, 1.0)) if finite.size else 1.0
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        found = az.loo(container({"log_likelihood": values}, {}), pointwise=True, reff=efficiency, scale="log")
+        found = arviz().loo(values, efficiency)
     # Observations of one and the same likelihood at every draw, such as rows all of which is missing, say nothing of
     # the parameters: nothing is reweighted. ArviZ fits a tail to equal weights, finds k = inf and warns.
     constant = np.ptp(scores.log_likelihood, axis=(0, 1)) == 0
-    found["pareto_k"].values[constant] = -np.inf
-    found["warning"] = bool((np.asarray(found["pareto_k"]) > found["good_k"]).any())
+    found.data.pareto_k.values[constant] = -np.inf
+    found = found._replace(pareto_k=np.where(constant, -np.inf, found.pareto_k))
+    found.data.warning = bool((found.pareto_k > found.good_k).any())
     for one in heard:
-        if found["warning"] or not constant.any():
+        if found.data.warning or not constant.any():
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     return found, None
 
 
-def _of_approximation(az: Any, scores: Pointwise) -> tuple[Any, float]:
+def _of_approximation(scores: Pointwise) -> tuple[Elpd, float]:
     assert scores.log_ratio is not None
-    each, ratio = scores.log_likelihood[0], scores.log_ratio
-    draws = len(ratio)
+    ratio = scores.log_ratio
     if not np.isfinite(ratio).all():
         raise MethodError(f"log p - log q is {ratio[~np.isfinite(ratio)][0]} at a draw; the prior has no mass there")
-    weight, own_k = az.psislw(ratio.copy())
-    left_out, pareto_k = az.psislw(ratio - each.T)
-    pointwise_ = np.asarray(logsumexp(left_out + each.T, axis=1))
-    lppd = float(np.asarray(logsumexp(weight + each.T, axis=1)).sum())
-    good_k = min(1 - 1 / np.log10(draws), _POOR)
-    bad = int((pareto_k > good_k).sum())
-    _warn(bad, len(pareto_k), good_k, float(own_k))
-    content = {
-        "elpd_loo": float(pointwise_.sum()),
-        "se": float(np.sqrt(len(pointwise_) * pointwise_.var())),
-        "p_loo": lppd - float(pointwise_.sum()),
-        "n_samples": draws,
-        "n_data_points": len(pointwise_),
-        "warning": bool(bad),
-        "loo_i": xr.DataArray(pointwise_, dims=(scores.unit,), name="loo_i"),
-        "pareto_k": xr.DataArray(pareto_k, dims=(scores.unit,), name="pareto_shape"),
-        "scale": "log",
-        "good_k": good_k,
-    }
-    kind = az.stats.stats_utils.ELPDData
-    return kind(data=list(content.values()), index=list(content)), float(own_k)
+    values = xr.Dataset({"x": (("chain", "draw", scores.unit), scores.log_likelihood)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of large Pareto k, which ``_warn`` tells of, in the same words
+        found, own_k = arviz().weighted_loo(values, ratio)
+    _warn(int((found.pareto_k > found.good_k).sum()), len(found.pareto_k), found.good_k, own_k)
+    return found, own_k
 
 
 def _warn(bad: int, total: int, good_k: float, own_k: float) -> None:
@@ -221,9 +189,9 @@ def _warn(bad: int, total: int, good_k: float, own_k: float) -> None:
             f"Estimated shape parameter of Pareto distribution is greater than {good_k:.2f} for {bad} of {total} "
             "observations: their estimates, and elpd_loo, are not to be relied on"
         )
-    if own_k > _POOR:
+    if own_k > POOR:
         parts.append(
-            f"Pareto k of the approximate posterior itself is {own_k:.2f}, above {_POOR}: it is too far from the "
+            f"Pareto k of the approximate posterior itself is {own_k:.2f}, above {POOR}: it is too far from the "
             "posterior to be corrected by importance weights; use NUTS or CollapsedGibbs"
         )
     if parts:

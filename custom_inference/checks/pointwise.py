@@ -20,7 +20,8 @@ from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.faces.arviz import Array, observed_dyads
+from custom_inference.faces.arviz import observed_dyads
+from custom_inference.faces.arviz_groups import Array
 from custom_inference.methods import methods_for
 from custom_inference.svi.guides.protocol import DirichletGlobals, LocalGuide
 from ppl_models import CapacityError, GraphData, MethodError

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from custom_inference.core.diagnostics import effective_size
-from custom_inference.faces.arviz import container
+from custom_inference.faces.arviz_library import arviz
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -149,7 +149,8 @@ class PredictiveCheck:
             kept = np.stack([_dense(copy) for copy in self.copies])[None]
             groups["posterior_predictive"]["x"] = (("chain", "copy", "row", "feature"), kept)
             groups["observed_data"]["x"] = (("row", "feature"), _dense(self.data))
-        return container(groups, {"model": self.model, "source": self.source, "inference_library": "ppl-models"})
+        attributes = {"model": self.model, "source": self.source, "inference_library": "ppl-models"}
+        return arviz().container(groups, attributes)
 
     def _is_realised(self, name: str) -> bool:
         return self.observed[name].shape == (self.num_samples,) and self.predicted[name].ndim == 1

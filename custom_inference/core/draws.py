@@ -141,7 +141,7 @@ class PosteriorDraws:
             return False
         entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
         part = 1.0 if self._rows is None else min(1.0, self._rows / max(1, len(fit.data)))
-        return self.num_samples * entries * part * _num_values(fit.model) <= _CHEAP
+        return self.num_samples * entries * part * num_values(fit.model) <= _CHEAP
 
     @property
     def _rows(self) -> int | None:
@@ -226,7 +226,7 @@ def chains_and_draws(fit: Result) -> tuple[int, int]:
     return int(chains), int(length)
 
 
-def _num_values(model: Model) -> float:
+def num_values(model: Model) -> float:
     """How many values the exact posterior of a local is a sum over, about: of graphs and densities a large number."""
     if model.code_bits is not None:
         return 2.0**model.code_bits

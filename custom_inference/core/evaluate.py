@@ -71,11 +71,20 @@ def num_parameters(fit: Result) -> int:
 
 
 def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.DataFrame:
-    """One line a component: what the model says of it, its strongest features, shut off or not."""
+    """One line a component: what the model says of it, its strongest features, shut off or not.
+
+    Column "share", of models with memberships or proportions: the share of the tokens (of profiles the responses) that
+    the fit assigns to the component, the mean over these of the responsibilities
+
+        r_tk = E[pi_nk] b_k(x_t) / sum_j E[pi_nj] b_j(x_t)
+
+    at the posterior means E[pi_n] of the proportions of row n and the components b; of aspects and of nodes of graphs
+    the mean of E[pi_n]. It adds up to 1. Of a fit to rows read block by block, in the first block (``Fit.data``).
+    """
     model, params, shown = fit.model, fit.globals, presentation_of(fit.model)
     values, names = shown.matrix(model, params), shown.labels(model, fit.coords[model.feature_axis])
-    off, columns = shown.is_shut_off(model, params, **thresholds), shown.report_columns(model, fit.params)
-    order = torch.argsort(shown.prominence(model, fit.params), descending=True).tolist()
+    off, (use, columns) = shown.is_shut_off(model, params, **thresholds), described_components(fit)
+    order = torch.argsort(use, descending=True).tolist()
     strongest = torch.argsort(values.abs(), descending=True)[:, :top].tolist()
     table: dict[str, list[Any]] = {
         name: [round(float(column[i]), 4) for i in order] for name, column in columns.items()
@@ -83,6 +92,13 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     table["strongest"] = [", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest[i]) for i in order]
     table["shut off"] = [bool(off[i]) for i in order]
     return pd.DataFrame(table, index=pd.Index(order, name="component"))
+
+
+def described_components(fit: Result) -> tuple[Tensor, dict[str, Tensor]]:
+    """How much each component of a fit matters, (K,), and what reports say of it: column name -> (K,)."""
+    shown = presentation_of(fit.model)
+    with torch.no_grad():
+        return shown.report_columns(fit.model, fit.params, fit.data, fit.transform)
 
 
 def recovered(found: Any, truth: Any, *, threshold: float = 0.95) -> int:

@@ -15,7 +15,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.capabilities import Exact, integrates_globals, local_engine, patience_of
+from custom_inference.core.capabilities import Exact, OwnState, integrates_globals, local_engine, patience_of
 from custom_inference.core.dyads import log_joint_of_draws, sampled_bound_and_variance
 from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.enumeration import enumerated_log_joint
@@ -27,6 +27,7 @@ from custom_inference.core.posteriors import (
     PointPosterior,
 )
 from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.core.states import moved
 from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.core.errors import own_errors
 
@@ -100,11 +101,23 @@ class LocalSolver:
     max_iterations: int = 200
     tolerance: float = 1e-8
 
-    def solve(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        engine = local_engine(self.engine)
+    def solve(
+        self,
+        model: Model,
+        params: Params,
+        data: Data,
+        *,
+        seed: int = 0,
+        posteriors: Mapping[str, ContinuousPosterior] | None = None,
+    ) -> Local:
+        """posteriors: of the globals, which engines that integrate these take in place of ``params`` where they can."""
+        engine, state = local_engine(self.engine), None
+        if posteriors and isinstance(self.engine, OwnState):
+            state = self.engine.state.of_posteriors(posteriors)
+            engine = engine if state is None else self.engine
         rows = engine.rows(model, data)
         # Engines that go node by node read the data on the CPU; the answer is where the question was.
-        params = {site: value.to(rows.like.device) for site, value in params.items()}
+        params = moved(params if state is None else state, rows.like.device)
         generator = torch.Generator().manual_seed(seed)
         step = engine.e_step(model, params, rows, generator=generator)
         patience = patience_of(engine)

@@ -33,6 +33,16 @@ def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, l
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
 
+def run_of(model: Model, num_rows: int, values: Values, *, seed: int, like: Data) -> Params:
+    """A run of the program, held at the values of some sites (which it takes as they are): global and observed sites.
+
+    like: data of as many rows, whose lengths and the like the program is given.
+    """
+    nodes = _forward(model, values, num_rows, seed, like)
+    found = {site: nodes[site]["value"] for site in (*model.global_sites, *model.sites_of("observed"))}
+    return {**found, model.observed_site: model.as_data(found[model.observed_site])}
+
+
 def observed_site(model: Model, params: Values, local: Tensor, *, seed: int = 0, like: Data | None = None) -> Any:
     """The program's observed site at given locals (N, ...): its distribution ``fn``, and a ``value`` drawn from it.
 
@@ -45,7 +55,10 @@ def observed_site(model: Model, params: Values, local: Tensor, *, seed: int = 0,
 def _forward(model: Model, values: Values, num_rows: int, seed: int, like: Data | None) -> Any:
     """The sites of a run of the program, held at the values of some."""
     given = {} if like is None else model.given(like)
-    with isolated(seed), default_dtype(next(iter(values.values())).dtype):
+    dtype = next((value.dtype for value in values.values() if value.is_floating_point()), None)
+    if dtype is None and like is not None:
+        dtype = like.x.dtype
+    with isolated(seed), default_dtype(dtype or torch.get_default_dtype()):
         return poutine.trace(pyro.condition(model, data=dict(values))).get_trace(num_rows=num_rows, **given).nodes
 
 

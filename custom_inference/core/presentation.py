@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppl_models import Model
+from ppl_models import Data, Model
 
 Params = Mapping[str, Tensor]
 
@@ -31,8 +31,11 @@ class Presentation:
     value: what an entry of the component site is. local: what a posterior mean of the main latent is: labels of scales.
     baseline: a (D,) global that is drawn beside the components (a leak, a bias), if there is one.
     prominence: (model, params) -> (K,), how much each component matters: what reports order them by.
-    columns: (model, params) -> column name -> (K,), what reports say of each beside its strongest features; params may
-        hold locals that were estimated as points. By default the prominence.
+    columns: (model, params) -> column name -> (K,), what reports say of each beside its strongest features. By default
+        the prominence.
+    share: (model, params, data, mean) -> (K,), the share of the data that a fit assigns to each component, from the
+        posterior means (N, K) of its locals; it adds up to 1. Where there is one it is the prominence, and the first
+        column, "share".
     matrix, labels: the components side by side (K, F), and what their F columns are called, from the features' names.
     shut_off: (params, thresholds) -> (K,) bool, the components that explain nothing; by default none is.
     """
@@ -42,13 +45,23 @@ class Presentation:
     baseline: str | None = None
     prominence: Callable[[Any, Params], Tensor] = lambda model, params: _side_by_side(model, params).abs().sum(-1)
     columns: Callable[[Any, Params], dict[str, Tensor]] | None = None
+    share: Callable[[Any, Params, Data, Tensor], Tensor] | None = None
     matrix: Callable[[Any, Params], Tensor] = _side_by_side
     labels: Callable[[Any, Sequence[Any]], list[Any]] = _features
     shut_off: Callable[..., Tensor] | None = None
 
-    def report_columns(self, model: Model, params: Params) -> dict[str, Tensor]:
-        """What reports say of each component: column name -> (K,)."""
-        return {"prominence": self.prominence(model, params)} if self.columns is None else self.columns(model, params)
+    def report_columns(
+        self, model: Model, params: Params, data: Data, mean: Callable[[], Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The prominence of each component (K,), and what reports say of it: column name -> (K,).
+
+        mean: gives the posterior means of the locals of the data, (N, K), where they are needed.
+        """
+        first = "prominence" if self.share is None else "share"
+        use = self.prominence(model, params) if self.share is None else self.share(model, params, data, mean())
+        if self.columns is None:
+            return use, {first: use}
+        return use, ({} if self.share is None else {first: use}) | self.columns(model, params)
 
     def is_shut_off(self, model: Model, params: Params, **thresholds: float) -> Tensor:
         """Components that explain nothing, (K,) bool."""
@@ -57,15 +70,10 @@ class Presentation:
         return torch.zeros(model.shapes[model.component_site][0], dtype=torch.bool)
 
 
-def mean_share(site: str) -> Callable[[Any, Params], Tensor]:
-    """Prominence by memberships or proportions: their mean (K,) where params hold them, else the prior's."""
-
-    def prominence(model: Model, params: Params) -> Tensor:
-        if site in params:
-            return params[site].mean(0)
-        return model.prior(site, like=params[model.component_site]).mean
-
-    return prominence
+def mean_membership(model: Model, params: Params, data: Data, mean: Tensor) -> Tensor:
+    """Share by memberships: their posterior means, averaged over the rows or nodes."""
+    del model, params, data
+    return mean.mean(0)
 
 
 def block_labels(model: Any, features: Sequence[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.distributions import Dirichlet, Distribution
 
-from custom_inference.core.engine import Engine
+from custom_inference.core.engine import POINT, Engine, Objective
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
@@ -120,6 +120,15 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
         how = f"VariationalEM(guide={one}) fits with it, bound={one} scores with it"
         raise MethodError(f"{kind} has no engine {name!r}; valid: {', '.join(engines)}; {how}")
     return engines[name](**settings)
+
+
+def objective_named(model: Model, bound_name: str) -> Objective:
+    """What kind of number an objective of this name is (``Fit.bound_name``)."""
+    made = engines_of(model).get(bound_name)
+    if made is not None:
+        return made().objective
+    of_name: dict[str, Objective] = {"exact": "evidence", POINT: "log joint"}
+    return of_name.get(bound_name, "log joint" if bound_name.startswith("log") else "estimate")
 
 
 def proposals_for(model: Model, engine: Engine) -> Proposals:

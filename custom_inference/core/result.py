@@ -6,15 +6,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from custom_inference.core import predictive
+from custom_inference.core.engine import POINT, Objective
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.local_inference import Local, LocalSolver, bounds_of, log_likelihood, solve_local
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
+from custom_inference.core.registry import engines_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.lazy import xarray as xr
+from ppl_models.data.matrix import same_data
 
 
 @dataclass(kw_only=True)
@@ -26,6 +32,9 @@ class Result:
         Methods that estimate the locals as points (an aspect model's memberships) report these here too, (N, ...);
         fits of graphs always: the most probable ``block`` of each node (N,), the mean ``membership`` (N, K).
     elbo: (T,) objective per iteration: the bound summed over the rows plus the log prior of the globals.
+    objective: what kind of number ``elbo`` is, beside its prior term: "evidence", log p(x | params) itself; "bound", a
+        lower bound on it (on log p(x) where the globals have a posterior); "log joint", of globals and locals, up to
+        constants of flat priors; "estimate", which may lie on either side of the evidence.
     bound_name: what the objective bounds with: "exact" (exact), "factorized", "mean_field", "truncated", ...;
         "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
     status: in plain language, how the fit ended and how many restarts agreed.
@@ -39,6 +48,7 @@ class Result:
     params: dict[str, Tensor]
     elbo: Tensor
     bound_name: str
+    objective: Objective
     status: str
     method: str
     data: Data
@@ -57,7 +67,7 @@ class Result:
         unit = f"{self.model.row_axis}s"
         return (
             f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method}\n"
-            f"  objective ({self.bound_name}): {last}\n  status: {self.status}"
+            f"  objective ({self.described_objective}): {last}\n  status: {self.status}"
         )
 
     def __post_init__(self) -> None:
@@ -71,6 +81,13 @@ class Result:
         site = self.model.local_site
         if not self.model.rows_are_independent and site not in self.params:
             self.params[site] = self.model.local_value(self.posterior.mean)
+
+    @property
+    def described_objective(self) -> str:
+        """What kind of number the objective is, and by which posterior: "bound, mean_field"."""
+        if self.bound_name.startswith("log"):
+            return self.bound_name
+        return self.objective if self.bound_name == "exact" else f"{self.objective}, {self.bound_name}"
 
     @property
     def interrupted(self) -> bool:
@@ -122,9 +139,56 @@ class Result:
         """
         return self._solve(self.as_data(x, mask, **others), bound)
 
-    def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Tensor:
-        """Posterior means of the local latents, (N, K); see :meth:`local_posterior`."""
-        return self.local_posterior(x, mask=mask, bound=bound, **others).posterior.mean
+    def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
+        """Posterior means of the local latents, (N, K): with x's labels where it is a DataFrame or a DataArray.
+
+        Of the data that the model was fitted to, given again or left out, those that the fit found: what ``params``
+        holds, of locals that were estimated as points or drawn, and else the mean of ``posterior``. The command line's
+        ``membership.csv`` is the same. Other data are inferred by the fit's own family of posteriors, at its globals or
+        their posterior, until that settles: a part of the rows that were fitted to comes out as in the fit up to the
+        tolerance of both (or at another fixed point, where a row has several). Draws of a sampler, or of a guide, are
+        of the data of the fit alone: others are then inferred at the mean of the globals, as :meth:`local_posterior`
+        does.
+
+        bound: infer the locals anew under this family, as :meth:`local_posterior`.
+        """
+        data = self.as_data(x, mask, **others)
+        if bound is not None:
+            mean = self._solve(data, bound).posterior.mean
+        elif same_data(data, self.data):
+            held = self.params.get(self.model.local_site)
+            mean = self.posterior.mean if held is None or not held.is_floating_point() else held
+        else:
+            mean = self._infer(data).posterior.mean
+        # In this order: tensors and arrays need no pandas.
+        if x is None or isinstance(x, Tensor | np.ndarray | Data):
+            return mean
+        return self._labelled(x, mean, data)
+
+    def _labelled(self, x: Any, mean: Tensor, data: Data) -> Any:
+        """Locals of the rows of x with its labels, if it is a container that has some."""
+        values, names = mean.detach().cpu().numpy(), self.component_names
+        if isinstance(x, pd.DataFrame | pd.Series):
+            own = len(x) == len(mean) and self.model.rows_are_independent  # a graph may be a list of edges
+            index = x.index if own else data.coords.get("row", list(range(len(mean))))
+            return pd.DataFrame(values, index=index, columns=names)
+        if isinstance(x, xr.DataArray):
+            rows, label = x.dims[0], {"component": names}
+            label |= {rows: x.coords[rows].values} if rows in x.coords else {}
+            return xr.DataArray(values, dims=(rows, "component"), coords=label)
+        return mean
+
+    def _infer(self, data: Data) -> Local:
+        """By the family that the fit used, at its globals or their posterior."""
+        if self.solver is not None:
+            return self.solver.solve(self.model, self.globals, data, seed=self.seed, posteriors=self.global_posterior)
+        points = self.bound_name == POINT and POINT in engines_of(self.model)
+        return self._solve(data, POINT if points else None)
+
+    @property
+    def component_names(self) -> list[str]:
+        """The labels of the components; s0, s1, ... where they have none."""
+        return [f"s{label}" if isinstance(label, int) else str(label) for label in self.coords["component"]]
 
     def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
         """log p(x_n | params), (N,): exact by default, or the named lower bound.

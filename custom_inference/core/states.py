@@ -35,6 +35,13 @@ class State(abc.ABC):
         del model
         return {}
 
+    @classmethod
+    def of_posteriors(cls, posteriors: Mapping[str, ContinuousPosterior]) -> Self | None:
+        """The state with these posteriors of the global sites, where they say all that an E step of further rows
+        needs; None where they do not, and such rows are inferred at the means."""
+        del posteriors
+        return None
+
     def fitted_model(self, model: Model) -> Model:
         """The model with what was learned of its priors; by default as it is."""
         return model

@@ -47,7 +47,7 @@ def save(fit: Result, path: Path) -> Path:
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
         "solver": None if engine is None else engine.name,
         "solver_settings": engine.saved_settings if isinstance(engine, SavedSettings) else {},
-        **{key: getattr(fit, key) for key in ("bound_name", "status", "method", "seed", "details")},
+        **{key: getattr(fit, key) for key in ("bound_name", "objective", "status", "method", "seed", "details")},
     }
     tensors, text = _tensors(fit), json.dumps(meta)
     write_tensors(path, tensors, {"format": FORMAT, "fit": text, "digest": digest(text, tensors)})

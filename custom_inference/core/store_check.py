@@ -6,15 +6,16 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.core.engine import Objective
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import POSTERIORS
-from custom_inference.core.registry import engine_for
+from custom_inference.core.registry import engine_for, objective_named
 from custom_inference.core.store_priors import prior_from_json, shown
 from ppl_models import MODELS, Data, FileFormatError, GraphData, Model
 from ppl_models.data import sparse as _sparse
@@ -55,16 +56,24 @@ def rebuilt(meta: Any, tensors: _Tensors) -> dict[str, Any]:
         "draws": _group(tensors, "draws/") or None,
         "sample_stats": _group(tensors, "stats/"),
         **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},
+        "objective": _objective(model, meta),
     }
 
 
 _KINDS: dict[str, Any] = {
     "model": str, "settings": dict, "priors": dict, "coords": dict, "graph": dict | None, "local": str | None,
-    "global": dict, "solver": str | None, "solver_settings": dict, "bound_name": str, "status": str, "method": str,
-    "seed": int, "details": dict,
+    "global": dict, "solver": str | None, "solver_settings": dict, "bound_name": str, "objective": str | None,
+    "status": str, "method": str, "seed": int, "details": dict,
 }  # fmt: skip
 #: What files of earlier versions do not have.
-_LATER: dict[str, Any] = {"graph": None, "global": {}, "solver_settings": {}}
+_LATER: dict[str, Any] = {"objective": None, "graph": None, "global": {}, "solver_settings": {}}
+
+
+def _objective(model: Model, meta: dict[str, Any]) -> str:
+    """What kind of number the objective is; files of earlier versions say it by the bound's name alone."""
+    found = meta["objective"] or objective_named(model, meta["bound_name"])
+    _refuse(found not in get_args(Objective), f"objective = {shown(found)}, expected {', '.join(get_args(Objective))}")
+    return found
 
 
 def _refuse(wrong: bool, problem: str) -> None:

@@ -159,6 +159,7 @@ class VariationalEM(Method):
             global_posterior=dict(state.posteriors(model)) if own else {},
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=engine.name,
+            objective=engine.objective,
             status=run.outcome + said_of(engine, self.guide, model),
             method=self.name,
             data=data,

@@ -12,6 +12,7 @@ import torch
 from matplotlib.figure import Figure
 
 from custom_inference.checks.plots import plot_comparison as plot_comparison
+from custom_inference.core.evaluate import described_components
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
@@ -157,7 +158,7 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     figure = new_figure(width, 2.4 + 0.19 * len(order) if labelled else 7.0)
     axes = figure.subplots()
     rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
-    labels = component_names(fit)
+    labels = fit.component_names
     image = drawing.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
@@ -190,14 +191,14 @@ class _Components:
         missing = [site for site in (model.component_site, *baseline) if site not in params]
         if missing:
             raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
-        name, use = next(iter(shown.report_columns(model, params).items()))
+        name, use = next(iter(described_components(fit)[1].items()))
         return cls(
             matrix=torch.cat([shown.matrix(model, params), *(params[site][None] for site in baseline)]).numpy(),
             baseline=baseline,
-            use=use.numpy(),
+            use=use.detach().cpu().numpy(),
             use_name="π" if name == "prior" else name,
             off=shown.is_shut_off(model, params).numpy(),
-            labels=component_names(fit),
+            labels=fit.component_names,
             features=shown.labels(model, fit.coords[model.feature_axis]),
             meaning=shown.value,
         )
@@ -213,11 +214,6 @@ class _Components:
 
     def marked(self, names: list[str]) -> list[str]:
         return [f"{name} (off)" if shut else name for name, shut in zip(names, self.off, strict=True)]
-
-
-def component_names(fit: Result) -> list[str]:
-    """The labels of the components, s0, s1, ... where they have none."""
-    return [f"s{label}" if isinstance(label, int) else str(label) for label in fit.coords["component"]]
 
 
 def _family(fit: Result) -> str:

@@ -122,6 +122,7 @@ class CollapsedGibbs(Settings, Method):
             params={site: value.to(data.x) for site, value in params.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
             bound_name=f"log p(x, {', '.join(['q', *best.chain.sampled()])}), all else integrated out",
+            objective="log joint",
             status=self._status(records, usable, agreeing, interrupted, diagnostics),
             method=self.name,
             data=data,

@@ -17,7 +17,7 @@ from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 
 from custom_inference.core.align import align_draws
-from custom_inference.core.engine import POINT
+from custom_inference.core.engine import POINT, Objective
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide
 from custom_inference.core.isolation import default_dtype, isolated
@@ -122,6 +122,13 @@ class SVI(Method):
         names = {"delta": self._family, "normal": f"elbo ({self._family})", "custom": "elbo"}
         return names.get(kind, f"elbo ({self._family}, globals dirichlet)")
 
+    def _objective(self, model: Model, guide: Any) -> Objective:
+        """What kind of number the objective is; where globals or locals are drawn, an estimate of a bound."""
+        known: dict[str, Objective] = {"exact": "evidence", POINT: "log joint"}
+        summed = isinstance(guide, protocol.LocalGuide) and (guide.sum_codes or guide.own_loss is not None)
+        drawn = self._kind(model) != "delta" or self.loss is not None or not summed
+        return known.get(self._bound_name(model), "estimate" if drawn else "bound")
+
     def _kind(self, model: Model) -> str:
         """How the globals are treated, by name."""
         if self.sums_codes:
@@ -218,6 +225,7 @@ class SVI(Method):
             params=params,
             elbo=torch.tensor(trace, dtype=torch.float64),
             bound_name=self._bound_name(model),
+            objective=self._objective(model, guide),
             status=outcome,
             method=self.name,
             data=data,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,11 @@ class Data:
         others = {name: value.to(dtype=kinds[name], device=device) for name, value in self.others.items()}
         return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask, others=others)
 
+    def _parts(self) -> dict[str, Any]:
+        """What the data consist of, without labels; of graphs without the mask, which says what ``hidden`` says."""
+        names = {one.name for one in fields(self)} - {"coords", "others"}
+        return {name: getattr(self, name) for name in names - ({"mask"} if "hidden" in names else set())} | self.others
+
     def rows(self, index: Tensor | slice) -> Data:
         """The chosen rows, with their labels."""
         coords = dict(self.coords)
@@ -102,6 +107,27 @@ class Data:
             x = self.x[:, index]
         mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
         return Data(x=x, mask=mask, coords={**self.coords, "feature": [names[j] for j in index]})
+
+
+def same_data(one: Data, other: Data) -> bool:
+    """Whether two hold the same entries, observed or missing alike, and the same of what is beside them."""
+    if one is other:
+        return True
+    if type(one) is not type(other) or one.x.shape != other.x.shape or one.x.dtype != other.x.dtype:
+        return False
+    if one.is_sparse != other.is_sparse:
+        one, other = one.dense(), other.dense()
+    first, second = one._parts(), other._parts()
+    return first.keys() == second.keys() and all(_same(first[name], second[name]) for name in first)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return type(one) is type(other) and one == other
+    if sparse.is_sparse(one):
+        pairs = zip(sparse.triplets(one), sparse.triplets(other), strict=True)
+        return all(len(a) == len(b) and torch.equal(a, b) for a, b in pairs)
+    return one.shape == other.shape and torch.equal(one, other)
 
 
 def concatenated(parts: Sequence[Data]) -> Data:

@@ -42,6 +42,8 @@ from tests.support.graphs import (
 
 #: Models without an exact engine, whose latents cannot be enumerated.
 WITHOUT_EVIDENCE = [name for name in ROWS if "exact" not in methods_of(problem_of(name).model)]
+#: Models whose tokens, or responses, each have a component of their own.
+ADMIXTURES = ("lda", "multinomial_pca", "plsa", "user_rating_profile")
 EACH = pytest.mark.parametrize(("model", "method"), PAIRS)
 EACH_AGAIN = pytest.mark.parametrize(("model", "method"), AGAIN)
 ROWS_AGAIN = pytest.mark.parametrize(("model", "method"), [pair for pair in AGAIN if pair[0] in ROWS])
@@ -100,6 +102,34 @@ def _promises_of_a_graph(fit, method):
         assert fit.model.directed or torch.equal(x, x.T)
         assert fit.model.edge_kind == "counts" or (x <= 1).all()
     assert all(torch.equal(x, x.round()) for x in made[:3])
+
+
+@WITH_DEFAULTS
+def test_locals_of_the_data_of_a_fit_are_what_it_found(model, method):
+    """Given again, in whatever form, and left out; of points, of draws and of graphs ``params`` holds the same."""
+    fit, problem = fitted(model, method), problem_of(model)
+    found, held = fit.transform(), fit.params.get(fit.model.local_site)
+    for data in (problem.data, fit.data):
+        assert torch.equal(fit.transform(data, **({} if model in GRAPHS else problem.data.others)), found)
+    assert torch.equal(found, fit.posterior.mean if held is None or held.ndim == 1 else held)
+
+
+@pytest.mark.parametrize(("model", "method"), [pair for pair in PAIRS if pair[0] in ADMIXTURES])
+def test_shares_are_those_of_the_tokens(model, method):
+    """Every token, or response, by itself: the mean of its topic's probabilities at the posterior means."""
+    fit = fitted(model, method)
+    theta, total, tokens = fit.transform().numpy(), 0.0, 0.0
+    x, mask = fit.data.dense().x.numpy(), fit.data.dense().mask
+    for n, row in enumerate(x):
+        for j, value in enumerate(row):
+            if mask is not None and not mask[n, j]:
+                continue
+            words = model != "user_rating_profile"
+            b = fit.params["topic"][:, j] if words else fit.params["response"][:, j, int(value)]
+            r = theta[n] * b.numpy()
+            total, tokens = total + (value if words else 1.0) * r / r.sum(), tokens + (value if words else 1.0)
+    share = fit.report()["share"].sort_index()
+    assert np.allclose(share, total / tokens, atol=6e-5) and share.sum() == pytest.approx(1.0, abs=2e-4)
 
 
 @pytest.mark.parametrize("model", WITHOUT_EVIDENCE)
@@ -171,6 +201,7 @@ def test_save_and_load(model, method, tmp_path):
     for site, value in fit.params.items():
         assert torch.equal(value, loaded.params[site]) and value.dtype == loaded.params[site].dtype
     assert torch.equal(fit.elbo, loaded.elbo) and fit.status == loaded.status and fit.method == loaded.method
+    assert fit.objective == loaded.objective
     assert torch.allclose(fit.posterior.mean, loaded.posterior.mean, atol=1e-9)
     assert repr(fit) == repr(loaded) and loaded.coords == fit.coords
     bounds = fit.bounds if model in {*GRAPHS, *WITHOUT_EVIDENCE} else [None]
@@ -294,6 +325,9 @@ def test_to_arviz_names_nodes_and_blocks(model, method):
     dense = fit.data.dense()
     assert np.array_equal(np.isnan(observed.values), ~dense.mask.numpy()), "hidden dyads are NaN"
     assert np.allclose(observed.values[dense.mask.numpy()], dense.x[dense.mask].numpy())
+    if fit.draws is None and not fit.global_posterior:
+        assert "log_likelihood" not in tree.groups() and "point estimate" in posterior.attrs["log_likelihood"]
+        return
     values = tree.log_likelihood["x"]
     first, second = fit.model.dyads(torch.arange(fit.model.num_dyads()))
     assert values.dims == ("chain", "draw", "dyad") and values.shape[2] == int(dense.mask[first, second].sum())

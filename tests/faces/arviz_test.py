@@ -5,27 +5,24 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-import custom_inference.arviz as conversion
 import numpy as np
 import pytest
 import torch
-import xarray as xr
 
 from custom_inference.core import draws
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.posteriors import BernoulliPosterior
-from custom_inference.em.method import EM
+from custom_inference.em.method import EM, VariationalEM
+from custom_inference.faces import arviz_groups
 from custom_inference.faces.arviz import to_arviz
-from ppl_models import NOCA, Data, MethodError
+from ppl_models import MODELS, NOCA, Data, MethodError, MixtureOfCategoricals
 from tests.support.fits import given
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)
     import arviz
 
-# ArviZ 0.23 with matplotlib 3.11: nothing of ours.
-PLOTTING = pytest.mark.filterwarnings("ignore:Passing a dict or None as alias_mapping")
 # A point estimate has no variance to divide by.
 CONSTANT = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 
@@ -69,7 +66,9 @@ def test_a_point_estimate_is_repeated_and_says_so(point):
     assert posterior["loading"].dims == ("chain", "draw", "component", "feature")
     assert posterior["loading"].shape == (1, 30, 3, 6)
     np.testing.assert_array_equal(posterior["leak"][0, 7], point.params["leak"])
-    assert set(data.groups()) == {"posterior", "log_likelihood", "observed_data"}
+    drawn = {"posterior_predictive", "prior", "prior_predictive"}
+    assert set(data.groups()) == {"posterior", "observed_data", *drawn}
+    assert set(to_arviz(point, num_draws=30, num_copies=0).groups()) == {"posterior", "observed_data"}
 
 
 @pytest.mark.quick
@@ -96,12 +95,9 @@ def test_locals_can_be_left_out(point, sampled):
 
 
 @pytest.mark.quick
-def test_the_log_likelihood_is_the_exact_one_of_every_draw(point, sampled):
-    group = to_arviz(point, num_draws=3).log_likelihood
-    assert group.attrs["bound"] == "exact"
-    np.testing.assert_allclose(group["x"][0, 2], point.evidence)
+def test_the_log_likelihood_is_the_exact_one_of_every_draw(sampled):
     group = to_arviz(sampled).log_likelihood
-    assert group["x"].dims == ("chain", "draw", "row")
+    assert group["x"].dims == ("chain", "draw", "row") and group.attrs["bound"] == "exact"
     draw = {site: value[1, 17] for site, value in sampled.draws.items()}
     expected = solve_local(sampled.model, draw, sampled.data, bound="exact").bound
     np.testing.assert_allclose(group["x"][1, 17], expected)
@@ -120,14 +116,82 @@ def test_locals_of_draws_are_left_out_where_they_are_expensive(sampled, monkeypa
     assert "source" not in to_arviz(sampled).posterior
 
 
-def test_beyond_enumeration_the_fits_bound_stands_in_by_name():
+def test_of_points_there_is_no_log_likelihood_and_arviz_refuses_to_compare_them(point):
+    """It does not vary there, so that leave-one-out would take the globals to be known."""
+    data = to_arviz(point, num_draws=3)
+    assert "point estimate" in data.posterior.attrs["log_likelihood"]
+    with pytest.raises(TypeError, match="log likelihood not found"):
+        arviz.loo(data)
+
+
+def test_draws_of_an_approximate_posterior_are_scored_each():
+    """Two classes of two categories: log sum_k pi_k prod_j b_kj(x_j) in NumPy, at the draws that the group has."""
+    x = np.random.default_rng(0).integers(0, 2, (12, 3)).astype(float)
+    model = MixtureOfCategoricals(num_components=2, num_features=3, num_categories=2)
+    data = to_arviz(VariationalEM(guide="vb").fit(model, x, progress=False), num_draws=40)
+    assert data.posterior.attrs["globals"] == "approximate posterior"
+    pi, b = (data.posterior[site].values[0] for site in ("mixing_proportion", "response"))
+    each = np.where(x[:, None] == 1, b[:, None, :, :, 1], b[:, None, :, :, 0]).prod(-1)  # (draw, row, class)
+    expected = np.log((pi[:, None] * each).sum(-1))
+    np.testing.assert_allclose(data.log_likelihood["x"][0], expected, rtol=1e-9)
+    assert data.log_likelihood["x"].std("draw").min() > 0.01
+
+
+def test_beyond_enumeration_a_bound_stands_in_by_name(point):
     model = NOCA(num_components=20, num_features=30)
     params = {site: torch.full(shape, 0.1) for site, shape in model.shapes.items()}
-    local = Local(BernoulliPosterior(torch.full((4, 20), 0.2)), torch.tensor([-1.0, -2.0, -3.0, -4.0]))
-    fit = given(model, params, Data(x=torch.zeros(4, 30)), bound_name="mean_field", local=local)
-    group = to_arviz(fit, num_draws=2).log_likelihood
+    local = Local(BernoulliPosterior(torch.full((4, 20), 0.2)), torch.zeros(4))
+    draws = {site: value.expand(1, 2, *value.shape) for site, value in params.items()}
+    fit = given(model, params, Data(x=torch.zeros(4, 30)), bound_name="mean_field", local=local, draws=draws)
+    group = to_arviz(fit).log_likelihood
     assert group.attrs["bound"] == "mean_field"
-    np.testing.assert_array_equal(group["x"][0, 1], [-1.0, -2.0, -3.0, -4.0])
+    np.testing.assert_allclose(group["x"][0, 1], fit.log_likelihood(bound="mean_field"))
+
+
+def test_copies_and_draws_of_the_prior(sampled):
+    """Means within 5 standard errors: of the copies E[x] at the draws, of data from flat priors by integration."""
+    data = to_arviz(sampled, num_copies=400)
+    assert data.posterior_predictive["x"].shape == (1, 400, 60, 6) and data.prior["loading"].shape == (1, 400, 3, 6)
+    probability = data.prior["leak"].values
+    assert abs(probability.mean() - 0.5) < 5 * (1 / 12 / probability.size) ** 0.5
+    # p(x = 0) = (1 - leak) prod_k (1 - prior_k loading_k): a factor of 1/2, and 3/4 for each of three sources.
+    by_draw = data.prior_predictive["x"].values[0].mean((1, 2))
+    assert abs(by_draw.mean() - (1 - 0.5 * 0.75**3)) < 5 * by_draw.std() / 400**0.5
+    source, loading, leak = (data.posterior[site] for site in ("source", "loading", "leak"))
+    expected = 1 - (1 - leak) * (1 - source * loading).prod("component")
+    copies = data.posterior_predictive["x"].mean(("chain", "draw"))
+    error = np.sqrt(0.25 / 400 + 0.25 / 120)
+    assert float(abs(copies - expected.mean(("chain", "draw"))).max()) < 5 * error
+    assert float(data.posterior_predictive["x"].mean() - expected.mean()) == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["lda", "covariate_sbm", "supervised_lda"])
+def test_what_is_given_and_what_else_is_observed(name):
+    example = MODELS[name].example()
+    method = EM(search=None, max_iterations=1) if name == "lda" else None
+    brief = method or VariationalEM(guide="mean_field" if "sbm" in name else "dirichlet", search=None, max_iterations=1)
+    data = to_arviz(brief.fit(example.model, example.data, progress=False), num_draws=2, num_copies=10)
+    if name == "covariate_sbm":
+        group = data.constant_data["covariates"]
+        np.testing.assert_array_equal(group, example.model.covariates)
+        assert group.dims[0] == "node"
+    else:
+        np.testing.assert_array_equal(data.constant_data["num_tokens"], example.data.dense().x.sum(1))
+        np.testing.assert_array_equal(
+            data.posterior_predictive["x"].sum("word")[0, 3], data.constant_data["num_tokens"]
+        )
+    if name == "supervised_lda":
+        np.testing.assert_array_equal(data.observed_data["response"], example.data.others["response"])
+        assert data.prior_predictive["response"].dims == ("chain", "draw", "document")
+
+
+def test_what_is_too_large_is_left_out_and_said(point, monkeypatch):
+    monkeypatch.setattr(arviz_groups, "_ENTRIES", 60 * 6 * 12)
+    data = to_arviz(point, num_draws=2)
+    assert data.posterior_predictive.sizes["draw"] == 12 and "prior" in data.groups()
+    monkeypatch.setattr(arviz_groups, "_ENTRIES", 60 * 6 * 9)
+    data = to_arviz(point, num_draws=2)
+    assert "prior" not in data.groups() and "too large" in data.posterior.attrs["posterior_predictive"]
 
 
 def test_missing_entries_are_nan_and_the_mask_is_kept(labelled):
@@ -143,6 +207,7 @@ def test_missing_entries_are_nan_and_the_mask_is_kept(labelled):
 def test_attributes_say_where_it_came_from(point):
     data = to_arviz(point, num_draws=2)
     expected = {"model": "NOCA", "method": "EM", "status": point.status, "bound_name": "exact", "seed": 0}
+    expected |= {"objective": "evidence"}
     assert expected.items() <= data.attrs.items()
     assert expected.items() <= data.posterior.attrs.items()
 
@@ -156,6 +221,8 @@ def test_labels_that_repeat_or_mix_types_are_made_selectable(point):
 def test_numbers_of_draws_and_rows_are_checked(point):
     with pytest.raises(MethodError, match="num_draws = 0"):
         to_arviz(point, num_draws=0)
+    with pytest.raises(MethodError, match="num_copies = -1"):
+        to_arviz(point, num_copies=-1)
 
 
 @CONSTANT
@@ -165,45 +232,3 @@ def test_arviz_summarises_both_kinds(point, sampled):
     assert table.loc["source_prior[1]", "mean"] == pytest.approx(float(point.params["source_prior"][1]), abs=1e-3)
     table = arviz.summary(to_arviz(sampled), var_names=["leak"])
     assert (table["r_hat"] < 1.1).all()
-
-
-@PLOTTING
-@pytest.mark.filterwarnings("ignore:Your data appears to have a single value:UserWarning")
-@pytest.mark.parametrize("name", ["plot_trace", "plot_posterior", "plot_forest"])
-def test_arviz_plots_it(name, point, sampled):
-    import matplotlib.pyplot as plt
-
-    if not hasattr(arviz, name):
-        pytest.skip(f"this ArviZ has no {name}: 1.x renamed it")
-    for fit in (point, sampled):
-        getattr(arviz, name)(to_arviz(fit, num_draws=20), var_names=["source_prior"])
-        plt.close("all")
-
-
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto distribution:UserWarning")
-def test_arviz_computes_loo(point, sampled):
-    # Of a point estimate, loo is its log-likelihood: there is nothing to reweight.
-    loo = arviz.loo(to_arviz(point, num_draws=50))
-    assert float(loo["elpd_loo"]) == pytest.approx(float(point.evidence.sum()))
-    loo = arviz.loo(to_arviz(sampled))
-    assert np.isfinite(float(loo["elpd_loo"]))
-
-
-def test_netcdf_keeps_everything(point, tmp_path):
-    data = to_arviz(point, num_draws=4)
-    data.to_netcdf(str(tmp_path / "fit.nc"))
-    back = arviz.from_netcdf(str(tmp_path / "fit.nc"))
-    xr.testing.assert_identical(back.posterior.load(), data.posterior)
-    assert back.attrs["method"] == "EM"
-
-
-def test_for_arviz_1_it_is_a_datatree(sampled, monkeypatch, tmp_path):
-    monkeypatch.setattr(conversion, "_takes_inference_data", lambda: False)
-    tree = to_arviz(sampled)
-    assert isinstance(tree, xr.DataTree)
-    assert set(tree.children) == {"posterior", "sample_stats", "log_likelihood", "observed_data"}
-    assert tree["posterior"]["loading"].dims == ("chain", "draw", "component", "feature")
-    assert tree.attrs["model"] == "NOCA"
-    tree.to_netcdf(tmp_path / "tree.nc")
-    with xr.open_datatree(tmp_path / "tree.nc") as back:
-        np.testing.assert_array_equal(back["posterior"]["leak"], sampled.draws["leak"])

@@ -42,6 +42,7 @@ def make_fit(
         params={"source_prior": prior, "loading": loading, "leak": torch.full((num_features,), 0.05)},
         elbo=elbo * num_rows,
         bound_name="mean_field",
+        objective="bound",
         status="converged",
         method="VariationalEM(mean_field)",
         data=Data(x=torch.bernoulli(torch.full((num_rows, num_features), 0.3)), coords=coords or {}),

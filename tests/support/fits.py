@@ -15,14 +15,21 @@ from ppl_models import Data, GraphData, GraphModel, Model
 
 def given(model: Model, params: dict[str, Tensor], data: Data, **settings: Any) -> Fit:
     """A fit with these values of its sites."""
-    outcome = {"bound_name": "map", "status": "given", "method": "given", "seed": 0, "elbo": torch.zeros(1)}
+    outcome = {
+        "bound_name": "map",
+        "objective": "log joint",
+        "status": "given",
+        "method": "given",
+        "seed": 0,
+        "elbo": torch.zeros(1),
+    }
     return Fit(model=model, params=params, data=data, **{**outcome, **settings})
 
 
 def given_graph(model: GraphModel, data: GraphData, mean: Tensor, params: dict[str, Tensor], **settings: Any) -> Fit:
     """A fit with these globals and posterior means (N, K) of the nodes."""
     proportion = {"block_proportion": mean.mean(0)} if "block_proportion" in model.shapes else {}
-    outcome = {"bound_name": "vb", "method": "none", "elbo": torch.tensor([-2.0, -1.0])}
+    outcome = {"bound_name": "vb", "objective": "bound", "method": "none", "elbo": torch.tensor([-2.0, -1.0])}
     outcome |= {"local": Local(PointPosterior(mean), torch.zeros(1))}
     return given(model, {**proportion, **params}, data, **{**outcome, **settings})
 

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -63,12 +64,10 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
 
 def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
     """The posterior means of all rows, block by block; rows without labels are known by their number."""
-    from custom_inference.faces.plots import component_names
-
-    names, start, path = component_names(fit), 0, out / "membership.csv"
+    names, start, path = fit.component_names, 0, out / "membership.csv"
     with written(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         for block in blocks:
-            values = _array(fit.transform(block))
+            values = np.asarray(fit.transform(block))
             labels = labels_of(list(block.index)) if isinstance(block, pd.DataFrame) else None
             index = pd.Index(labels or range(start, start + len(values)), name="row")
             pd.DataFrame(values, index, names).to_csv(file, header=start == 0, float_format="%.6g")
@@ -97,9 +96,7 @@ def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
 
 def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     """summary: every global; components: the report; loading: with labels; membership: posterior means of the rows."""
-    from custom_inference.faces.plots import component_names
-
-    names, model, shown = component_names(fit), fit.model, presentation_of(fit.model)
+    names, model, shown = fit.component_names, fit.model, presentation_of(fit.model)
     rows = pd.Index(fit.coords[model.row_axis], name="row")
     labels = shown.labels(model, fit.coords[model.feature_axis])
     loading = pd.DataFrame(_array(shown.matrix(model, fit.params)), names, labels)
@@ -116,9 +113,9 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
 def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
     """ArviZ's summary of the globals' draws; of a point estimate the values alone, under the same names."""
     if fit.draws is not None:
-        from custom_inference.faces.arviz import library  # not at the top: models are listed without it
+        from custom_inference.faces.arviz_library import arviz  # not at the top: models are listed without it
 
-        return pd.DataFrame(library().summary(converted, var_names=list(fit.globals)))
+        return arviz().summary(converted, list(fit.globals))
     values = {}
     for site, value in fit.globals.items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
@@ -129,9 +126,7 @@ def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
 
 def report(fit: Fit, *, top: int) -> pd.DataFrame:
     """The component report under the names that figures and tables use."""
-    from custom_inference.faces.plots import component_names
-
-    names = component_names(fit)
+    names = fit.component_names
     table = evaluate.component_report(fit, top=top)
     return table.set_axis([names[i] for i in table.index], axis=0).rename_axis("component")
 
@@ -156,6 +151,7 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
         "num_components": len(fit.params[fit.model.component_site]),
         "params": {site: list(value.shape) for site, value in fit.params.items()},
         "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,
+        "objective_kind": fit.objective,
         "bound_name": fit.bound_name,
         "log_likelihood_per_row": total / len(fit.data),
         "log_likelihood_bound": bound,
@@ -192,6 +188,8 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
         size = f"{len(data)} nodes, {data.num_edges} edges"
     print(f"{type(fit.model).__name__} fitted to {size} by {fit.method}")
     print(f"status: {fit.status}")
+    if len(fit.elbo):
+        print(f"objective: {float(fit.elbo[-1]):.2f} ({fit.described_objective})")
     exact = "" if summary["log_likelihood_bound"] == "exact" else f" (bound: {summary['log_likelihood_bound']})"
     part = f"    (of the first {summary['scored_rows']} rows)" if "scored_rows" in summary else ""
     plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""

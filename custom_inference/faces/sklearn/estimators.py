@@ -86,9 +86,12 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others)
 
     def transform(self, X: Any) -> Array:
-        """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores."""
+        """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores.
+
+        Every row is inferred by itself, those of the fit too: ``fit_.transform`` gives what the fit found of these.
+        """
         check_is_fitted(self)
-        return array(self.fit_.transform(self._validated(X, reset=False)))
+        return array(self.fit_.local_posterior(self._validated(X, reset=False)).posterior.mean)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
@@ -127,7 +130,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     def predict_proba(self, X: Any) -> Array:
         """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
         check_is_fitted(self)
-        return array(self.fit_.transform(self._validated(X, reset=False)))
+        return array(self.fit_.local_posterior(self._validated(X, reset=False)).posterior.mean)
 
     @_of_mixtures
     def predict(self, X: Any) -> Array:

@@ -1,6 +1,6 @@
 """Aspect Bernoulli (source 001): memberships integrated out, by Dirichlets, or as points; what explains zeros."""
 
-from custom_inference.core.presentation import Presentation, mean_share
+from custom_inference.core.presentation import Presentation, mean_membership
 from custom_inference.core.registry import Family
 from custom_inference.families.aspects.engines import AspectDirichlet, AspectExact
 from custom_inference.families.aspects.laplace import AspectLaplace
@@ -8,7 +8,6 @@ from custom_inference.families.aspects.map import AspectMap
 from custom_inference.families.aspects.propose import AspectPointProposals, AspectProposals
 from ppl_models import AspectBernoulli
 
-_membership = mean_share("membership")
 #: Points are the default, as their paper has them and phantoms need.
 FAMILIES = (
     Family(
@@ -22,11 +21,8 @@ FAMILIES = (
         presentation=Presentation(
             value="P(entry = 1 | aspect)",
             local="membership",
-            prominence=_membership,
-            columns=lambda model, params: {
-                "membership": _membership(model, params),
-                "features on": params["aspect_probability"].sum(-1),
-            },
+            share=mean_membership,
+            columns=lambda model, params: {"features on": params["aspect_probability"].sum(-1)},
         ),
     ),
 )

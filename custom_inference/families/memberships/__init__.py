@@ -1,6 +1,6 @@
 """Mixed memberships of a graph's nodes: variational Bayes, CVB0, tiny graphs exactly, stochastic steps, Gibbs."""
 
-from custom_inference.core.presentation import Presentation, block_labels, mean_share
+from custom_inference.core.presentation import Presentation, block_labels, mean_membership
 from custom_inference.core.registry import Family
 from custom_inference.families.memberships.cvb0 import MmsbCvb0, few_tables
 from custom_inference.families.memberships.exact import MmsbExact
@@ -8,8 +8,6 @@ from custom_inference.families.memberships.gibbs import MmsbSampler
 from custom_inference.families.memberships.initialisation import MembershipProposals
 from custom_inference.families.memberships.variational import MmsbDirichlet, MmsbVB
 from ppl_models import MMSB
-
-_share = mean_share("membership")
 
 #: Of small graphs collapsed variational Bayes is the default: "vb" is too sure of their memberships.
 FAMILIES = (
@@ -20,12 +18,6 @@ FAMILIES = (
         search=dict.fromkeys(("dirichlet", "vb", "cvb0"), MembershipProposals),
         default=lambda model, _: "cvb0" if few_tables(model) else "vb",
         sampler=MmsbSampler,
-        presentation=Presentation(
-            value="P(edge)",
-            local="membership",
-            prominence=_share,
-            columns=lambda model, params: {"share": _share(model, params)},
-            labels=block_labels,
-        ),
+        presentation=Presentation(value="P(edge)", local="membership", share=mean_membership, labels=block_labels),
     ),
 )

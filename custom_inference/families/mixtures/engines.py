@@ -16,9 +16,10 @@ lower bound on log p(x) with everything integrated out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -194,6 +195,12 @@ class MixturePosteriors(State):
         density = density_of(model)
         components = density.posterior(self.parameters(density))
         return {"mixing_proportion": DirichletPosterior(self.proportion), density.site: components}
+
+    @classmethod
+    def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
+        proportion = posteriors["mixing_proportion"].concentration
+        (components,) = (one for site, one in posteriors.items() if site != "mixing_proportion")
+        return cls(proportion, {name: getattr(components, name).flatten(1) for name in components.layout()})
 
     def parameters(self, density: Density) -> Conjugate:
         return tuple(self.components[name] for name in density.names)

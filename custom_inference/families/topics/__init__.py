@@ -1,13 +1,15 @@
 """Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, point and exact engines, Gibbs, tempering."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.presentation import Params, Presentation, mean_share
+from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.correlated import CorrelatedGaussian
 from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import LdaDirichlet
@@ -26,9 +28,23 @@ from custom_inference.families.topics.supervised import SupervisedDirichlet, pre
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
-from ppl_models import CTM, LDA, PLSA, Model, MultinomialPCA, SupervisedLDA, UserRatingProfile
+from ppl_models import CTM, LDA, PLSA, Data, Model, MultinomialPCA, SupervisedLDA, UserRatingProfile
 
-_share, _membership = mean_share("topic_proportion"), mean_share("membership")
+
+def _token_share(engine: TopicEngine) -> Callable[[Any, Params, Data, Tensor], Tensor]:
+    """The mean over the tokens of their responsibilities at the posterior means of the proportions (N, K)."""
+
+    def share(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
+        rows = engine.rows(model, data)
+        word = engine.topics(dict(params)).T
+        parts = [rows.select(slice(at, at + _DOCUMENTS)) for at in range(0, len(rows), _DOCUMENTS)]
+        means = mean.split(_DOCUMENTS)
+        total = sum(
+            (p.counts.values() @ p.responsibilities(m, word) for p, m in zip(parts, means, strict=True)), 0 * mean[0]
+        )
+        return total / total.sum()
+
+    return share
 
 
 def _at_the_mean(model: Model, params: Params) -> Tensor:
@@ -44,24 +60,21 @@ def _num_words(params: Params) -> Tensor:
 OF_TOPICS = Presentation(
     value="P(word | topic)",
     local="topic proportion",
-    prominence=_share,
-    columns=lambda model, params: {"share": _share(model, params), "words": _num_words(params)},
+    share=_token_share(LdaDirichlet()),
+    columns=lambda model, params: {"words": _num_words(params)},
 )
-OF_PROFILES = Presentation(
-    value="P(category | component)",
-    local="membership",
-    prominence=_membership,
-    columns=lambda model, params: {"share": _membership(model, params)},
-)
+OF_PROFILES = Presentation(value="P(category | component)", local="membership", share=_token_share(ProfileDirichlet()))
 OF_CORRELATED_TOPICS = replace(
     OF_TOPICS,
     local="topic logit",
+    share=None,
     prominence=_at_the_mean,
     columns=lambda model, params: {"share at the mean": _at_the_mean(model, params), "words": _num_words(params)},
 )
-OF_SUPERVISED_TOPICS = replace(
-    OF_TOPICS, columns=lambda model, params: {"share": _share(model, params), "weight": params["response_weight"]}
-)
+OF_SUPERVISED_TOPICS = replace(OF_TOPICS, columns=lambda model, params: {"weight": params["response_weight"]})
+
+#: Documents whose responsibilities are made at a time.
+_DOCUMENTS = 4096
 
 _SEARCH = {"map": PointProposals} | dict.fromkeys(("exact", "dirichlet", "vb", "cvb0"), TopicProposals)
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}

@@ -113,6 +113,7 @@ class TemperedEM(Method):
             params={**best.params, **best.engine.point_locals(step)},
             elbo=torch.tensor(best.trace, dtype=torch.float64),
             bound_name=POINT,
+            objective="log joint",
             status=path.outcome,
             method=self.name,
             data=data,

@@ -66,6 +66,12 @@ class TopicPosteriors(State):
         return model.with_concentration(alpha=self.alpha, gamma=self.gamma) if learned else model
 
     @classmethod
+    def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
+        """Learned concentrations of the priors are in the fitted model."""
+        (posterior,) = posteriors.values()
+        return cls(posterior.concentration.flatten(1))
+
+    @classmethod
     def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:
         return cls(posterior.concentration)
 

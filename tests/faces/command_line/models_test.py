@@ -60,6 +60,13 @@ def test_fit_writes_and_prints_every_model(file, tmp_path):
     loadings = fit.params[fit.model.component_site][0].numel()
     for table, shape in (("loading", loadings), ("membership", 2)):
         assert pd.read_csv(out / f"{table}.csv", index_col=0).shape[1] == shape
+    locals_ = pd.read_csv(out / "membership.csv", index_col=0).to_numpy()
+    np.testing.assert_allclose(locals_, fit.transform(fit.data), atol=1e-5, rtol=1e-5)
+    if fit.model.local_site in fit.params:
+        np.testing.assert_allclose(locals_, fit.params[fit.model.local_site], atol=1e-5, rtol=1e-5)
+    assert f"({fit.described_objective})" in printed and written["objective_kind"] == fit.objective
+    if "share" in written["components"][0]:
+        assert sum(line["share"] for line in written["components"]) == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["aspect_bernoulli", "noca"])

@@ -199,7 +199,7 @@ def test_at_given_topics_it_is_the_dirichlet_family():
     model, steps, _ = prepared(x)
     assert type(steps.local()) is LdaDirichlet
     fit = VariationalEM(guide="cvb0").fit(model, x, progress=False)
-    assert torch.allclose(fit.transform(x), fit.transform(x, bound="dirichlet"))
+    assert torch.allclose(fit.transform(x[1:]), fit.transform(x[1:], bound="dirichlet"))
     table = compare([VariationalEM(guide="cvb0"), VariationalEM(guide="dirichlet")], model, x, at=fit).table
     assert np.allclose(table["bound"].iloc[0], table["bound"].iloc[1], atol=1e-6)
 

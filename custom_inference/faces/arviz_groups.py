@@ -1,0 +1,112 @@
+"""Datasets with named axes, and the groups of ArviZ that hold data: observed, given, drawn from prior or posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_inference.core import predictive
+from custom_inference.core.draws import PosteriorDraws
+from custom_inference.core.isolation import seed_of
+from custom_inference.core.result import Result
+
+Array = NDArray[Any]
+#: Axis -> the labels along it.
+Labels = dict[str, list[Any]]
+
+#: Sparse data of up to this many entries are made dense.
+DENSE_UP_TO = 20_000_000
+#: Copies of the data, and draws of the prior, of up to so many entries in all are made; at least so many copies.
+_ENTRIES, _FEWEST = 5_000_000, 10
+
+
+def dataset(
+    values: Mapping[str, Any],
+    dims: Mapping[str, tuple[str, ...]],
+    labels: Labels,
+    leading: Sequence[str] = ("chain", "draw"),
+) -> xr.Dataset:
+    """Variables with their axes named; labels are cut to the length of the axis."""
+    variables, coords = {}, {}
+    for name, value in values.items():
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        inner = dims.get(name) or tuple(f"{name}_dim_{i}" for i in range(array.ndim - len(leading)))
+        axes = (*leading, *inner)
+        variables[name] = (axes, array)
+        for axis, size in zip(axes, array.shape, strict=True):
+            coords[axis] = labels[axis][:size] if axis in labels else np.arange(size)
+    return xr.Dataset(variables, coords=coords)
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """Labels that ArviZ can select by and netCDF can hold: of one type, and no two alike."""
+    if not (all(type(v) is int for v in values) or all(type(v) is float for v in values)):
+        values = [str(v) for v in values]
+    if len(set(values)) == len(values):
+        return list(values)
+    taken: dict[str, None] = {}  # a set that keeps its order
+    for value in map(str, values):
+        numbered = (f"{value} ({i})" for i in count(2))
+        taken[value if value not in taken else next(name for name in numbered if name not in taken)] = None
+    return list(taken)
+
+
+def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
+    """observed_data and constant_data, where there is something to hold."""
+    model, data, site = fit.model, fit.data, fit.model.observed_site
+    observed, mask = {name: data.others[name] for name in model.sites_of("observed")[1:]}, data.mask
+    if not data.is_sparse or data.x.numel() <= DENSE_UP_TO:
+        dense = data.dense()
+        mask = dense.mask  # of a graph it is made of its hidden dyads
+        observed = {site: dense.x if mask is None else dense.x.masked_fill(~mask, torch.nan)} | observed
+    own = {one.name: getattr(model, one.name) for one in fields(model)}
+    constant = model.given(data) | {name: value for name, value in own.items() if isinstance(value, Tensor)}
+    constant |= {} if mask is None else {"mask": mask}
+    dims = {**model.dims, "mask": model.dims[site]}
+    dims |= {name: _axes(name, value, fit) for name, value in constant.items() if name not in dims}
+    found = {"observed_data": observed, "constant_data": constant}
+    return {name: dataset(values, dims, labels, leading=()) for name, values in found.items() if values}
+
+
+def _axes(name: str, value: Tensor, fit: Result) -> tuple[str, ...]:
+    """Of what no site declares: the rows where there are as many, and axes of its own."""
+    own = [f"{name}_dim_{i}" for i in range(value.ndim)]
+    return (fit.model.row_axis, *own[1:]) if value.ndim and len(value) == len(fit.data) else tuple(own)
+
+
+def drawn_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
+    """posterior_predictive, prior and prior_predictive of at most so many draws; name -> why one is left out."""
+    model, left_out = fit.model, "left out: too large"
+    num_copies = min(num_copies, _ENTRIES // fit.data.x.numel())
+    if num_copies < _FEWEST:
+        return {}, dict.fromkeys(("posterior_predictive", "prior", "prior_predictive"), left_out)
+    pairs = enumerate(PosteriorDraws(fit, num_copies, fit.seed))
+    seeds = [seed_of(fit.seed, "copies of the data", number) for number in range(num_copies)]
+    values = ({**params, model.local_site: local} for _, (params, local) in pairs)
+    copies = [
+        predictive.run_of(model, len(fit.data), value, seed=seed, like=fit.data)
+        for value, seed in zip(values, seeds, strict=True)
+    ]
+    groups = {"posterior_predictive": _stacked(copies, model.sites_of("observed"), fit, labels)}
+    if num_copies * sum(value.numel() for value in fit.globals.values()) > _ENTRIES:
+        return groups, dict.fromkeys(("prior", "prior_predictive"), left_out)
+    try:
+        runs = [predictive.run_of(model, len(fit.data), {}, seed=seed + 1, like=fit.data) for seed in seeds]
+    except NotImplementedError as error:  # of a prior without a way to draw from it
+        return groups, dict.fromkeys(("prior", "prior_predictive"), f"left out: no draws of a prior ({error})")
+    groups["prior"] = _stacked(runs, model.global_sites, fit, labels)
+    groups["prior_predictive"] = _stacked(runs, model.sites_of("observed"), fit, labels)
+    return groups, {}
+
+
+def _stacked(runs: Iterable[dict[str, Tensor]], sites: Sequence[str], fit: Result, labels: Labels) -> xr.Dataset:
+    """The values of some sites in all runs, as one chain."""
+    return dataset({s: torch.stack([run[s] for run in runs])[None] for s in sites}, fit.model.dims, labels)
