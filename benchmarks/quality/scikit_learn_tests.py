@@ -51,11 +51,11 @@ SUBJECTS = (
         "LDAEstimator",
         "lda",
         {
-            "test_lda_default_prior_params": "by design: without priors those of the model, not 1 / n_components",
+            "test_lda_default_prior_params": "another default: the priors are the model's, not 1 / n_components",
             "test_lda_preplexity_mismatch": "internals: calls _perplexity_precomp_distr",
-            "test_lda_perplexity": "by design: no sub_sampling, which weighs a term that is left out here",
-            "test_lda_score": "by design: starts are searched for, and one iteration scores as ten, to 2e-9",
-            "test_lda_score_perplexity": "by design: the score is the mean over rows, not the sum; no sub_sampling",
+            "test_lda_perplexity": "another definition: no divergence of the topics, which sub_sampling weighs",
+            "test_lda_score": "another definition: at the topics' means; one iteration scores as ten, to 2e-9",
+            "test_lda_score_perplexity": "another definition: the score is the mean over the rows, not the sum",
             "test_lda_empty_docs": "by design: documents without a single token among them are refused",
             "test_verbosity": "by design: fits end where they have converged, here after two iterations of three",
             "test_lda_dtype_match": _FRACTIONS,
@@ -95,14 +95,28 @@ _INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
 _IMPORT = "from custom_inference.sklearn import {}"
 
 
-def outcomes(subject: Subject) -> list[Outcome]:
-    """Of all tests that are not skipped, by pytest in a process of its own, with the fixtures of scikit-learn."""
+def outcomes(subject: Subject, *chosen: str) -> list[Outcome]:
+    """Of all tests that are not skipped, by pytest in a process of its own, with the fixtures of scikit-learn.
+
+    chosen: further options of pytest.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path, report = Path(folder, f"test_{subject.prefix}.py"), Path(folder, "report.xml")
         path.write_text(adapted(subject), "utf-8")
-        options = ["-q", "-p", "sklearn.conftest", "-p", "no:cacheprovider", "--rootdir", folder, "-c", "/dev/null"]
+        options = [
+            "-q",
+            "-p",
+            "sklearn.conftest",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            folder,
+            "-c",
+            "/dev/null",
+            *chosen,
+        ]
         command = [sys.executable, "-m", "pytest", str(path), *options, f"--junitxml={report}"]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
         if not report.is_file():
             raise RuntimeError(f"no report of the tests: {(run.stdout + run.stderr)[-2000:]}")
         cases = ElementTree.parse(report).getroot().iter("testcase")
