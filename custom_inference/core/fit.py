@@ -69,9 +69,17 @@ class Fit(Result):
         return store.save(self, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> Fit:
-        """Read what :meth:`save` wrote, onto a device, wherever it was fitted; executes no code from the file."""
-        return cls(**store.load(Path(path))).to(device)
+    def load(
+        cls, path: str | Path, *, model: Model | type[Model] | None = None, device: torch.device | str = "cpu"
+    ) -> Fit:
+        """Read what :meth:`save` wrote, onto a device, wherever it was fitted; executes no code from the file.
+
+        model: the class, or an instance, of a model of your own: the file names it, and nothing is imported for that.
+
+        Raises FileFormatError for a file that is no fit, or one of another model; of a model of your own without
+        ``model``, of other sizes or sites than the instance's.
+        """
+        return cls(**store.load(Path(path), model)).to(device)
 
 
 def completed(fit: Fit) -> Fit:

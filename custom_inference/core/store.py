@@ -20,9 +20,9 @@ from custom_inference.core.posteriors import (
 )
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import rebuilt
-from custom_inference.core.store_priors import prior_to_json
+from custom_inference.core.store_model import model_to_json, require_class
 from custom_inference.core.tensor_files import digest, write_tensors
-from ppl_models import MODELS, FileFormatError, GraphData, ModelError
+from ppl_models import FileFormatError, GraphData
 from ppl_models.data import sparse as _sparse
 
 FORMAT = "ppl-models fit 1"
@@ -32,15 +32,10 @@ _LABELS = 2**24
 
 def save(fit: Result, path: Path) -> Path:
     """Write to a temporary file beside ``path`` and rename: a crash leaves the old file as it was."""
-    name = next((n for n, kind in MODELS.items() if type(fit.model) is kind), None)
-    if name is None:
-        raise ModelError(f"{type(fit.model).__name__} is not one of the suite's models: {', '.join(MODELS)}")
     data, engine = fit.data, fit.solver.engine if fit.solver else None
     flags = {"directed": data.directed, "self_loops": data.self_loops} if isinstance(data, GraphData) else None
     meta = {
-        "model": name,
-        "settings": fit.model.settings(),
-        "priors": {site: prior_to_json(prior) for site, prior in fit.model.priors.items()},
+        **model_to_json(fit.model),
         "coords": {axis: [_label(one) for one in labels] for axis, labels in data.coords.items()},
         "graph": flags,
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
@@ -99,11 +94,16 @@ def _stores_local(fit: Result) -> bool:
     return kept if isinstance(posterior, JointDirichletMixture) else not isinstance(posterior, DirichletMixture)
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path, model: Any = None) -> dict[str, Any]:
     """The arguments of :class:`custom_inference.Fit` from a file that :func:`save` wrote.
 
-    Raises FileFormatError, naming the file, for one that is damaged, or whose parts do not make a fit.
+    model: the class or an instance of a model that is not of the suite.
+
+    Raises FileFormatError, naming the file, for one that is damaged, whose parts do not make a fit, or which is one of
+    another model; ModelError where ``model`` is none.
     """
+    if model is not None:
+        require_class(model)
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
     try:
@@ -116,7 +116,7 @@ def load(path: Path) -> dict[str, Any]:
         # Files of earlier versions carry no digest.
         if header.get("digest", "") not in ("", digest(text, tensors)):
             raise FileFormatError("damaged: its contents are not those that were saved")
-        return rebuilt(json.loads(text), tensors)
+        return rebuilt(json.loads(text), tensors, model)
     except (SafetensorError, LookupError, OSError, ValueError, RecursionError, RuntimeError) as error:
         what = f"nothing under {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise FileFormatError(f"{path}: not readable as a saved fit: {what.splitlines()[0]}") from None

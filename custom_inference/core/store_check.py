@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, get_args
 
 import torch
@@ -16,8 +15,9 @@ from custom_inference.core.engine import Objective
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import POSTERIORS
 from custom_inference.core.registry import engine_for, objective_named
-from custom_inference.core.store_priors import prior_from_json, shown
-from ppl_models import MODELS, Data, FileFormatError, GraphData, Model
+from custom_inference.core.store_model import model_from_json, tuples
+from custom_inference.core.store_priors import shown
+from ppl_models import Data, FileFormatError, GraphData, Model
 from ppl_models.data import sparse as _sparse
 
 _Tensors = Mapping[str, Tensor]
@@ -25,8 +25,10 @@ _Tensors = Mapping[str, Tensor]
 _SLACK = 1e-3
 
 
-def rebuilt(meta: Any, tensors: _Tensors) -> dict[str, Any]:
+def rebuilt(meta: Any, tensors: _Tensors, given: Any = None) -> dict[str, Any]:
     """The arguments of a fit, from the header and the tensors of a file.
+
+    given: the class or an instance of a model that is not of the suite.
 
     Raises FileFormatError for parts that are missing or do not belong together; other errors of the suite, KeyError,
     ValueError or RuntimeError for what the model and its data refuse.
@@ -36,7 +38,8 @@ def rebuilt(meta: Any, tensors: _Tensors) -> dict[str, Any]:
     for key, kind in _KINDS.items():
         _refuse(not isinstance(meta[key], kind) or isinstance(meta[key], bool), f"{key} = {shown(meta[key])}")
     params = _group(tensors, "params/")
-    model = _model(meta, params, tensors)
+    most = max(1, sum(value.numel() for value in tensors.values()))
+    model = model_from_json(meta, params, _sizes(tensors), most, given)
     data = _data(model, meta, tensors)
     _check_params(model, params, len(data))
     _check_draws(model, tensors, len(data))
@@ -61,12 +64,12 @@ def rebuilt(meta: Any, tensors: _Tensors) -> dict[str, Any]:
 
 
 _KINDS: dict[str, Any] = {
-    "model": str, "settings": dict, "priors": dict, "coords": dict, "graph": dict | None, "local": str | None,
-    "global": dict, "solver": str | None, "solver_settings": dict, "bound_name": str, "objective": str | None,
-    "status": str, "method": str, "seed": int, "details": dict,
+    "model": str, "settings": dict, "sites": dict | None, "priors": dict, "coords": dict, "graph": dict | None,
+    "local": str | None, "global": dict, "solver": str | None, "solver_settings": dict, "bound_name": str,
+    "objective": str | None, "status": str, "method": str, "seed": int, "details": dict,
 }  # fmt: skip
 #: What files of earlier versions do not have.
-_LATER: dict[str, Any] = {"objective": None, "graph": None, "global": {}, "solver_settings": {}}
+_LATER: dict[str, Any] = {"objective": None, "graph": None, "sites": None, "global": {}, "solver_settings": {}}
 
 
 def _objective(model: Model, meta: dict[str, Any]) -> str:
@@ -85,28 +88,10 @@ def _group(tensors: _Tensors, prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def _model(meta: dict[str, Any], params: _Tensors, tensors: _Tensors) -> Model:
-    name, settings = meta["model"], meta["settings"]
-    _refuse(name not in MODELS, f"model {name!r} is not known here; known: {', '.join(MODELS)}")
-    kind = MODELS[name]
-    types = {f.name: str(f.type) for f in fields(kind) if f.name != "priors"}
+def _sizes(tensors: _Tensors) -> set[int]:
+    """Sizes that a tensor has."""
     sizes = {size for value in tensors.values() for size in value.shape}
-    sizes |= {len(tensors["data/crow"]) - 1} if "data/crow" in tensors else set()
-    for one, value in settings.items():
-        _refuse(one not in types, f"{name} has no setting {shown(one)}; it has {', '.join(types)}")
-        plain = {"bool": bool, "int": int, "str": str}.get(types[one])
-        _refuse(plain is not None and type(value) is not plain, f"{one} = {shown(value)}")
-        # Before the model is made: its default priors take as much memory as its sizes ask for.
-        is_size = one.startswith("num_") or one.endswith("_size")
-        _refuse(is_size and (type(value) is not int or value not in sizes), f"{one} = {shown(value)} of no tensor")
-    dtypes = {value.dtype for value in params.values() if value.is_floating_point()}
-    _refuse(len(dtypes) != 1, "parameters of no type of number, or of several")
-    most, dtype = max(1, sum(value.numel() for value in tensors.values())), dtypes.pop()
-    priors = {site: prior_from_json(entry, dtype, most=most) for site, entry in meta["priors"].items()}
-    try:
-        return kind(**settings, priors=priors)
-    except TypeError as error:
-        raise FileFormatError(f"settings of {name}: {error}") from None
+    return sizes | ({len(tensors["data/crow"]) - 1} if "data/crow" in tensors else set())
 
 
 def _shape(model: Model, site: str) -> tuple[int, ...]:
@@ -148,9 +133,10 @@ def _inside(model: Model, site: str, value: Tensor) -> bool:
 def _check_draws(model: Model, tensors: _Tensors, rows: int) -> None:
     """(chain, draw, ...) of the model's sites."""
     local = {model.local_site: [(rows, *model.local_shape), (rows,)]}
+    others = {"indicator", *model.sites_of("latent")}
     for site, value in _group(tensors, "draws/").items():
         shapes = [model.shapes[site]] if site in model.shapes else local.get(site)
-        _refuse(shapes is None and site != "indicator", f"draws of the unknown site {shown(site)}")
+        _refuse(shapes is None and site not in others, f"draws of the unknown site {shown(site)}")
         shape = tuple(value.shape)
         _refuse(shapes is not None and shape[2:] not in shapes, f"draws of '{site}' of shape {shape}")
         _refuse(value.ndim < 2 or bool(torch.isnan(value).any()), f"draws of '{site}' that are not numbers")
@@ -161,7 +147,7 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     x, graph = _x(tensors), meta["graph"]
     _refuse(x.ndim != 2 or not x.is_floating_point(), f"data of shape {tuple(x.shape)} and {x.dtype}")
     sizes = {"row": x.shape[0], "feature": x.shape[1]}
-    coords = {axis: [_tuple(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
+    coords = {axis: [tuples(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
     for axis, labels in coords.items():
         _refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")
     _refuse((graph is not None) != model.is_graph, "a graph without its settings, or settings of a graph without one")
@@ -199,11 +185,6 @@ def _check_hidden(hidden: Tensor, x: Tensor, *, directed: bool, self_loops: bool
     _refuse(not ordered or (not self_loops and bool((low == high).any())), "hidden dyads out of order")
     edges = bool(_sparse.entries(x, low, high).any() or (not directed and _sparse.entries(x, high, low).any()))
     _refuse(edges, "an edge at a hidden dyad")
-
-
-def _tuple(value: Any) -> Any:
-    """What JSON made a list of, as it was."""
-    return tuple(_tuple(one) for one in value) if isinstance(value, list) else value
 
 
 def _local(model: Model, kind: str | None, tensors: _Tensors, rows: int) -> Local | None:
@@ -250,7 +231,7 @@ def _fits(layout: dict[str, str], shapes: dict[str, tuple[int, ...]], mean: tupl
 def _solver(model: Model, meta: dict[str, Any]) -> LocalSolver | None:
     if meta["solver"] is None:
         return None
-    settings = {key: _tuple(value) for key, value in meta["solver_settings"].items()}
+    settings = {key: tuples(value) for key, value in meta["solver_settings"].items()}
     try:
         return LocalSolver(engine=engine_for(model, meta["solver"], **settings))
     except TypeError as error:

@@ -6,7 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -21,6 +21,7 @@ from sklearn.utils.validation import validate_data
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from custom_inference.em.loop import AT_LIMIT
+from custom_inference.methods import default_method, named_method
 from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, GraphData, MethodError, Model
 
@@ -31,6 +32,8 @@ _READING = {
     "binarize": "entries above this threshold are 1, others 0, as in ``BernoulliNB``; None: they are 0/1 already.",
     "round_counts": "round the entries to whole numbers first, as for expected counts; otherwise others are refused.",
 }
+#: Parameter -> what methods call it.
+_LIMITS = {"max_iter": ("max_iterations", "steps"), "tol": ("tolerance",)}
 #: Fields of models that hold data: ``fit`` takes them, not the constructor.
 _GIVEN = {"covariates"}
 
@@ -77,20 +80,29 @@ class ModelEstimator(BaseEstimator):
 
     @classmethod
     def _parameters(cls) -> dict[str, Any]:
-        """Parameter -> default, of those that follow from the model; its first two fields are sizes."""
+        """Parameter -> default, of those that follow from the model; not its sizes, which the data have."""
         kind, entries = cls.model_type, cls._data_kind
         counts = entries in ("counts", "documents") or entries.startswith("multi")
         reading = {"round_counts": False} if counts else {"binarize": None} if entries in _BINARY else {}
-        own = [field for field in fields(kind) if field.name != "priors"][2:]
-        known = {f.name: None if f.default is MISSING else f.default for f in own if f.name not in _GIVEN}
-        return {**reading, **known, **dict.fromkeys(_concentrations(kind))}
+        sizes = {kind.axes["component"], kind._columns()}
+        own = [field for field in fields(kind) if field.name not in {"priors", *_GIVEN, *sizes}]
+        known = {field.name: _default_of(field) for field in own}
+        return {**reading, **known, **dict.fromkeys(cls._concentrations())}
+
+    @classmethod
+    def _concentrations(cls) -> dict[str, str]:
+        """Parameter -> the argument of the model's ``with_concentration``, if it has that."""
+        made = getattr(cls.model_type, "with_concentration", None)
+        names = [] if made is None else list(inspect.signature(made).parameters)[1:]
+        return {name: name for name in names}
 
     @classmethod
     def _text(cls, added: Mapping[str, Any]) -> str:
         """The docstring: what the model says of itself, and its own parameters."""
         kind = cls.model_type
         summary = kind.summary or inspect.cleandoc(kind.__doc__ or kind.__name__).splitlines()[0]
-        known = {name: _READING.get(name) or _said_of(name, kind) for name in added}
+        own = cls._concentrations()
+        known = {name: _READING.get(name) or _said_of(own.get(name, name), kind) for name in added}
         lines = [f"{name}: {text}" for name, text in known.items()]
         last = ", and\n\n" + "\n".join(lines) if lines else "."
         head = f"{summary[:1].upper()}{summary[1:].rstrip('.')}: :class:`ppl_models.{kind.__name__}`."
@@ -129,25 +141,46 @@ class ModelEstimator(BaseEstimator):
             raise MethodError(
                 f"binarize = {threshold:g} with {told}: entries are counts, not binary; expected binarize=None"
             )
-        known = {name: getattr(self, name) for name in _concentrations(kind) if getattr(self, name) is not None}
+        known = {argument: getattr(self, name) for name, argument in self._concentrations().items()}
+        known = {argument: value for argument, value in known.items() if value is not None}
         model = model.with_concentration(**known) if known else model
         return model.with_priors(**self.priors) if self.priors else model
 
-    def _learn(self, data: Data, y: Any, others: Mapping[str, Any]) -> Self:
-        """Fit the model; ``others`` are what it observes or conditions on beside x; warns at the limit of iterations.
-
-        ``y`` is what the model observes beside x, where that is one thing.
-        """
+    def _named(self, data: Data) -> Data:
+        """The data with the names of their columns, where these came with them."""
         names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            axes = ("row", "feature") if isinstance(data, GraphData) else ("feature",)
-            data = replace(data, coords={axis: list(names) for axis in axes})
-        model = self._model(data, {name: value for name, value in others.items() if name in _GIVEN})
+        if names is None:
+            return data
+        axes = ("row", "feature") if isinstance(data, GraphData) else ("feature",)
+        return replace(data, coords={axis: list(names) for axis in axes})
+
+    def _beside(self, model: Model, y: Any, others: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model observes or conditions on beside x; ``y`` is that, where it is one thing."""
         beside = {name: value for name, value in others.items() if name not in _GIVEN}
-        if y is not None and len(model.other_sites) == 1:
-            beside.setdefault(model.other_sites[0], y)
-        limits = {"max_iterations": self.max_iter, "tolerance": self.tol}
-        settings = {name: value for name, value in limits.items() if value is not None} | dict(self.settings or {})
+        alone = y is not None and len(model.other_sites) == 1
+        return {**({model.other_sites[0]: y} if alone else {}), **beside}
+
+    def _chosen(self, model: Model) -> Any:
+        """The method, as ``custom_inference.fit`` would choose it."""
+        default = self.method is None or (isinstance(self.method, str) and self.method == "default")
+        return default_method(model, None) if default else named_method(self.method, model=model)
+
+    def _settings(self, model: Model) -> dict[str, Any]:
+        """Settings of the method: the limits under the names that it has for them, and ``settings``."""
+        chosen, found = self._chosen(model), {}
+        for name, value in (("max_iter", self.max_iter), ("tol", self.tol)):
+            if value is not None:
+                known = next((field for field in _LIMITS[name] if hasattr(chosen, field)), None)
+                if known is None:
+                    problem = f"{name} = {value}, but {chosen.name} has no such limit"
+                    raise MethodError(f"{problem}; expected its own fields, in settings={{...}}")
+                found[known] = value
+        return {name: plain(value) for name, value in {**found, **(self.settings or {})}.items()}
+
+    def _learn(self, data: Data, y: Any, others: Mapping[str, Any]) -> Self:
+        """Fit; ``others`` are what it observes or conditions on beside x. Warns at the limit of iterations."""
+        data = self._named(data)
+        model = self._model(data, {name: value for name, value in others.items() if name in _GIVEN})
         self.fit_: Fit = fit_model(
             model,
             data,
@@ -155,12 +188,16 @@ class ModelEstimator(BaseEstimator):
             method=self.method,
             device=self.device,
             progress=bool(self.verbose),
-            **{name: plain(value) for name, value in settings.items()},
-            **beside,
+            **self._settings(model),
+            **self._beside(model, y, others),
         )
         if self.fit_.status.startswith(AT_LIMIT):
             message = f"{type(self).__name__}: {self.fit_.status}; increase max_iter or tol"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        return self._reported()
+
+    def _reported(self) -> Self:
+        """With what is read off the fit."""
         self.components_: Array = array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self
@@ -169,10 +206,9 @@ class ModelEstimator(BaseEstimator):
 _BINARY = ("binary", "graph", "digraph")
 
 
-def _concentrations(kind: type[Model]) -> list[str]:
-    """The arguments of a model's ``with_concentration``, if it has one."""
-    made = getattr(kind, "with_concentration", None)
-    return [] if made is None else list(inspect.signature(made).parameters)[1:]
+def _default_of(field: Field[Any]) -> Any:
+    """The default of a model's field; None where it has none, or makes one anew each time."""
+    return None if field.default is MISSING else field.default
 
 
 def _said_of(name: str, kind: type[Model]) -> str:

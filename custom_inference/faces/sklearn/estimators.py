@@ -14,9 +14,12 @@ from sklearn.base import ClusterMixin, DensityMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
+from custom_inference.core.evaluate import criterion
 from custom_inference.core.local_inference import scalable_bound
+from custom_inference.faces.sklearn import minibatches
 from custom_inference.faces.sklearn.base import Array, ModelEstimator, array, plain, seed_of
-from ppl_models import DataError, as_graph, as_matrix
+from custom_inference.methods import with_settings
+from ppl_models import DataError, Model, as_graph, as_matrix
 
 #: What only estimators of mixtures have.
 _of_mixtures = available_if(attrgetter("_classes"))
@@ -38,7 +41,8 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     priors: site -> distribution, as ``Model.with_priors`` takes them.
     bound: what ``score`` and ``score_samples`` report: "exact" for the exact log-likelihood, or the name of a lower
         bound on it. None: exact where the latents of a row have finitely many values; where they are continuous the
-        model's scalable bound, whatever K, so that scores of different K are of one kind. See ``bound_``.
+        model's scalable bound, whatever K, so that scores of different K are of one kind. See ``bound_name_``.
+    total_samples: of how many rows those of ``partial_fit`` are a part; None: of those that it has seen.
     random_state: an int is the seed that ``custom_inference.fit`` would take.
     device: of torch, such as "cuda".
     verbose: whether to show progress.
@@ -48,7 +52,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     fit_: the :class:`custom_inference.Fit`, with its parameters, figures and reports.
     components_: (K, F), what each component does to the features.
     n_iter_: iterations; n_features_in_, feature_names_in_: as everywhere in scikit-learn.
-    bound_: the name of what ``score`` reports.
+    bound_name_: the name of what ``score`` reports.
 
     NaN entries are missing. Bad data raise ``ppl_models.DataError``, bad settings other ``ppl_models.PPLError``: each
     is a ``ValueError``. A fit that stops at its limit of iterations warns with scikit-learn's ``ConvergenceWarning``.
@@ -56,6 +60,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
 
     _: KW_ONLY
     bound: str | None = None
+    total_samples: int | None = None
 
     #: Whether sparse matrices stay sparse in the model; they are refused elsewhere.
     takes_sparse: ClassVar[bool] = False
@@ -83,7 +88,43 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
         narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.n_components, Integral)
         x = self._validated(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
+        self.__dict__.pop("_online", None)
         return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others)
+
+    @available_if(lambda self: minibatches.takes_minibatches(self.model_type))
+    def partial_fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+        """Go on learning from further rows X, as a minibatch of stepwise EM; the first call, or ``fit``, starts it.
+
+        ``max_iter`` and ``tol`` do not matter; ``method`` is EM or variational EM, whose ``delay`` and ``forgetting``
+        (in ``settings``) say how much is kept of what was learned before. ``fit_`` has the objective of each call.
+
+        Raises MethodError where the method does not learn from minibatches.
+        """
+        first = not hasattr(self, "fit_")
+        x = self._validated(X, reset=first)
+        matrix = self._named(as_matrix(x, keep_sparse=True, dtype=torch.float64))
+        model = self._model(matrix, {}) if first else self.fit_.model
+        method = minibatches.require_stepwise(self._chosen(model), model)
+        method = with_settings(method, self._stepwise_settings(model))
+        data = model.prepare(matrix, dtype=torch.float64, device=self.device, **self._beside(model, y, others))
+        size, seed = self._minibatch or len(data), self.fit_.seed if not first else seed_of(self.random_state)
+        with torch.no_grad():
+            if first:
+                self._online = minibatches.begun(method, model, data, seed)
+            elif not hasattr(self, "_online"):
+                self._online = minibatches.resumed(method, self.fit_, size)
+            minibatches.learned(self._online, data, size, self.total_samples)
+            self.fit_ = minibatches.fit_of(self._online, method, data, seed)
+        return self._reported()
+
+    def _stepwise_settings(self, model: Model) -> dict[str, Any]:
+        """Settings of the method as ``partial_fit`` runs it."""
+        return self._settings(model)
+
+    @property
+    def _minibatch(self) -> int | None:
+        """Rows of a minibatch of ``partial_fit``; None: all that it is given."""
+        return (self.settings or {}).get("batch_size")
 
     def transform(self, X: Any) -> Array:
         """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores.
@@ -101,24 +142,39 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         return np.array([f"{name}{k}" for k in range(self.fit_.model.local_shape[0])], dtype=object)
 
     @property
-    def bound_(self) -> str:
+    def bound_name_(self) -> str:
         """The name of what ``score`` and ``score_samples`` report; "exact" is exact."""
         check_is_fitted(self, "fit_")
         model = self.fit_.model
         return self.bound or (scalable_bound(model) if model.has_continuous_locals else "exact")
 
     def score_samples(self, X: Any) -> Array:
-        """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_`` names.
+        """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_name_`` names.
 
         Raises ``ppl_models.CapacityError`` where the exact sum does not fit; it lists the bounds to choose from.
         """
         check_is_fitted(self)
-        return array(self.fit_.log_likelihood(self._validated(X, reset=False), bound=self.bound_))
+        return array(self.fit_.log_likelihood(self._validated(X, reset=False), bound=self.bound_name_))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of ``score_samples``: what cross-validation maximises."""
         del y
         return float(self.score_samples(X).mean())
+
+    def bic(self, X: Any) -> float:
+        """BIC = -2 log p(X) + psi log N, psi free parameters, log p(X) as ``score_samples`` has it: lower is better.
+
+        That of the rows fitted to, by the method's own likelihood, is ``fit_.bic()``.
+        """
+        return self._criterion(X, "bic")
+
+    def aic(self, X: Any) -> float:
+        """AIC = -2 log p(X) + 2 psi; as :meth:`bic`."""
+        return self._criterion(X, "aic")
+
+    def _criterion(self, X: Any, kind: str) -> float:
+        each = self.score_samples(X)
+        return criterion(float(each.sum()), self.fit_.model.num_parameters(0), len(each), kind)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """New rows (n_samples, D) from the fitted model; by default with the estimator's ``random_state``."""

@@ -73,7 +73,7 @@ class TopicPosteriors(State):
 
     @classmethod
     def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:
-        return cls(posterior.concentration)
+        return cls(posterior.concentration.flatten(1))
 
 
 @dataclass(frozen=True, kw_only=True)

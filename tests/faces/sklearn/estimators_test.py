@@ -79,10 +79,10 @@ def test_estimators_say_what_the_fit_says(name):
     held = x[-5:]
     assert np.array_equal(estimator.transform(held), fit.local_posterior(held).posterior.mean.numpy())
     assert np.array_equal(estimator.components_, presentation_of(fit.model).matrix(fit.model, fit.params).numpy())
-    expected = fit.log_likelihood(held, bound=estimator.bound_).numpy()
+    expected = fit.log_likelihood(held, bound=estimator.bound_name_).numpy()
     assert np.array_equal(estimator.score_samples(held), expected) and estimator.score(held) == expected.mean()
-    assert (estimator.bound_ == "exact") != model.has_continuous_locals
-    if estimator.bound_ != "exact" and "exact" in engines_of(model):
+    assert (estimator.bound_name_ == "exact") != model.has_continuous_locals
+    if estimator.bound_name_ != "exact" and "exact" in engines_of(model):
         assert (expected <= fit.log_likelihood(held, bound="exact").numpy() + 1e-8).all()
     assert estimator.sample(4, random_state=7).shape == (4, x.shape[1])
     assert np.array_equal(estimator.sample(4, random_state=7), fit.sample(4, seed=7)["x"].numpy())
@@ -152,7 +152,8 @@ def test_grid_search_finds_the_number_of_classes():
 
 
 def test_texts_through_a_pipeline():
-    pipeline = make_pipeline(CountVectorizer(stop_words="english"), LDAEstimator(2, alpha=0.5, gamma=0.1, **QUICK))
+    topics = LDAEstimator(2, doc_topic_prior=0.5, topic_word_prior=0.1, **QUICK)
+    pipeline = make_pipeline(CountVectorizer(stop_words="english"), topics)
     share = pipeline.fit_transform(TEXTS)
     assert share.shape == (20, 2) and np.allclose(share.sum(1), 1)
     assert list(pipeline.get_feature_names_out()) == ["lda0", "lda1"]
@@ -273,7 +274,7 @@ def test_another_method_and_another_bound():
     _, x = example_of("noca")
     method = ci.VariationalEM(guide="mean_field", search=None, max_iterations=20)
     estimator = NOCAEstimator(3, method=method, bound="mean_field", random_state=0).fit(x)
-    assert estimator.fit_.method == "VariationalEM(mean_field)" and estimator.bound_ == "mean_field"
+    assert estimator.fit_.method == "VariationalEM(mean_field)" and estimator.bound_name_ == "mean_field"
     bound, exact = estimator.score(x), estimator.set_params(bound=None).score(x)
     assert bound < exact
     with pytest.raises(MethodError, match="NOCA.*'nonsense'; valid: "):
