@@ -45,11 +45,14 @@ class Comparison:
     def __repr__(self) -> str:
         return self.table.to_string(float_format=lambda value: f"{value:.4g}")
 
-    def plot(self) -> Any:
-        """Bars of the gap per row and of the worst marginal error."""
+    def plot(self, **settings: Any) -> Any:
+        """Bars of the gap per row and of the worst marginal error.
+
+        settings: ``title``, and ``axes`` to draw on, two of them; returns these, or a new Figure.
+        """
         from custom_inference.checks.plots import plot_comparison
 
-        return plot_comparison(self.table)
+        return plot_comparison(self.table, **settings)
 
 
 def compare(

@@ -70,7 +70,7 @@ class LeaveOneOut:
         return pd.DataFrame({"elpd": self.pointwise, "pareto_k": self.pareto_k}, index=index)
 
     def plot(self, **settings: Any) -> Any:
-        """Pareto k of every observation."""
+        """Pareto k of every observation; settings: ``title``, and ``ax`` to draw on. Returns that, or a new Figure."""
         from custom_inference.checks.plots import plot_khat
 
         return plot_khat(self, **settings)

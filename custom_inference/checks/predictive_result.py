@@ -124,7 +124,11 @@ class PredictiveCheck:
 
     def plot(self, kind: str = "histograms", **settings: Any) -> Any:
         """A figure. kind: "histograms" (the copies' statistics with a line at the data's; of realised discrepancies
-        points, copy against data, above the diagonal where the copy's is larger), or of counts "rootogram"."""
+        points, copy against data, above the diagonal where the copy's is larger), or of counts "rootogram".
+
+        settings: ``title``, and what to draw on: ``axes``, one for each statistic, or ``ax`` of the rootogram; returns
+        these, or a new Figure.
+        """
         from custom_inference.checks.plots import plot_check
 
         return plot_check(self, kind, **settings)

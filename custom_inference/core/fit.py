@@ -59,7 +59,10 @@ class Fit(Result):
         return to_arviz(self, **settings)
 
     def plot(self, kind: str = "components", **settings: Any) -> Any:
-        """A figure: "components", "loading", "elbo", "source", "topics", "documents"; see ``plots.plot``."""
+        """A figure: "components", "loading", "elbo", "source", "topics", "documents"; see ``plots.plot``.
+
+        settings: of that kind of plot; ``ax`` (of several panels ``axes``) to draw on, which is then what is returned.
+        """
         from custom_inference.faces import plots
 
         return plots.plot(self, kind, **settings)

@@ -45,11 +45,14 @@ class CrossValidation:
         table = self.table
         return int(table.index[table["perplexity"].to_numpy().argmin()])
 
-    def plot(self, *, title: str | None = None) -> Any:
-        """Perplexity against the number of topics: every fold, and the mean with its standard error."""
+    def plot(self, **settings: Any) -> Any:
+        """Perplexity against the number of topics: every fold, and the mean with its standard error.
+
+        settings: ``title``, and ``ax`` to draw on; returns that, or a new Figure.
+        """
         from custom_inference.documents.plots import plot_cross_validation
 
-        return plot_cross_validation(self, title=title)
+        return plot_cross_validation(self, **settings)
 
 
 def cross_validate(

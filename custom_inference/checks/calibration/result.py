@@ -153,15 +153,16 @@ class Calibration:
             f"  verdict: {self.verdict}\n{shown}"
         )
 
-    def plot(self, kind: str = "ecdf") -> Any:
+    def plot(self, kind: str = "ecdf", **settings: Any) -> Any:
         """A figure with 95 % simultaneous bands.
 
         kind: "ecdf" (difference of the ranks' distribution function from the uniform's: a slope up at both ends and
         down between is a posterior too narrow), "ranks" (histograms) or "coverage" (of central intervals of any size).
+        settings: ``title``, and ``axes`` to draw on, one for each panel; returns those, or a new Figure.
         """
         from custom_inference.checks.plots import plot_calibration
 
-        return plot_calibration(self, kind)
+        return plot_calibration(self, kind, **settings)
 
     def save(self, path: str | Path) -> Path:
         """Write one netCDF file."""
