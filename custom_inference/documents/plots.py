@@ -12,9 +12,6 @@ from custom_inference.documents.topics import proportions, shares, topic_table
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Sheet, title_width
 
-#: Documents up to this many are labelled.
-_LABELLED = 60
-
 
 def plot_topics(
     fit: Result,
@@ -70,10 +67,10 @@ def plot_documents(
     order = np.lexsort((-mix.max(1), mix.argmax(1))) if sort else np.arange(len(mix))
     if max_documents is not None and max_documents < len(order):
         order = order[np.linspace(0, len(order) - 1, max_documents).round().astype(int)]
-    labelled = len(order) <= _LABELLED
+    labelled = len(order) <= drawing.LABELLED
     default = f"{type(fit.model).__name__}: topics of {len(order)} documents"
-    width = max(2.9 + 0.34 * len(topics), title_width(title or default))
-    sheet = Sheet.single(ax, width, 2.2 + 0.19 * len(order) if labelled else 7.0)
+    width = max(4.5, 2.9 + 0.34 * len(topics), title_width(title or default))
+    sheet = Sheet.single(ax, width, 2.2 + 0.16 * len(order) if labelled else 7.0)
     (axes,) = sheet.panels
     documents = fit.coords[fit.model.row_axis]
     rows = [documents[n] for n in order] if labelled else None

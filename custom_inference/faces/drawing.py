@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -22,6 +23,8 @@ Array = NDArray[Any]
 #: Perceptually uniform, and read the same with any kind of colour vision.
 COLORMAP, SIGNED = "cividis", "RdBu_r"
 INK, MUTED = "#00336f", "#9a9a9a"
+#: Rows of a heat map up to this many are labelled: with more a figure would be higher than a screen.
+LABELLED = 40
 
 
 class Picture(Figure):
@@ -90,7 +93,9 @@ class Sheet:
         """Above the figure; above axes that were given alone. Above several, whose figure may hold more, only a title
         that was asked for."""
         if isinstance(self.given, Axes):
-            self.given.set_title(title or default, **settings)
+            # Some thirteen letters of this size an inch: next to it there may be other axes.
+            letters = max(16, int(13 * extent(self.given)[0]))
+            self.given.set_title(title or textwrap.fill(default, letters), **{"fontsize": 10, **settings})
         elif self.given is None or title is not None:
             self.figure.suptitle(title or default, **settings)
 
@@ -108,10 +113,10 @@ def _described(value: Any) -> str:
     return f"a {type(value).__name__}{shape}"
 
 
-def inches(axes: Axes) -> float:
-    """The shorter side of axes, for drawings of equal units both ways."""
+def extent(axes: Axes) -> tuple[float, float]:
+    """Width and height of axes in inches."""
     box = axes.get_window_extent()
-    return min(box.width, box.height) / root(axes).dpi
+    return box.width / root(axes).dpi, box.height / root(axes).dpi
 
 
 def root(axes: Axes) -> Figure:
@@ -205,13 +210,23 @@ def heat_map(
         top = float(np.clip(np.ceil(np.round(10 * np.nanmax(values), 6)) / 10, 0.1, 1.0))
     image = axes.imshow(values, **colours(values, top), aspect="auto", interpolation="nearest")
     names = [shortened(c) for c in columns]
-    upright = max(map(len, names)) * len(names) > 45
-    axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0, fontsize=8)
+    upright = max(map(len, names)) * len(names) > 10 * extent(axes)[0]
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    name_ticks(axes, "x", names, 8, upright=upright)
     if rows is None:
         axes.set_yticks([])
     else:
-        axes.set_yticks(range(len(rows)), [shortened(r) for r in rows], fontsize=8)
+        name_ticks(axes, "y", [shortened(r) for r in rows], 8)
     return image
+
+
+def name_ticks(axes: Axes, side: str, names: Sequence[str], size: float, *, upright: bool = True) -> None:
+    """Names at 0, 1, ... along an axis, every second or further one where all would lie on each other."""
+    room = 72 * extent(axes)[side == "y"] / len(names)  # points for each
+    every = max(1, int(np.ceil(size / room))) if upright or side == "y" else 1
+    turned = {"rotation": 90 if upright else 0} if side == "x" else {}
+    ticks = axes.set_xticks if side == "x" else axes.set_yticks
+    ticks(range(0, len(names), every), list(names[::every]), fontsize=size, **turned)
 
 
 def shortened(label: Any, length: int = 24) -> str:

@@ -106,7 +106,9 @@ def _strongest_features(parts: _Components, top: int, titles: tuple[str | None, 
     names = [*parts.marked(parts.labels), *parts.baseline]
     image = drawing.heat_map(below, values, [parts.features[j] for j in chosen], names)
     below.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(parts.features)})")
-    drawing.scale(image, below, parts.meaning)
+    if axes is not None:  # those of a figure of its own share their x axis
+        above.set(xlim=below.get_xlim(), xticks=[])
+    drawing.scale(image, below if axes is None else sheet.panels, parts.meaning)
     sheet.title(*titles)
     return sheet.result
 
@@ -162,10 +164,10 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     order = np.lexsort((-mean.sum(1), *(~bits).T[::-1]))
     if max_rows is not None and max_rows < len(order):
         order = order[np.linspace(0, len(order) - 1, max_rows).round().astype(int)]
-    labelled, row = len(order) <= 60, fit.model.row_axis
+    labelled, row = len(order) <= drawing.LABELLED, fit.model.row_axis
     default = f"{_family(fit)}: {fit.model.local_site}s of the {fit.model.row_axis}s"
-    width = max(2.6 + 0.34 * mean.shape[1], title_width(title or default))
-    sheet = Sheet.single(ax, width, 2.4 + 0.19 * len(order) if labelled else 7.0)
+    width = max(4.5, 2.6 + 0.34 * mean.shape[1], title_width(title or default))
+    sheet = Sheet.single(ax, width, 2.4 + 0.16 * len(order) if labelled else 7.0)
     (axes,) = sheet.panels
     rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
     labels = component_names(fit)

@@ -14,7 +14,7 @@ from matplotlib.patches import FancyArrowPatch, Wedge
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import INK, MUTED, Sheet, inches, title_width
+from custom_inference.faces.drawing import INK, MUTED, Sheet, title_width
 from custom_inference.graphs.blocks import graph_of, matrix_of, pair_counts
 from ppl_models import GraphData, MethodError
 
@@ -38,7 +38,7 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     default = f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
     side = float(np.clip(0.17 * size + 2.4, 4.4, 8.4))
     sheet, axes = _titled(ax, title, default, side, side + 0.3)
-    _points(axes, graph, place, side if ax is None else inches(axes) + 1.6, named)
+    _points(axes, graph, place, side if ax is None else min(drawing.extent(axes)) + 1.6, named)
     if order == "block":
         for edge in np.flatnonzero(np.diff(rank[nodes])) + 0.5:
             axes.axhline(edge, color=MUTED, linewidth=0.8)
@@ -48,8 +48,8 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     axes.set_ylabel("from node" if graph.directed else "node")
     if named:
         names = [drawing.shortened(graph.names[n], 14) for n in nodes]
-        axes.set_xticks(range(size), names, rotation=90, fontsize=7)
-        axes.set_yticks(range(size), names, fontsize=7)
+        drawing.name_ticks(axes, "x", names, 7)
+        drawing.name_ticks(axes, "y", names, 7)
     elif order == "block":
         _name_blocks(axes, rank[nodes], [fit.coords["component"][k] for k in by_size])
     return sheet.result
@@ -117,7 +117,7 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=presentation_of(fit.model).local)
     if named:
         names = [drawing.shortened(graph.names[n], 16) for n in nodes]
-        axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7)
+        drawing.name_ticks(axes, "x", names, 7)
     else:
         axes.set_xticks([])
         axes.set_xlabel(f"{len(nodes)} of {len(graph)} nodes, by their strongest block")
@@ -191,7 +191,7 @@ def plot_pie_graph(
     default = f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     sheet, axes = _titled(ax, title, default, 8.0, 7.4)
     radius = float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
-    shrink = 72 * (6.4 if ax is None else inches(axes)) * radius
+    shrink = 72 * (6.4 if ax is None else min(drawing.extent(axes))) * radius
     arrow: Any = {"arrowstyle": "-|>" if graph.directed else "-", "mutation_scale": 7, "shrinkA": shrink}
     arrow |= {"shrinkB": shrink, "color": MUTED, "linewidth": 0.5, "alpha": 0.7}
     for i, j in graph.edges().T.tolist():
@@ -236,20 +236,20 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
     default = f"{family_name(fit)}: edges between {len(used)} blocks"
     (sheet, axes), colours = _titled(ax, title, default, 6.2, 6.0), colours_of(size)
-    wide = 5.0 if ax is None else inches(axes)
+    small = 1.0 if ax is None else min(1.0, min(drawing.extent(axes)) / 5.0)
     shown = eta > above * overall
     widest = eta[shown].max() if shown.any() else 1.0
     for a in used:
         for b in used:
             if a != b and shown[a, b] and (graph.directed or a < b):
-                _arrow(axes, wide, (at[a], at[b]), (radius[a], radius[b]), eta[a, b], widest, graph.directed)
+                _arrow(axes, small, (at[a], at[b]), (radius[a], radius[b]), eta[a, b], widest, graph.directed)
     for k in used:
-        line = 1.0 + 5 * eta[k, k] / widest if shown[k, k] else 0.6
+        line = small * (1.0 + 5 * eta[k, k] / widest) if shown[k, k] else 0.6
         disc = Wedge(tuple(at[k]), radius[k], 0, 360, facecolor=colours[k], edgecolor="black", linewidth=line, zorder=3)
         axes.add_patch(disc)
         within = f"\nwithin {eta[k, k]:.2g}" if shown[k, k] else ""
         label = f"{fit.coords['component'][k]}\n{mean[:, k].sum():.0f} nodes{within}"
-        axes.annotate(label, at[k], ha="center", va="center", fontsize=8, zorder=4)
+        axes.annotate(label, at[k], ha="center", va="center", fontsize=8 * small, zorder=4)
     axes.set(xlim=(-1.45, 1.45), ylim=(-1.4, 1.4), aspect="equal")
     axes.set_axis_off()
     joined = f"joined where {presentation_of(fit.model).value} > {above * overall:.2g}"
@@ -259,19 +259,19 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
 
 
 def _arrow(
-    axes: Axes, wide: float, ends: tuple[Any, Any], radii: Any, value: float, widest: float, directed: bool
+    axes: Axes, small: float, ends: tuple[Any, Any], radii: Any, value: float, widest: float, directed: bool
 ) -> None:
     """An arrow from disc to disc, bent so that the one back does not cover it; its value beside it.
 
-    wide: inches of the axes. radii: of the discs at the ends.
+    small: of the size that axes of a figure of their own have. radii: of the discs at the ends.
     """
     (one, other), (near, far) = ends, radii
     bend = 0.14 if directed else 0.0
-    points = 72 * wide / 2.9  # of a unit of the axes
-    arrow: Any = {"arrowstyle": "-|>" if directed else "-", "mutation_scale": 14, "color": INK, "alpha": 0.85}
+    points = 72 * 5.0 * small / 2.9  # of a unit of the axes
+    arrow: Any = {"arrowstyle": "-|>" if directed else "-", "mutation_scale": 14 * small, "color": INK, "alpha": 0.85}
     curve = FancyArrowPatch(
         tuple(one), tuple(other), connectionstyle=f"arc3,rad={bend}", shrinkA=near * points, shrinkB=far * points,
-        linewidth=0.8 + 4 * value / widest, **arrow,
+        linewidth=small * (0.8 + 4 * value / widest), **arrow,
     )  # fmt: skip
     axes.add_patch(curve)
     along = other - one
@@ -279,7 +279,7 @@ def _arrow(
     side = np.array([along[1], -along[0]])
     length = max(float(np.hypot(*along)), 1e-9)
     middle = one + 0.42 * along + side * bend / 2 + side / length * 0.07
-    axes.annotate(f"{value:.2g}", middle, ha="center", va="center", fontsize=8, color=INK)
+    axes.annotate(f"{value:.2g}", middle, ha="center", va="center", fontsize=8 * small, color=INK)
 
 
 def _legend(axes: Axes, fit: Result, colours: Any) -> None:

@@ -22,7 +22,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import Bbox
 from sklearn.isotonic import isotonic_regression
 
-from custom_inference.faces.drawing import INK, MUTED, Sheet, root
+from custom_inference.faces.drawing import INK, MUTED, Sheet, extent, root
 from custom_inference.faces.pictures.structure import Node, Structure
 
 #: Vertical distances, in inches: between sites, between a site and a bend, between bends; and from a site to a bend
@@ -191,8 +191,7 @@ def draw(structure: Structure, *, distributions: bool = True, ax: Any = None) ->
         _draw_site(axes, site, places.place[name], ovals[name], notes[name])
     if ax is not None:
         axes.set_aspect("equal")
-        size = axes.get_window_extent().size / root(axes).dpi
-        _rescale(axes, before, float((size / page.size).min()))
+        _rescale(axes, before, float((extent(axes) / page.size).min()))
     return sheet.result
 
 
