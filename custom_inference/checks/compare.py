@@ -45,6 +45,11 @@ class Comparison:
     def __repr__(self) -> str:
         return self.table.to_string(float_format=lambda value: f"{value:.4g}")
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report(f"Comparison of {len(self.table)} methods", table=self.table, plot=self.plot)
+
     def plot(self, **settings: Any) -> Any:
         """Bars of the gap per row and of the worst marginal error.
 

@@ -63,6 +63,11 @@ class LeaveOneOut:
             lines.append(f"log p(x_n | globals) replaced by its lower bound '{self.bound}'")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report("Leave-one-out cross-validation", repr(self), plot=self.plot)
+
     @property
     def table(self) -> pd.DataFrame:
         """elpd and pareto_k of every observation, by its label."""

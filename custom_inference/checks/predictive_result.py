@@ -50,6 +50,12 @@ class PredictiveCheck:
         lines = self.table.to_string(float_format=lambda value: f"{value:.4g}", na_rep="")
         return f"{lines}\n{self.source}\n{self.verdict}"
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        title = f"Posterior predictive check of {self.model}"
+        return displays.report(title, self.verdict, self.source, table=self.table, plot=self.plot)
+
     @property
     def num_samples(self) -> int:
         return len(next(iter(self.predicted.values())))

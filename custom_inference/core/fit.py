@@ -67,6 +67,11 @@ class Fit(Result):
 
         return plots.plot(self, kind, **settings)
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.of_fit(self)
+
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file (tensors, with the settings as JSON in its header); atomic, no pickle."""
         return store.save(self, Path(path))

@@ -39,6 +39,12 @@ class CrossValidation:
         score, seconds = grouped["perplexity"], grouped["seconds"]
         return pd.DataFrame({"perplexity": score.mean(), "error": score.sem(), "seconds": seconds.mean()})
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        title = f"Cross-validation of {self.name}: best with {self.best} topics"
+        return displays.report(title, f"perplexity, {self.how}", table=self.table, plot=self.plot)
+
     @property
     def best(self) -> int:
         """The number of topics of the lowest mean perplexity."""

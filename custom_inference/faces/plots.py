@@ -233,6 +233,11 @@ def component_names(fit: Result) -> list[str]:
     return [f"s{label}" if isinstance(label, int) else str(label) for label in fit.coords["component"]]
 
 
+def has_pixels(fit: Result) -> bool:
+    """Whether the labels of the features are places in a picture."""
+    return _pixels(fit.coords[fit.model.feature_axis], None) is not None
+
+
 def _family(fit: Result) -> str:
     return type(fit.model).__name__
 

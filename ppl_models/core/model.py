@@ -15,6 +15,7 @@ from pyro.distributions import Distribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core import displays
 from ppl_models.core.errors import ModelError, about, unknown_name
 from ppl_models.core.priors import described, is_flat, moved_like, require_prior, require_support, support_of
 from ppl_models.core.sites import Role, Site
@@ -28,6 +29,10 @@ class Example:
     model: Model
     data: Data
     truth: dict[str, Tensor]
+
+    def _repr_html_(self) -> str:
+        parts = self.model._repr_html_(), self.data._repr_html_()
+        return displays.with_truth("Example", self.truth, *parts)
 
     @classmethod
     def of(cls, model: Model, data: Any, truth: Mapping[str, Any], **others: Any) -> Example:
@@ -99,6 +104,9 @@ class Model(abc.ABC):
         settings = [f"{name}={value!r}" for name, value in self.settings().items()]
         priors = ", ".join(f"{site}: {described(prior)}" for site, prior in self.priors.items())
         return f"{type(self).__name__}({', '.join(settings)}; {priors})"
+
+    def _repr_html_(self) -> str:
+        return displays.of_model(self)
 
     # ----- what a model must say --------------------------------------------------------------------------
 

@@ -145,13 +145,19 @@ class Calibration:
         return self.ranks.sizes["simulation"]
 
     def __repr__(self) -> str:
+        shown = self.table.to_string(float_format=lambda value: f"{value:.3g}")
+        return f"{self._title}; {self.status}\n  verdict: {self.verdict}\n{shown}"
+
+    @property
+    def _title(self) -> str:
         about = self.ranks.attrs
         level = "local latents at given globals" if about["of"] == "locals" else "whole fits"
-        shown = self.table.to_string(float_format=lambda value: f"{value:.3g}")
-        return (
-            f"Calibration of {about['model']} by {about['method']}: {level}; {self.status}\n"
-            f"  verdict: {self.verdict}\n{shown}"
-        )
+        return f"Calibration of {about['model']} by {about['method']}: {level}"
+
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report(self._title, self.status, self.verdict, table=self.table, plot=self.plot)
 
     def plot(self, kind: str = "ecdf", **settings: Any) -> Any:
         """A figure with 95 % simultaneous bands.
