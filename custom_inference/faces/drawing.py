@@ -97,7 +97,7 @@ class Sheet:
             letters = max(16, int(13 * extent(self.given)[0]))
             self.given.set_title(title or textwrap.fill(default, letters), **{"fontsize": 10, **settings})
         elif self.given is None or title is not None:
-            self.figure.suptitle(title or default, **settings)
+            self.figure.suptitle(title or default or None, **settings)
 
     def labels(self, *, x: str = "", y: str = "", **settings: Any) -> None:
         """Labels of all panels: once for a figure of its own, else at each."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from custom_inference.checks.plots import plot_comparison as plot_comparison
+from custom_inference.checks.plots import plot_comparison
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
@@ -25,6 +25,22 @@ from custom_inference.faces.drawing import INK, MUTED, Array, Sheet, title_width
 from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
+
+__all__ = [
+    "plot",
+    "plot_adjacency",
+    "plot_block_graph",
+    "plot_comparison",
+    "plot_components",
+    "plot_documents",
+    "plot_elbo",
+    "plot_loading",
+    "plot_memberships",
+    "plot_pictures",
+    "plot_pie_graph",
+    "plot_source",
+    "plot_topics",
+]
 
 
 def plot(fit: Result, kind: str = "components", **settings: Any) -> Any:
@@ -74,7 +90,7 @@ def plot_pictures(
     image_shape: tuple[int, int],
     captions: Sequence[str],
     *,
-    title: str,
+    title: str | None = None,
     bar: str = "probability",
     columns: int | None = None,
     axes: Any = None,
@@ -90,7 +106,7 @@ def plot_pictures(
         raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
     images = [row.reshape(image_shape) for row in values]
     texts = [str(caption) for caption in captions]
-    return drawing.gallery(images, texts, (title, title), bar, columns=columns, axes=axes)
+    return drawing.gallery(images, texts, (title, ""), bar, columns=columns, axes=axes)
 
 
 def _strongest_features(parts: _Components, top: int, titles: tuple[str | None, str], axes: Any) -> Any:
