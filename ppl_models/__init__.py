@@ -3,6 +3,7 @@
 import inspect
 import re
 
+import ppl_models.core.bars  # before all that imports Pyro, and with it tqdm
 from ppl_models import datasets, distributions
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
 from ppl_models.core.document_model import DocumentModel

@@ -70,11 +70,19 @@ class Comparison:
         table = self.table.to_string(float_format=lambda value: f"{value:.4g}")
         return "\n".join([table, *self.remarks])
 
-    def plot(self) -> Any:
-        """Bars of the gap per row and of the worst marginal error."""
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report(f"Comparison of {len(self.table)} methods", table=self.table, plot=self.plot)
+
+    def plot(self, **settings: Any) -> Any:
+        """Bars of the gap per row and of the worst marginal error.
+
+        settings: ``title``, and ``axes`` to draw on, two of them; returns these, or a new Figure.
+        """
         from custom_inference.checks.plots import plot_comparison
 
-        return plot_comparison(self.table)
+        return plot_comparison(self.table, **settings)
 
 
 def compare(

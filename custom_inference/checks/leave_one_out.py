@@ -58,6 +58,11 @@ class LeaveOneOut:
             lines.append(f"log p(x_n | globals) replaced by its lower bound '{self.bound}'")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report("Leave-one-out cross-validation", repr(self), plot=self.plot)
+
     @property
     def table(self) -> pd.DataFrame:
         """elpd and pareto_k of every observation, by its label."""
@@ -65,7 +70,7 @@ class LeaveOneOut:
         return pd.DataFrame({"elpd": self.pointwise, "pareto_k": self.pareto_k}, index=index)
 
     def plot(self, **settings: Any) -> Any:
-        """Pareto k of every observation."""
+        """Pareto k of every observation; settings: ``title``, and ``ax`` to draw on. Returns that, or a new Figure."""
         from custom_inference.checks.plots import plot_khat
 
         return plot_khat(self, **settings)

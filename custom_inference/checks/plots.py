@@ -9,10 +9,9 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from custom_inference.faces.drawing import COLORMAP, INK, MUTED, Array, new_figure, num_columns, panels
+from custom_inference.faces.drawing import COLORMAP, INK, MUTED, Array, Sheet, num_columns
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -23,7 +22,7 @@ LEVEL = 0.95
 _FAILED = "#b5341f"
 
 
-def plot_check(check: Any, kind: str = "histograms", **settings: Any) -> Figure:
+def plot_check(check: Any, kind: str = "histograms", **settings: Any) -> Any:
     """See :meth:`PredictiveCheck.plot`."""
     kinds = {"histograms": plot_histograms, "rootogram": plot_rootogram}
     if kind not in kinds:
@@ -31,7 +30,7 @@ def plot_check(check: Any, kind: str = "histograms", **settings: Any) -> Figure:
     return kinds[kind](check, **settings)
 
 
-def plot_histograms(check: Any, *, title: str | None = None) -> Figure:
+def plot_histograms(check: Any, *, title: str | None = None, axes: Any = None) -> Any:
     """A panel for every statistic: its values in the copies, and the data's as a line.
 
     Realised discrepancies, whose value in the data depends on the draw, are points (data, copy); the share above the
@@ -39,17 +38,18 @@ def plot_histograms(check: Any, *, title: str | None = None) -> Figure:
     """
     names, extreme = list(check.table.index), check.extreme
     columns = min(4, len(names))
-    figure, places = panels(len(names), columns, 2.6 * columns + 0.3, 2.0, 0.7)
-    for axes, name in zip(places, names, strict=True):
-        (_realised if check._is_realised(name) else _histogram)(axes, check, name)
+    wide = 2.6 * columns + 0.3
+    sheet = Sheet.grid(axes, len(names), columns, wide, 0.7 + 2.0 * -(-len(names) // columns))
+    for one, name in zip(sheet.panels, names, strict=True):
+        (_realised if check._is_realised(name) else _histogram)(one, check, name)
         p_value = check.p_value(name)
         p_value = p_value if p_value.startswith("<") else f"= {p_value}"
-        axes.set_title(f"{name}, p {p_value}", fontsize=8, color=DATA if name in extreme else "black")
-        axes.tick_params(labelsize=7)
-        axes.spines[["top", "right"]].set_visible(False)
-    width = max(40, int(11 * figure.get_figwidth()))
-    figure.suptitle(title or "\n".join(textwrap.wrap(check.verdict, width)), fontsize=9)
-    return figure
+        one.set_title(f"{name}, p {p_value}", fontsize=8, color=DATA if name in extreme else "black")
+        one.tick_params(labelsize=7)
+        one.spines[["top", "right"]].set_visible(False)
+    verdict = textwrap.wrap(check.verdict, max(40, int(11 * wide)))
+    sheet.title(title, "\n".join(verdict), fontsize=9)
+    return sheet.result
 
 
 def _histogram(axes: Axes, check: Any, name: str) -> None:
@@ -89,7 +89,7 @@ def _realised(axes: Axes, check: Any, name: str) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(3))
 
 
-def plot_rootogram(check: Any, *, title: str | None = None) -> Figure:
+def plot_rootogram(check: Any, *, title: str | None = None, ax: Any = None) -> Any:
     """A hanging rootogram of counts: square roots of how often each value occurs, hung from those of the copies' means.
 
     Bars that end above 0 are values that the data have too rarely, below 0 too often; the band is the middle 95% of the
@@ -108,8 +108,8 @@ def plot_rootogram(check: Any, *, title: str | None = None) -> Figure:
     expected = np.sqrt(copies.mean(0))[: last + 1]
     bars = np.sqrt(observed)[: last + 1]
     low, high = (expected - np.sqrt(np.quantile(copies, q, 0))[: last + 1] for q in (0.975, 0.025))
-    figure = new_figure(max(4.5, 0.28 * (last + 1) + 1.5), 3.4)
-    axes = figure.subplots()
+    sheet = Sheet.single(ax, max(4.5, 0.28 * (last + 1) + 1.5), 3.4)
+    (axes,) = sheet.panels
     axes.fill_between(value, low, high, color=DATA, alpha=0.25, step="mid", linewidth=0, label="95% of copies")
     axes.bar(value, bars, bottom=expected - bars, color=MUTED, width=0.8, label="data")
     axes.plot(value, expected, ".-", color=DATA, label="mean of copies")
@@ -121,14 +121,14 @@ def plot_rootogram(check: Any, *, title: str | None = None) -> Figure:
     axes.set(xlabel="value of an entry", ylabel="square root of frequency", title=title or f"Counts and {check.model}")
     axes.legend(fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    return sheet.result
 
 
-def plot_khat(found: Any, *, title: str | None = None) -> Figure:
+def plot_khat(found: Any, *, title: str | None = None, ax: Any = None) -> Any:
     """Pareto k of every row: above the line the estimate of that row is not to be relied on."""
     khat, limit = found.pareto_k, found.good_k
-    figure = new_figure(6.5, 3.2)
-    axes = figure.subplots()
+    sheet = Sheet.single(ax, 6.5, 3.2)
+    (axes,) = sheet.panels
     bad = khat > limit
     axes.plot(np.nonzero(~bad)[0], khat[~bad], ".", color=INK, markersize=4)
     axes.plot(np.nonzero(bad)[0], khat[bad], "x", color=DATA, markersize=6)
@@ -144,10 +144,10 @@ def plot_khat(found: Any, *, title: str | None = None) -> Figure:
         title=title or f"{int(bad.sum())} of {len(khat)} above {limit:.2f}{beside}",
     )
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    return sheet.result
 
 
-def plot_comparison(table: Any, *, title: str | None = None) -> Figure:
+def plot_comparison(table: Any, *, title: str | None = None, axes: Any = None) -> Any:
     """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``.
 
     Without an exact answer the first are the distances from the highest bound. Bars of bounds that are Monte Carlo
@@ -158,8 +158,8 @@ def plot_comparison(table: Any, *, title: str | None = None) -> Figure:
         raise MethodError("a comparison table needs a row and the columns gap_per_row, worst_marginal_error")
     names = [str(name) for name in table.index]
     longest = max(map(len, names))
-    figure = new_figure(7.0 + 0.08 * longest, 1.6 + 0.36 * len(names))
-    gap, error = figure.subplots(1, 2, sharey=True)
+    sheet = Sheet.grid(axes, 2, 2, 7.0 + 0.08 * longest, 1.6 + 0.36 * len(names), sharey=True)
+    gap, error = sheet.panels
     exact = "evidence" not in table or bool(table["evidence"].notna().any())
     heading, unit = _draw_gaps(gap, table, names, exact)
     gap.set_title(heading, fontsize=10)
@@ -168,8 +168,8 @@ def plot_comparison(table: Any, *, title: str | None = None) -> Figure:
     _bars(error, names, worst, np.zeros(len(names)))
     error.set_title("worst error of a marginal", fontsize=10)
     error.set_xlabel("max |E_q[s] - E[s | x]|")
-    figure.suptitle(title or ("Approximate against exact posterior" if exact else "Bounds on the evidence"))
-    return figure
+    sheet.title(title, "Approximate against exact posterior" if exact else "Bounds on the evidence")
+    return sheet.result
 
 
 def _draw_gaps(axes: Axes, table: Any, names: list[str], exact: bool) -> tuple[str, str]:
@@ -205,7 +205,7 @@ def _bars(axes: Axes, names: list[str], values: Array, errors: Array) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def plot_calibration(calibration: Any, kind: str) -> Figure:
+def plot_calibration(calibration: Any, kind: str = "ecdf", *, title: str | None = None, axes: Any = None) -> Any:
     """See ``Calibration.plot``."""
     if kind not in _RANKS:
         raise MethodError(unknown_name("kind of plot", kind, _RANKS))
@@ -217,19 +217,19 @@ def plot_calibration(calibration: Any, kind: str) -> Figure:
         key = name if kind == "ranks" else name.split("[")[0]
         groups.setdefault(key, {})[name] = values
     columns = num_columns(len(groups))
-    figure, places = panels(len(groups), columns, max(3.1 * columns, 5.0), 2.4, 0.9)
-    for axes, (name, group) in zip(places, groups.items(), strict=True):
+    sheet = Sheet.grid(axes, len(groups), columns, max(3.1 * columns, 5.0), 0.9 + 2.4 * -(-len(groups) // columns))
+    for panel, (name, group) in zip(sheet.panels, groups.items(), strict=True):
         wrong = {one for one in group if table.loc[one, "finding"] != "calibrated"}
-        draw(axes, group, wrong)
+        draw(panel, group, wrong)
         findings = ", ".join(sorted({str(table.loc[one, "finding"]) for one in wrong}))
-        axes.set_title(f"{name}: {findings}" if wrong else name, fontsize=9)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=8)
-    figure.supxlabel(labels[0], fontsize=9)
-    figure.supylabel(labels[1], fontsize=9)
+        panel.set_title(f"{name}: {findings}" if wrong else name, fontsize=9)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+    sheet.labels(x=labels[0], y=labels[1], fontsize=9)
     about, number = calibration.ranks.attrs, f"{len(calibration)} simulations"
-    figure.suptitle(f"{about['model']} by {about['method']}, {about['of']}: {number}, 95 % bands", fontsize=10)
-    return figure
+    default = f"{about['model']} by {about['method']}, {about['of']}: {number}, 95 % bands"
+    sheet.title(title, default, fontsize=10)
+    return sheet.result
 
 
 def _colours(group: Mapping[str, Array], wrong: set[str]) -> dict[str, Any]:

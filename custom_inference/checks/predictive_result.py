@@ -50,6 +50,12 @@ class PredictiveCheck:
         lines = self.table.to_string(float_format=lambda value: f"{value:.4g}", na_rep="")
         return f"{lines}\n{self.source}\n{self.verdict}"
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        title = f"Posterior predictive check of {self.model}"
+        return displays.report(title, self.verdict, self.source, table=self.table, plot=self.plot)
+
     @property
     def num_samples(self) -> int:
         return len(next(iter(self.predicted.values())))
@@ -124,7 +130,11 @@ class PredictiveCheck:
 
     def plot(self, kind: str = "histograms", **settings: Any) -> Any:
         """A figure. kind: "histograms" (the copies' statistics with a line at the data's; of realised discrepancies
-        points, copy against data, above the diagonal where the copy's is larger), or of counts "rootogram"."""
+        points, copy against data, above the diagonal where the copy's is larger), or of counts "rootogram".
+
+        settings: ``title``, and what to draw on: ``axes``, one for each statistic, or ``ax`` of the rootogram; returns
+        these, or a new Figure.
+        """
         from custom_inference.checks.plots import plot_check
 
         return plot_check(self, kind, **settings)

@@ -59,10 +59,18 @@ class Fit(Result):
         return to_arviz(self, **settings)
 
     def plot(self, kind: str = "components", **settings: Any) -> Any:
-        """A figure: "components", "loading", "elbo", "source", "topics", "documents"; see ``plots.plot``."""
+        """A figure: "components", "loading", "elbo", "source", "topics", "documents"; see ``plots.plot``.
+
+        settings: of that kind of plot; ``ax`` (of several panels ``axes``) to draw on, which is then what is returned.
+        """
         from custom_inference.faces import plots
 
         return plots.plot(self, kind, **settings)
+
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.of_fit(self)
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file (tensors, with the settings as JSON in its header); atomic, no pickle."""

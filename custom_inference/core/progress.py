@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tqdm.auto import tqdm
+from ppl_models.core.bars import tqdm
 
 
 class Progress(tqdm):
@@ -20,4 +20,4 @@ class Progress(tqdm):
         self.update(count)
 
     def label(self, text: str) -> None:
-        self.set_description(text, refresh=False)
+        self.set_description_str(text, refresh=False)  # which a bar without a total ends with one colon

@@ -39,17 +39,26 @@ class CrossValidation:
         score, seconds = grouped["perplexity"], grouped["seconds"]
         return pd.DataFrame({"perplexity": score.mean(), "error": score.sem(), "seconds": seconds.mean()})
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        title = f"Cross-validation of {self.name}: best with {self.best} topics"
+        return displays.report(title, f"perplexity, {self.how}", table=self.table, plot=self.plot)
+
     @property
     def best(self) -> int:
         """The number of topics of the lowest mean perplexity."""
         table = self.table
         return int(table.index[table["perplexity"].to_numpy().argmin()])
 
-    def plot(self, *, title: str | None = None) -> Any:
-        """Perplexity against the number of topics: every fold, and the mean with its standard error."""
+    def plot(self, **settings: Any) -> Any:
+        """Perplexity against the number of topics: every fold, and the mean with its standard error.
+
+        settings: ``title``, and ``ax`` to draw on; returns that, or a new Figure.
+        """
         from custom_inference.documents.plots import plot_cross_validation
 
-        return plot_cross_validation(self, title=title)
+        return plot_cross_validation(self, **settings)
 
 
 def cross_validate(

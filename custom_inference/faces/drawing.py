@@ -1,9 +1,11 @@
-"""Drawing that the figures share: sizes, colours, labelled heat maps, galleries of pictures."""
+"""Drawing that the figures share: what they are drawn on, sizes, colours, labelled heat maps, galleries of pictures."""
 
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -11,13 +13,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
+
+from ppl_models import MethodError
 
 Array = NDArray[Any]
 
 #: Perceptually uniform, and read the same with any kind of colour vision.
 COLORMAP, SIGNED = "cividis", "RdBu_r"
 INK, MUTED = "#00336f", "#9a9a9a"
+#: Rows of a heat map up to this many are labelled: with more a figure would be higher than a screen.
+LABELLED = 40
 
 
 class Picture(Figure):
@@ -34,17 +41,88 @@ def new_figure(width: float, height: float) -> Figure:
     return Picture(figsize=(min(width, 26.0), min(height, 26.0)), dpi=110, layout="constrained")
 
 
-def panels(count: int, columns: int, width: float, height: float, beside: float) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels in rows of a height; the places of the last row that are left over are empty.
+@dataclass(frozen=True)
+class Sheet:
+    """The panels that a plot is drawn on: of a figure of its own, or the axes that were given.
 
-    beside: the height of what is not panels.
+    given: the ``ax`` or ``axes`` of the caller, or None.
     """
-    rows = -(-count // columns)
-    figure = new_figure(width, beside + height * rows)
-    places = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
-    for axes in places[count:]:
-        axes.set_axis_off()
-    return figure, places[:count]
+
+    panels: list[Axes]
+    given: Any = None
+
+    @classmethod
+    def single(cls, ax: Any, width: float, height: float) -> Sheet:
+        """The axes that were given, or those of a new figure. Raises MethodError for what is no Axes."""
+        if ax is None:
+            return cls([new_figure(width, height).subplots()])
+        if not isinstance(ax, Axes):
+            raise MethodError(f"ax is {_described(ax)}, expected one matplotlib Axes")
+        return cls([ax], ax)
+
+    @classmethod
+    def grid(cls, axes: Any, count: int, columns: int, width: float, height: float, **settings: Any) -> Sheet:
+        """``count`` panels: of the axes that were given the first, or of a new figure in so many columns.
+
+        Panels that are left over are switched off. settings: of ``Figure.subplots``. Raises MethodError for fewer axes
+        than panels.
+        """
+        if axes is None:
+            rows = -(-count // columns)
+            places = new_figure(width, height).subplots(rows, columns, squeeze=False, **settings).flatten().tolist()
+        else:
+            places = np.asarray(axes, dtype=object).ravel().tolist()
+            wrong = [one for one in places if not isinstance(one, Axes)]
+            if wrong or len(places) < count:
+                found = _described(wrong[0]) if wrong else f"{len(places)} of them"
+                raise MethodError(f"axes for a plot of {count} panels: {found}, expected {count} matplotlib Axes")
+        for spare in places[count:]:
+            spare.set_axis_off()
+        return cls(places[:count], axes)
+
+    @property
+    def figure(self) -> Figure:
+        return root(self.panels[0])
+
+    @property
+    def result(self) -> Any:
+        """What a plotting function returns: its own figure, or what it was given."""
+        return self.figure if self.given is None else self.given
+
+    def title(self, title: str | None, default: str, **settings: Any) -> None:
+        """Above the figure; above axes that were given alone. Above several, whose figure may hold more, only a title
+        that was asked for."""
+        if isinstance(self.given, Axes):
+            # Some thirteen letters of this size an inch: next to it there may be other axes.
+            letters = max(16, int(13 * extent(self.given)[0]))
+            self.given.set_title(title or textwrap.fill(default, letters), **{"fontsize": 10, **settings})
+        elif self.given is None or title is not None:
+            self.figure.suptitle(title or default or None, **settings)
+
+    def labels(self, *, x: str = "", y: str = "", **settings: Any) -> None:
+        """Labels of all panels: once for a figure of its own, else at each."""
+        places: list[Any] = [self.figure] if self.given is None else self.panels
+        for place in places:
+            for side, text in (("x", x), ("y", y)):
+                if text:
+                    getattr(place, f"sup{side}label" if self.given is None else f"set_{side}label")(text, **settings)
+
+
+def _described(value: Any) -> str:
+    shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
+    return f"a {type(value).__name__}{shape}"
+
+
+def extent(axes: Axes) -> tuple[float, float]:
+    """Width and height of axes in inches."""
+    box = axes.get_window_extent()
+    return box.width / root(axes).dpi, box.height / root(axes).dpi
+
+
+def root(axes: Axes) -> Figure:
+    """The figure of axes, which may lie in a part of it."""
+    figure: Any = axes.figure
+    return figure.figure
 
 
 def as_image(values: Array, place: Array) -> Array:
@@ -67,34 +145,45 @@ def colours(values: Array, top: float | None = None) -> dict[str, Any]:
 def gallery(
     pictures: Sequence[Array],
     captions: Sequence[str],
-    title: str,
+    title: tuple[str | None, str],
     bar: str,
     *,
     columns: int | None = None,
     muted: Collection[int] = (),
-) -> Figure:
-    """Pictures in a grid, one scale for all; muted: the numbers of those that mean little."""
+    axes: Any = None,
+) -> Any:
+    """Pictures in a grid, one scale for all. title: the one asked for, and the default one; muted: the numbers of
+    those that mean little."""
     columns = columns or num_columns(len(pictures))
     height, width = pictures[0].shape
     ratio = float(np.clip(height / width, 0.4, 2.5))
-    width = 1.2 + max(1.35 * columns, 0.085 * len(title))
-    figure, places = panels(len(pictures), columns, width, 1.25 * ratio + 0.45, 0.9)
+    width = 1.2 + max(1.35 * columns, title_width(title[0] or title[1]))
+    height = 0.9 + (1.25 * ratio + 0.45) * -(-len(pictures) // columns)
+    sheet = Sheet.grid(axes, len(pictures), columns, width, height)
     image, range_ = None, colours(np.stack(list(pictures)))
-    for i, (axes, picture, caption) in enumerate(zip(places, pictures, captions, strict=True)):
-        axes.set(xticks=[], yticks=[])
-        image = axes.imshow(picture, **range_, interpolation="nearest")
-        axes.set_title(caption, fontsize=8, color=MUTED if i in muted else "black")
+    for i, (one, picture, caption) in enumerate(zip(sheet.panels, pictures, captions, strict=True)):
+        one.set(xticks=[], yticks=[])
+        image = one.imshow(picture, **range_, interpolation="nearest")
+        one.set_title(caption, fontsize=8, color=MUTED if i in muted else "black")
     if image is not None:
-        scale(figure, image, figure.axes, bar)
-    figure.suptitle(title)
-    return figure
+        scale(image, sheet.panels if axes is not None else sheet.figure.axes, bar)
+    sheet.title(*title)
+    return sheet.result
 
 
-def scale(figure: Figure, image: Any, axes: Any, label: str) -> None:
-    """The colour scale, equally wide whatever the size of the figure and never taller than it need be."""
-    width, height = figure.get_size_inches()
+def title_width(title: str) -> float:
+    """Inches that a title takes."""
+    return 0.095 * len(title)
+
+
+def scale(image: Any, axes: Any, label: str) -> None:
+    """The colour scale, equally wide whatever the size of its axes and never taller than it need be."""
+    beside = list(np.ravel(np.asarray(axes, dtype=object)))
+    figure, box = root(beside[0]), Bbox.union([one.get_position() for one in beside])
+    # Axes without layout have margins, which are .77 of the figure's height and .775 of its width.
+    width, height = figure.get_size_inches() * [min(1.0, box.width / 0.775), min(1.0, box.height / 0.77)]
     tall = min(1.0, 4.0 / height)
-    bar = figure.colorbar(image, ax=axes, shrink=tall, aspect=tall * height / 0.16, pad=0.12 / width)
+    bar = figure.colorbar(image, ax=beside, shrink=tall, aspect=tall * height / 0.16, pad=0.12 / width)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
 
@@ -121,13 +210,23 @@ def heat_map(
         top = float(np.clip(np.ceil(np.round(10 * np.nanmax(values), 6)) / 10, 0.1, 1.0))
     image = axes.imshow(values, **colours(values, top), aspect="auto", interpolation="nearest")
     names = [shortened(c) for c in columns]
-    upright = max(map(len, names)) * len(names) > 45
-    axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0, fontsize=8)
+    upright = max(map(len, names)) * len(names) > 10 * extent(axes)[0]
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    name_ticks(axes, "x", names, 8, upright=upright)
     if rows is None:
         axes.set_yticks([])
     else:
-        axes.set_yticks(range(len(rows)), [shortened(r) for r in rows], fontsize=8)
+        name_ticks(axes, "y", [shortened(r) for r in rows], 8)
     return image
+
+
+def name_ticks(axes: Axes, side: str, names: Sequence[str], size: float, *, upright: bool = True) -> None:
+    """Names at 0, 1, ... along an axis, every second or further one where all would lie on each other."""
+    room = 72 * extent(axes)[side == "y"] / len(names)  # points for each
+    every = max(1, int(np.ceil(size / room))) if upright or side == "y" else 1
+    turned = {"rotation": 90 if upright else 0} if side == "x" else {}
+    ticks = axes.set_xticks if side == "x" else axes.set_yticks
+    ticks(range(0, len(names), every), list(names[::every]), fontsize=size, **turned)
 
 
 def shortened(label: Any, length: int = 24) -> str:

@@ -1,4 +1,10 @@
-"""Figures of fits and comparisons. Every function returns a matplotlib Figure and shows nothing."""
+"""Figures of fits and comparisons.
+
+Every function takes axes to draw on: one as ``ax``, or ``axes`` where the plot has several panels (any array or
+sequence of at least as many; what is left over is switched off). It returns what it was given, so that plots can share
+a figure. Without them it makes a Figure of a size that suits what it shows, and returns that: a notebook shows it,
+``savefig`` writes it, and there is nothing to close.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
 from custom_inference.checks.plots import plot_comparison as plot_comparison
 from custom_inference.core.evaluate import described_components
@@ -17,20 +22,36 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_topics
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import INK, MUTED, Array, new_figure
+from custom_inference.faces.drawing import INK, MUTED, Array, Sheet, title_width
 from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
+__all__ = [
+    "plot",
+    "plot_adjacency",
+    "plot_block_graph",
+    "plot_comparison",
+    "plot_components",
+    "plot_documents",
+    "plot_elbo",
+    "plot_loading",
+    "plot_memberships",
+    "plot_pictures",
+    "plot_pie_graph",
+    "plot_source",
+    "plot_topics",
+]
 
-def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
-    """A figure of a fit.
+
+def plot(fit: Result, kind: str = "components", **settings: Any) -> Any:
+    """A figure of a fit, or the ``ax`` or ``axes`` among the settings, on which it is drawn.
 
     kind: "components" (what each component does to the features), "loading" (the same as a labelled matrix), "elbo"
     (the objective by iteration), "source" (posterior means of the local latents, rows by components); of document
     models also "topics" (their top words) and "documents" (documents by topics); of graph models "adjacency" (ordered
     by blocks), "memberships" (of the nodes), "pies" (the graph with a pie at each node) and "blocks" (the graph
-    between blocks).
+    between blocks). "components" and "topics" have several panels and take ``axes``, the others ``ax``.
 
     Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
     """
@@ -40,27 +61,29 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Figure:
 
 
 def plot_components(
-    fit: Result, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None
-) -> Figure:
+    fit: Result, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None, axes: Any = None
+) -> Any:
     """What each component does to the features, how much it is used, and whether it is shut off (000, Fig. 4).
 
     A leak or bias comes last. Pictures where ``image_shape`` = (height, width) is given or the features are labelled
-    r0c0, r0c1, ...; otherwise a heat map of the ``top`` strongest features of every component.
+    r0c0, r0c1, ...; otherwise how much each is used, and below it a heat map of the ``top`` strongest features of each.
+
+    axes: one for each component and the leak or bias, or two for the heat map.
     """
     parts = _Components.of(fit)
     count = len(parts.labels)
     beside = "".join(f" and the {name}" for name in parts.baseline)
-    title = title or f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
+    titles = title, f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
     place = _pixels(parts.features, image_shape)
     if place is None:
-        return _strongest_features(parts, top, title)
+        return _strongest_features(parts, top, titles, axes)
     captions = [
         f"{label}\n{use}{', shut off' if shut else ''}"
         for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
     pictures = [drawing.as_image(row, place) for row in parts.matrix]
     bar, muted = parts.meaning.replace("feature", "pixel"), np.flatnonzero(parts.off).tolist()
-    return drawing.gallery(pictures, [*captions, *parts.baseline], title, bar, muted=muted)
+    return drawing.gallery(pictures, [*captions, *parts.baseline], titles, bar, muted=muted, axes=axes)
 
 
 def plot_pictures(
@@ -68,39 +91,46 @@ def plot_pictures(
     image_shape: tuple[int, int],
     captions: Sequence[str],
     *,
-    title: str,
+    title: str | None = None,
     bar: str = "probability",
     columns: int | None = None,
-) -> Figure:
+    axes: Any = None,
+) -> Any:
     """Rows of ``pictures`` (M, height * width) as captioned images: true patterns, reconstructions.
 
     columns: pictures side by side; by default as many as make the grid wider than high with few places left empty.
+    axes: one for each picture.
     """
     values = np.asarray(pictures, dtype=float)
     wanted = (len(captions), image_shape[0] * image_shape[1])
     if values.shape != wanted:
         raise MethodError(f"pictures of shape {values.shape}, expected {wanted} for these captions and image_shape")
     images = [row.reshape(image_shape) for row in values]
-    return drawing.gallery(images, [str(caption) for caption in captions], title, bar, columns=columns)
+    texts = [str(caption) for caption in captions]
+    return drawing.gallery(images, texts, (title, ""), bar, columns=columns, axes=axes)
 
 
-def _strongest_features(parts: _Components, top: int, title: str) -> Figure:
+def _strongest_features(parts: _Components, top: int, titles: tuple[str | None, str], axes: Any) -> Any:
     chosen = drawing.strongest(parts.values, max(1, min(top, 90 // len(parts.labels))))
     values = parts.matrix[:, chosen].T
-    figure = new_figure(max(2.8 + 0.42 * values.shape[1], 0.095 * len(title)), 2.6 + 0.2 * len(chosen))
-    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.5, 0.24 * len(chosen))])
+    width = max(2.8 + 0.42 * values.shape[1], title_width(titles[0] or titles[1]))
+    tall = [1, max(2.5, 0.24 * len(chosen))]
+    sheet = Sheet.grid(axes, 2, 1, width, 2.6 + 0.2 * len(chosen), sharex=True, height_ratios=tall)
+    above, below = sheet.panels
     above.bar(range(len(parts.use)), parts.use, color=[MUTED if shut else INK for shut in parts.off], width=0.7)
     above.set_ylabel(parts.use_name)
     above.spines[["top", "right"]].set_visible(False)
     names = [*parts.marked(parts.labels), *parts.baseline]
-    image = drawing.heat_map(axes, values, [parts.features[j] for j in chosen], names)
-    axes.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(parts.features)})")
-    drawing.scale(figure, image, axes, parts.meaning)
-    figure.suptitle(title)
-    return figure
+    image = drawing.heat_map(below, values, [parts.features[j] for j in chosen], names)
+    below.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(parts.features)})")
+    if axes is not None:  # those of a figure of its own share their x axis
+        above.set(xlim=below.get_xlim(), xticks=[])
+    drawing.scale(image, below if axes is None else sheet.panels, parts.meaning)
+    sheet.title(*titles)
+    return sheet.result
 
 
-def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = None) -> Figure:
+def plot_loading(fit: Result, *, max_features: int = 60, title: str | None = None, ax: Any = None) -> Any:
     """The component site as a matrix, components by features, with labels.
 
     Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
@@ -111,35 +141,34 @@ def plot_loading(fit: Result, *, max_features: int = 80, title: str | None = Non
         shown = f"feature (strongest {max_features} of {len(chosen)})"
         chosen = drawing.strongest(parts.values, 1, total=max_features)
     values = parts.matrix[:, chosen]
-    figure = new_figure(3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
-    axes = figure.subplots()
+    sheet = Sheet.single(ax, 3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
+    (axes,) = sheet.panels
     names = [f"{label}  {use}" for label, use in zip(parts.labels, parts.uses, strict=True)]
     rows = [*parts.marked(names), *parts.baseline]
     image = drawing.heat_map(axes, values, rows, [parts.features[j] for j in chosen])
     axes.set(xlabel=shown, ylabel="component")
-    drawing.scale(figure, image, axes, parts.meaning)
-    figure.suptitle(title or f"{_family(fit)}: {fit.model.component_site.replace('_', ' ')}")
-    return figure
+    drawing.scale(image, axes, parts.meaning)
+    sheet.title(title, f"{_family(fit)}: {fit.model.component_site.replace('_', ' ')}")
+    return sheet.result
 
 
-def plot_elbo(fit: Result, *, title: str | None = None) -> Figure:
-    """The objective per row by iteration; beside it the later half alone where the start hides it."""
+def plot_elbo(fit: Result, *, title: str | None = None, ax: Any = None) -> Any:
+    """The objective per row by iteration; beside it, without ``ax``, the later half alone where the start hides it."""
     trace = fit.elbo.detach().cpu().numpy() / len(fit.data)
     if not len(trace):
         raise MethodError(f"this fit ({fit.method}) has no objective trace to plot")
     late = trace[len(trace) // 2 :]
-    hidden = len(trace) >= 10 and np.ptp(trace) > 10 * np.ptp(late)
-    figure = new_figure(9.5 if hidden else 6.0, 3.8)
-    panels = figure.subplots(1, 2 if hidden else 1, squeeze=False)[0]
-    for axes, first, part in zip(panels, (0, len(trace) // 2), ("all iterations", "later half"), strict=False):
+    hidden = ax is None and len(trace) >= 10 and np.ptp(trace) > 10 * np.ptp(late)
+    sheet = Sheet.grid(None, 2, 2, 9.5, 3.8) if hidden else Sheet.single(ax, 6.0, 3.8)
+    for axes, first, part in zip(sheet.panels, (0, len(trace) // 2), ("all iterations", "later half"), strict=False):
         drawing.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
         axes.set(xlabel="iteration", ylabel=f"objective per row, nats ({fit.bound_name})")
         axes.set_title(part if hidden else "", fontsize=10)
-    figure.suptitle(title or f"{_family(fit)} by {fit.method}: objective, last {trace[-1]:.4f} nats a row")
-    return figure
+    sheet.title(title, f"{_family(fit)} by {fit.method}: objective, last {trace[-1]:.4f} nats a row")
+    return sheet.result
 
 
-def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None = None) -> Figure:
+def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None = None, ax: Any = None) -> Any:
     """Posterior means of the local latents (sources, memberships, scores), rows by components.
 
     Rows with the same code lie together: they are ordered by the code, the most used source first.
@@ -152,19 +181,19 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     order = np.lexsort((-mean.sum(1), *(~bits).T[::-1]))
     if max_rows is not None and max_rows < len(order):
         order = order[np.linspace(0, len(order) - 1, max_rows).round().astype(int)]
-    labelled, row = len(order) <= 60, fit.model.row_axis
-    title = title or f"{_family(fit)}: {fit.model.local_site}s of the {fit.model.row_axis}s"
-    width = max(2.6 + 0.34 * mean.shape[1], 0.095 * len(title))
-    figure = new_figure(width, 2.4 + 0.19 * len(order) if labelled else 7.0)
-    axes = figure.subplots()
+    labelled, row = len(order) <= drawing.LABELLED, fit.model.row_axis
+    default = f"{_family(fit)}: {fit.model.local_site}s of the {fit.model.row_axis}s"
+    width = max(4.5, 2.6 + 0.34 * mean.shape[1], title_width(title or default))
+    sheet = Sheet.single(ax, width, 2.4 + 0.16 * len(order) if labelled else 7.0)
+    (axes,) = sheet.panels
     rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
     labels = fit.component_names
     image = drawing.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
-    drawing.scale(figure, image, axes, presentation_of(fit.model).local)
-    figure.suptitle(title)
-    return figure
+    drawing.scale(image, axes, presentation_of(fit.model).local)
+    sheet.title(title, default)
+    return sheet.result
 
 
 @dataclass(frozen=True)
@@ -214,6 +243,11 @@ class _Components:
 
     def marked(self, names: list[str]) -> list[str]:
         return [f"{name} (off)" if shut else name for name, shut in zip(names, self.off, strict=True)]
+
+
+def has_pixels(fit: Result) -> bool:
+    """Whether the labels of the features are places in a picture."""
+    return _pixels(fit.coords[fit.model.feature_axis], None) is not None
 
 
 def _family(fit: Result) -> str:

@@ -40,6 +40,11 @@ class BlockChoice(NamedTuple):
     best: int
     interrupted: bool = False
 
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report(f"Best with {self.best} blocks", table=self.table)
+
 
 def choose_num_blocks(
     model: GraphModel | Callable[[int], GraphModel],

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Wedge
 
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.faces.drawing import INK, MUTED, Sheet, title_width
 from custom_inference.graphs.blocks import graph_of, matrix_of, pair_counts
 from ppl_models import GraphData, MethodError
 
@@ -23,7 +22,7 @@ from ppl_models import GraphData, MethodError
 NAMED = 60
 
 
-def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = None) -> Figure:
+def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = None, ax: Any = None) -> Any:
     """The adjacency matrix with its nodes ordered by their blocks, and lines between blocks (002, Fig. 27.19b).
 
     Edges are points, so that large graphs cost their edges; hidden dyads are grey crosses where nodes are named.
@@ -36,10 +35,10 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     nodes = nodes if order == "block" else np.arange(len(graph))
     place = np.argsort(nodes)
     size, named = len(graph), len(graph) <= NAMED
-    title = title or f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
+    default = f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
     side = float(np.clip(0.17 * size + 2.4, 4.4, 8.4))
-    figure, axes = _titled(title, side, side + 0.3)
-    _points(axes, graph, place, side, named)
+    sheet, axes = _titled(ax, title, default, side, side + 0.3)
+    _points(axes, graph, place, side if ax is None else min(drawing.extent(axes)) + 1.6, named)
     if order == "block":
         for edge in np.flatnonzero(np.diff(rank[nodes])) + 0.5:
             axes.axhline(edge, color=MUTED, linewidth=0.8)
@@ -49,11 +48,11 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     axes.set_ylabel("from node" if graph.directed else "node")
     if named:
         names = [drawing.shortened(graph.names[n], 14) for n in nodes]
-        axes.set_xticks(range(size), names, rotation=90, fontsize=7)
-        axes.set_yticks(range(size), names, fontsize=7)
+        drawing.name_ticks(axes, "x", names, 7)
+        drawing.name_ticks(axes, "y", names, 7)
     elif order == "block":
         _name_blocks(axes, rank[nodes], [fit.coords["component"][k] for k in by_size])
-    return figure
+    return sheet.result
 
 
 def _by_block(mean: Any) -> tuple[Any, Any, Any]:
@@ -74,7 +73,7 @@ def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) 
     settings: dict[str, Any] = {"marker": "s", "linewidths": 0, "s": points**2, "rasterized": not named}
     if len(value) and value.max() > value.min():
         image = axes.scatter(place[column], place[row], c=value, cmap=drawing.COLORMAP, vmin=0, **settings)
-        drawing.scale(axes.get_figure(root=True), image, axes, "value of the edge")  # pyright: ignore[reportArgumentType]
+        drawing.scale(image, axes, "value of the edge")
     else:
         axes.scatter(place[column], place[row], color=INK, **settings)
     if named and hidden.size:
@@ -94,23 +93,23 @@ def _name_blocks(axes: Axes, rank: Any, names: list[Any]) -> None:
 # ----- memberships ----------------------------------------------------------------------------------------
 
 
-def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = None) -> Figure:
+def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = None, ax: Any = None) -> Any:
     """Posterior means of the nodes' blocks: points in a triangle for three blocks, else stacked bars.
 
     Bars are ordered by the strongest block, and shown for at most ``max_nodes`` nodes, evenly spaced in that order.
     """
     graph, mean = graph_of(fit), mean_of(fit)
-    title = title or f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
+    default = f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     blocks = [f"block {name}" for name in fit.coords["component"]]
     if mean.shape[1] == 3:
-        figure, axes = _titled(title, 7.0, 6.0)
+        sheet, axes = _titled(ax, title, default, 7.0, 6.0)
         _triangle(axes, mean, graph.names if len(graph) <= NAMED else None, blocks)
-        return figure
+        return sheet.result
     by_size, _, nodes = _by_block(mean)
     if len(nodes) > max_nodes:
         nodes = nodes[np.linspace(0, len(nodes) - 1, max_nodes).round().astype(int)]
     named = len(nodes) <= NAMED
-    figure, axes = _titled(title, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8)
+    sheet, axes = _titled(ax, title, default, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8)
     bottom = np.zeros(len(nodes))
     for k, colour in zip(by_size, colours_of(len(by_size))[by_size], strict=True):
         axes.bar(range(len(nodes)), mean[nodes, k], 1.0, bottom, color=colour, label=blocks[k], linewidth=0)
@@ -118,13 +117,13 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=presentation_of(fit.model).local)
     if named:
         names = [drawing.shortened(graph.names[n], 16) for n in nodes]
-        axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7)
+        drawing.name_ticks(axes, "x", names, 7)
     else:
         axes.set_xticks([])
         axes.set_xlabel(f"{len(nodes)} of {len(graph)} nodes, by their strongest block")
     if mean.shape[1] <= 20:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
-    return figure
+    return sheet.result
 
 
 def _triangle(axes: Axes, mean: Any, names: list[Any] | None, blocks: list[str]) -> None:
@@ -171,7 +170,9 @@ def _apart(at: Any) -> list[tuple[Any, int]]:
 # ----- the graph itself -----------------------------------------------------------------------------------
 
 
-def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: str | None = None) -> Figure:
+def plot_pie_graph(
+    fit: Result, *, max_nodes: int = 150, seed: int = 0, title: str | None = None, ax: Any = None
+) -> Any:
     """The graph with a pie of memberships at every node (002, Fig. 27.22; Airoldi et al. 2008, Fig. 3).
 
     Nodes are placed by forces along the edges. Raises ``MethodError`` for more than ``max_nodes`` nodes.
@@ -187,10 +188,10 @@ def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: s
     spread = networkx.spring_layout(plain, seed=seed, k=2.2 / math.sqrt(len(graph)), iterations=200)
     at = np.array([spread[n] for n in range(len(graph))])
     at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
-    title = title or f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
-    figure, axes = _titled(title, 8.0, 7.4)
+    default = f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
+    sheet, axes = _titled(ax, title, default, 8.0, 7.4)
     radius = float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
-    shrink = 72 * 6.4 * radius
+    shrink = 72 * (6.4 if ax is None else min(drawing.extent(axes))) * radius
     arrow: Any = {"arrowstyle": "-|>" if graph.directed else "-", "mutation_scale": 7, "shrinkA": shrink}
     arrow |= {"shrinkB": shrink, "color": MUTED, "linewidth": 0.5, "alpha": 0.7}
     for i, j in graph.edges().T.tolist():
@@ -205,7 +206,7 @@ def plot_pie_graph(fit: Result, *, max_nodes: int = 150, seed: int = 0, title: s
     axes.set(xlim=(-edge, 1 + edge), ylim=(-edge, 1 + edge), aspect="equal")
     axes.set_axis_off()
     _legend(axes, fit, colours)
-    return figure
+    return sheet.result
 
 
 def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Any, colours: Any) -> None:
@@ -218,7 +219,7 @@ def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Any, co
     axes.add_patch(Wedge(centre, radius, 0, 360, facecolor="none", edgecolor="white", linewidth=0.6, zorder=4))
 
 
-def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = None) -> Figure:
+def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = None, ax: Any = None) -> Any:
     """The abstract graph between blocks (002, Fig. 27.20): arrows as wide as the probability of an edge is high.
 
     Discs are as large as the blocks, and their border is as wide as an arrow to themselves would be. above: pairs of
@@ -233,39 +234,44 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     at = np.zeros((size, 2))
     at[used] = np.stack([np.cos(angle[: len(used)]), np.sin(angle[: len(used)])], axis=1) * (len(used) > 1)
     radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
-    title = title or f"{family_name(fit)}: edges between {len(used)} blocks"
-    (figure, axes), colours = _titled(title, 6.2, 6.0), colours_of(size)
+    default = f"{family_name(fit)}: edges between {len(used)} blocks"
+    (sheet, axes), colours = _titled(ax, title, default, 6.2, 6.0), colours_of(size)
+    small = 1.0 if ax is None else min(1.0, min(drawing.extent(axes)) / 5.0)
     shown = eta > above * overall
     widest = eta[shown].max() if shown.any() else 1.0
     for a in used:
         for b in used:
             if a != b and shown[a, b] and (graph.directed or a < b):
-                _arrow(axes, at[a], at[b], radius[a], radius[b], eta[a, b], widest, graph.directed)
+                _arrow(axes, small, (at[a], at[b]), (radius[a], radius[b]), eta[a, b], widest, graph.directed)
     for k in used:
-        wide = 1.0 + 5 * eta[k, k] / widest if shown[k, k] else 0.6
-        disc = Wedge(tuple(at[k]), radius[k], 0, 360, facecolor=colours[k], edgecolor="black", linewidth=wide, zorder=3)
+        line = small * (1.0 + 5 * eta[k, k] / widest) if shown[k, k] else 0.6
+        disc = Wedge(tuple(at[k]), radius[k], 0, 360, facecolor=colours[k], edgecolor="black", linewidth=line, zorder=3)
         axes.add_patch(disc)
         within = f"\nwithin {eta[k, k]:.2g}" if shown[k, k] else ""
         label = f"{fit.coords['component'][k]}\n{mean[:, k].sum():.0f} nodes{within}"
-        axes.annotate(label, at[k], ha="center", va="center", fontsize=8, zorder=4)
+        axes.annotate(label, at[k], ha="center", va="center", fontsize=8 * small, zorder=4)
     axes.set(xlim=(-1.45, 1.45), ylim=(-1.4, 1.4), aspect="equal")
     axes.set_axis_off()
     joined = f"joined where {presentation_of(fit.model).value} > {above * overall:.2g}"
     middle: Any = {"xycoords": "axes fraction", "ha": "center", "va": "bottom"}
     axes.annotate(joined, (0.5, 0.0), fontsize=8, color=MUTED, **middle)
-    return figure
+    return sheet.result
 
 
 def _arrow(
-    axes: Axes, one: Any, other: Any, near: float, far: float, value: float, widest: float, directed: bool
+    axes: Axes, small: float, ends: tuple[Any, Any], radii: Any, value: float, widest: float, directed: bool
 ) -> None:
-    """An arrow from disc to disc, bent so that the one back does not cover it; its value beside it."""
+    """An arrow from disc to disc, bent so that the one back does not cover it; its value beside it.
+
+    small: of the size that axes of a figure of their own have. radii: of the discs at the ends.
+    """
+    (one, other), (near, far) = ends, radii
     bend = 0.14 if directed else 0.0
-    points = 72 * 5.0 / 2.9  # of a unit of the axes
-    arrow: Any = {"arrowstyle": "-|>" if directed else "-", "mutation_scale": 14, "color": INK, "alpha": 0.85}
+    points = 72 * 5.0 * small / 2.9  # of a unit of the axes
+    arrow: Any = {"arrowstyle": "-|>" if directed else "-", "mutation_scale": 14 * small, "color": INK, "alpha": 0.85}
     curve = FancyArrowPatch(
         tuple(one), tuple(other), connectionstyle=f"arc3,rad={bend}", shrinkA=near * points, shrinkB=far * points,
-        linewidth=0.8 + 4 * value / widest, **arrow,
+        linewidth=small * (0.8 + 4 * value / widest), **arrow,
     )  # fmt: skip
     axes.add_patch(curve)
     along = other - one
@@ -273,7 +279,7 @@ def _arrow(
     side = np.array([along[1], -along[0]])
     length = max(float(np.hypot(*along)), 1e-9)
     middle = one + 0.42 * along + side * bend / 2 + side / length * 0.07
-    axes.annotate(f"{value:.2g}", middle, ha="center", va="center", fontsize=8, color=INK)
+    axes.annotate(f"{value:.2g}", middle, ha="center", va="center", fontsize=8 * small, color=INK)
 
 
 def _legend(axes: Axes, fit: Result, colours: Any) -> None:
@@ -286,11 +292,11 @@ def _legend(axes: Axes, fit: Result, colours: Any) -> None:
 # ----- what the figures share -----------------------------------------------------------------------------
 
 
-def _titled(title: str, width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure that is wide enough for its title."""
-    figure = new_figure(max(width, 0.095 * len(title)), height)
-    figure.suptitle(title)
-    return figure, figure.subplots()
+def _titled(ax: Any, title: str | None, default: str, width: float, height: float) -> tuple[Sheet, Axes]:
+    """The axes that were given, or a figure that is wide enough for its title."""
+    sheet = Sheet.single(ax, max(width, title_width(title or default)), height)
+    sheet.title(title, default)
+    return sheet, sheet.panels[0]
 
 
 def mean_of(fit: Result) -> Any:

@@ -16,7 +16,7 @@ from pyro.poutine.condition_messenger import ConditionMessenger
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core import hierarchy
+from ppl_models.core import displays, hierarchy
 from ppl_models.core.errors import ModelError, about
 from ppl_models.core.priors import (
     described,
@@ -38,6 +38,10 @@ class Example:
     model: Model
     data: Data
     truth: dict[str, Tensor]
+
+    def _repr_html_(self) -> str:
+        parts = self.model._repr_html_(), self.data._repr_html_()
+        return displays.with_truth("Example", self.truth, *parts)
 
     @classmethod
     def of(cls, model: Model, data: Any, truth: Mapping[str, Any], **others: Any) -> Example:
@@ -132,6 +136,9 @@ class Model(abc.ABC):
         settings = [f"{name}={value!r}" for name, value in self.settings().items()]
         priors = ", ".join(f"{site}: {described(prior)}" for site, prior in self.priors.items())
         return f"{type(self).__name__}({', '.join(settings)}; {priors})"
+
+    def _repr_html_(self) -> str:
+        return displays.of_model(self)
 
     # ----- what a model must say --------------------------------------------------------------------------
 

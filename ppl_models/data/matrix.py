@@ -16,6 +16,7 @@ from ppl_models.core.errors import DataError, about, require_room, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
+from ppl_models.data.displays import of_data
 from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
 
@@ -37,6 +38,9 @@ class Data:
 
     def __len__(self) -> int:
         return self.x.shape[0]
+
+    def _repr_html_(self) -> str:
+        return of_data(self)
 
     @property
     def num_features(self) -> int:

@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from ppl_models.core import displays
 from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data import sparse
 from ppl_models.data.atomic import PARTIAL, flush, write_text
@@ -56,6 +57,10 @@ class RowBlocks(NotInMemory):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.read())
+
+    def _repr_html_(self) -> str:
+        labels = {f"labels of {axis}": displays.listed(names) for axis, names in self.coords.items()}
+        return displays.display(f"RowBlocks: {self.num_rows} rows, read block by block", displays.facts(labels))
 
     @classmethod
     def of(cls, data: Any, block_rows: int) -> RowBlocks:

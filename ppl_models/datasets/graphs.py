@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.core import displays
 from ppl_models.core.errors import ModelError
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import read_graph_data
@@ -26,6 +27,9 @@ class GeneratedGraph:
     @property
     def data(self) -> GraphData:
         return self.graph
+
+    def _repr_html_(self) -> str:
+        return displays.with_truth("Generated", self.truth, self.graph._repr_html_())
 
     @classmethod
     def of(cls, truth: dict[str, Any], source: Any = None, **settings: Any) -> GeneratedGraph:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ppl_models.core import displays
 from ppl_models.core.errors import ModelError
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import NoisyOr
@@ -49,6 +50,9 @@ class Generated:
     @property
     def x(self) -> Tensor:
         return self.data.x
+
+    def _repr_html_(self) -> str:
+        return displays.with_truth("Generated", self.truth, self.data._repr_html_())
 
 
 def pixels(height: int, width: int) -> list[str]:

@@ -46,6 +46,7 @@ def test_notebook_runs(path, tmp_path):
     client.execute(env={**os.environ, "PPL_SMOKE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": search})
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
+    assert not [output for output in outputs if "Warning" in output.get("text", "")]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     if os.environ.get("PPL_EXECUTED"):
         folder = Path(os.environ["PPL_EXECUTED"])

@@ -145,23 +145,30 @@ class Calibration:
         return self.ranks.sizes["simulation"]
 
     def __repr__(self) -> str:
+        shown = self.table.to_string(float_format=lambda value: f"{value:.3g}")
+        return f"{self._title}; {self.status}\n  verdict: {self.verdict}\n{shown}"
+
+    @property
+    def _title(self) -> str:
         about = self.ranks.attrs
         level = "local latents at given globals" if about["of"] == "locals" else "whole fits"
-        shown = self.table.to_string(float_format=lambda value: f"{value:.3g}")
-        return (
-            f"Calibration of {about['model']} by {about['method']}: {level}; {self.status}\n"
-            f"  verdict: {self.verdict}\n{shown}"
-        )
+        return f"Calibration of {about['model']} by {about['method']}: {level}"
 
-    def plot(self, kind: str = "ecdf") -> Any:
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report(self._title, self.status, self.verdict, table=self.table, plot=self.plot)
+
+    def plot(self, kind: str = "ecdf", **settings: Any) -> Any:
         """A figure with 95 % simultaneous bands.
 
         kind: "ecdf" (difference of the ranks' distribution function from the uniform's: a slope up at both ends and
         down between is a posterior too narrow), "ranks" (histograms) or "coverage" (of central intervals of any size).
+        settings: ``title``, and ``axes`` to draw on, one for each panel; returns those, or a new Figure.
         """
         from custom_inference.checks.plots import plot_calibration
 
-        return plot_calibration(self, kind)
+        return plot_calibration(self, kind, **settings)
 
     def save(self, path: str | Path) -> Path:
         """Write one netCDF file."""

@@ -17,13 +17,12 @@ from typing import Any
 import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 from matplotlib.transforms import Bbox
 from sklearn.isotonic import isotonic_regression
 
-from custom_inference.faces.drawing import INK, MUTED, new_figure
+from custom_inference.faces.drawing import INK, MUTED, Sheet, extent, root
 from custom_inference.faces.pictures.structure import Node, Structure
 
 #: Vertical distances, in inches: between sites, between a site and a bend, between bends; and from a site to a bend
@@ -166,8 +165,8 @@ def _distance(structure: Structure, above: Key, below: Key) -> float:
     return BELOW + AROUND * (len(borders) - 1) if borders else BEND
 
 
-def draw(structure: Structure, *, distributions: bool = True) -> Figure:
-    """The picture; one unit of the axes is an inch."""
+def draw(structure: Structure, *, distributions: bool = True, ax: Any = None) -> Any:
+    """A figure with the picture, in which a unit of the axes is an inch; or the axes given, with all in proportion."""
     notes = {name: _notes(site, distributions) for name, site in structure.sites.items()}
     ovals = {name: 0.34 + _NAME[0] * len(name) for name in structure.sites}
     widths = {name: max(ovals[name], *(_NOTE[0] * len(line) for line in notes[name]), 0.0) for name in ovals}
@@ -177,17 +176,33 @@ def draw(structure: Structure, *, distributions: bool = True) -> Figure:
     points = [Bbox([point, point]) for bends in places.bends.values() for point in bends]
     page = Bbox.union([*boxes.values(), *plates.values(), *points]).padded(MARGIN)
     page.p1 = max(page.x1, page.x0 + 0.3 + 0.1 * len(structure.title)), page.y1 + 0.3
-    figure = new_figure(page.width, page.height)
-    figure.set_layout_engine("none")
-    axes = figure.add_axes((0, 0, 1, 1))
+    sheet = Sheet.single(ax, page.width, page.height)
+    (axes,) = sheet.panels
+    if ax is None:
+        root(axes).set_layout_engine("none")
+        axes.set_position((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set(xlim=page.intervalx, ylim=page.intervaly)
+    before = set(axes.texts), set(axes.patches)
     axes.text(page.x0 + MARGIN, page.y1 - 0.12, structure.title, fontsize=11, weight="bold", va="top", color=INK)
     _draw_plates(axes, structure, plates)
     _draw_edges(axes, structure, places, ovals)
     for name, site in structure.sites.items():
         _draw_site(axes, site, places.place[name], ovals[name], notes[name])
-    return figure
+    if ax is not None:
+        axes.set_aspect("equal")
+        _rescale(axes, before, float((extent(axes) / page.size).min()))
+    return sheet.result
+
+
+def _rescale(axes: Axes, before: tuple[set[Any], set[Any]], factor: float) -> None:
+    """Sizes in points of what was drawn, in proportion to those in units of the axes."""
+    for text in set(axes.texts) - before[0]:
+        text.set_fontsize(factor * text.get_fontsize())
+    for patch in set(axes.patches) - before[1]:
+        patch.set_linewidth(factor * patch.get_linewidth())
+        if isinstance(patch, FancyArrowPatch):
+            patch.set_mutation_scale(factor * patch.get_mutation_scale())
 
 
 def _notes(site: Node, distributions: bool) -> list[str]:

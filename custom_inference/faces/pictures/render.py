@@ -17,7 +17,12 @@ _SOURCES = (".gv", ".dot")
 
 
 def render(
-    model: Model, filename: str | Path | None = None, *, engine: str = "matplotlib", distributions: bool = True
+    model: Model,
+    filename: str | Path | None = None,
+    *,
+    engine: str = "matplotlib",
+    distributions: bool = True,
+    ax: Any = None,
 ) -> Any:
     """A picture of a model: its sites (observed ones shaded), what depends on what, plates, priors, axes.
 
@@ -28,24 +33,29 @@ def render(
     engine: "matplotlib" needs no other program, and gives a matplotlib Figure; "graphviz" gives a ``graphviz.Digraph``,
         whose ``source`` can be used without Graphviz' program ``dot``, which it needs to be drawn.
     distributions: whether to name the distributions.
+    ax: matplotlib axes to draw on, of any size and in any figure, which are then what is returned.
 
-    Raises MethodError for an unknown engine; ImportError without the Python package ``graphviz``; PPLError without the
-    program ``dot`` to draw a file with.
+    Raises MethodError for an unknown engine, and for ``ax`` beside a file name or with Graphviz; ImportError without
+    the Python package ``graphviz``; PPLError without the program ``dot`` to draw a file with.
     """
-    engines = {"graphviz": _by_graphviz, "matplotlib": _by_matplotlib}
-    if engine not in engines:
-        raise MethodError(unknown_name("engine", engine, engines))
-    model = require_model(model)
-    return engines[engine](structure_of(model), None if filename is None else Path(filename), distributions)
+    if engine not in ("graphviz", "matplotlib"):
+        raise MethodError(unknown_name("engine", engine, ("graphviz", "matplotlib")))
+    if ax is not None and (engine != "matplotlib" or filename is not None):
+        beside = "engine='graphviz'" if engine != "matplotlib" else f"the file {filename}"
+        raise MethodError(f"ax beside {beside}; expected ax alone, which matplotlib draws on, to save its figure")
+    structure, path = structure_of(require_model(model)), None if filename is None else Path(filename)
+    if engine == "graphviz":
+        return _by_graphviz(structure, path, distributions)
+    return _by_matplotlib(structure, path, distributions, ax)
 
 
-def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool) -> Any:
+def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool, ax: Any) -> Any:
     # Here and not above: whoever imports the package need not want to draw.
     import matplotlib
 
     from custom_inference.faces.pictures.drawing import draw
 
-    figure = draw(structure, distributions=distributions)
+    figure = draw(structure, distributions=distributions, ax=ax)
     if path is None:
         return figure
     target = path if path.suffix else path.with_suffix(".png")

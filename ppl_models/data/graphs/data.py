@@ -15,6 +15,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, require_room, unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.device import checked_device
+from ppl_models.data.displays import of_graph
 from ppl_models.data.graphs.edges import Array, dyad_key, sorted_dyads
 from ppl_models.data.matrix import Data
 
@@ -34,6 +35,9 @@ class GraphData(Data):
     hidden: Tensor | None = None
     directed: bool = True
     self_loops: bool = False
+
+    def _repr_html_(self) -> str:
+        return of_graph(self)
 
     @property
     def is_complete(self) -> bool:

@@ -1,0 +1,90 @@
+"""What a notebook shows of a model, and the pieces of all that notebooks show.
+
+Whatever comes from users is text in them, never markup.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from ppl_models.core.priors import described
+from ppl_models.data.lazy import pandas as pd
+
+#: Rows of a table, and labels of an axis, that are shown.
+ROWS, LABELS = 20, 6
+#: Characters of a cell, of which labels may be any number.
+_WIDEST = 160
+
+
+def display(title: str, *parts: str) -> str:
+    """A title, and the parts, which are HTML, below each other."""
+    return f"<div><strong>{escape(title)}</strong>{''.join(parts)}</div>"
+
+
+def sentence(text: str) -> str:
+    """A paragraph; the lines of the text are its lines."""
+    return f"<p>{escape(shortened(text, 20 * _WIDEST)).replace(chr(10), '<br>')}</p>"
+
+
+def facts(values: Mapping[str, Any]) -> str:
+    """Two columns, names and values, of arrays the shapes; what is None is left out."""
+    rows = [(name, shortened(_told(value))) for name, value in values.items() if value is not None]
+    return pd.DataFrame(rows).to_html(header=False, index=False, border=0) if rows else ""
+
+
+def table(frame: pd.DataFrame, *, index: bool = True) -> str:
+    """A frame, of which many rows or columns are left out in the middle."""
+    named = frame.rename(index=shortened, columns=shortened)
+    with pd.option_context("display.max_colwidth", _WIDEST):
+        return named.to_html(
+            border=0, index=index, max_rows=ROWS, max_cols=ROWS, na_rep="", float_format=lambda value: f"{value:.4g}"
+        )
+
+
+def folded(summary: str, *parts: str) -> str:
+    """Parts that show when their summary is clicked on."""
+    return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
+
+
+def picture(png: bytes, text: str) -> str:
+    """An image within the page; text: what is read out instead."""
+    encoded = base64.b64encode(png).decode()
+    return f'<img src="data:image/png;base64,{encoded}" alt="{escape(text)}" style="max-width: 100%">'
+
+
+def shortened(value: Any, length: int = _WIDEST) -> Any:
+    """Text of a length at most; numbers as they are."""
+    if isinstance(value, int | float):
+        return value
+    text = str(value)
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def listed(labels: Any) -> str:
+    """The first of the labels."""
+    text = ", ".join(str(shortened(label, 24)) for label in labels[:LABELS])
+    return text + ", …" * (len(labels) > LABELS)
+
+
+def _told(value: Any) -> Any:
+    shape = getattr(value, "shape", None)
+    return value if shape is None else " x ".join(map(str, shape)) or f"{float(value):g}"
+
+
+def of_model(model: Any) -> str:
+    """The settings of a ``Model``, and a line for each site with its axes and its prior."""
+    priors = {name: described(prior) for name, prior in model.priors.items()}
+    sites = {
+        name: {"role": site.role, "axes": ", ".join(site.axes), "prior": priors.get(name, "")}
+        for name, site in model.sites.items()
+    }
+    frame = pd.DataFrame.from_dict(sites, orient="index")
+    return display(type(model).__name__, sentence(model.summary), facts(model.settings()), table(frame))
+
+
+def with_truth(title: str, truth: Mapping[str, Any], *parts: str) -> str:
+    """Generated data or an example: its parts, and the shapes of what it was drawn from."""
+    return display(title, *parts, folded("drawn from", facts(truth)))

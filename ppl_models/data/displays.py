@@ -1,0 +1,66 @@
+"""What a notebook shows of data: sizes, labels, a glance at what they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ppl_models.core import displays
+from ppl_models.data import sparse
+from ppl_models.data.lazy import pandas as pd
+
+#: Rows, columns, and lines of what there is most of.
+_ROWS, _COLUMNS, _LINES = 5, 12, 6
+
+
+def of_data(data: Any) -> str:
+    """Rows (a ``Data``): sizes, labels, and a corner of them; of sparse ones the columns with most in them."""
+    size, entries = data.x.numel(), data.x.values() if data.is_sparse else data.x
+    hidden = 0 if data.mask is None else int((~data.mask).sum())
+    seen = entries if data.mask is None else entries[data.mask]
+    told = {
+        "values": f"{float(seen.min()):g} to {float(seen.max()):g}" if seen.numel() else "none",
+        "missing": f"{hidden} entries ({hidden / size:.2%})" if hidden else None,
+        **{f"labels of {axis}": displays.listed(names) for axis, names in data.coords.items()},
+        **data.others,
+    }
+    if data.is_sparse:
+        told["stored"] = f"{len(entries)} entries ({len(entries) / size:.2%}), total {float(entries.sum()):g}"
+    title = f"Data: {len(data)} rows x {data.num_features} features{', sparse' if data.is_sparse else ''}"
+    glance = _largest_columns(data) if data.is_sparse else _corner(data)
+    return displays.display(title, displays.facts(told), displays.table(glance))
+
+
+def _largest_columns(data: Any) -> pd.DataFrame:
+    total = np.asarray(sparse.to_scipy(data.x).sum(0)).ravel()
+    most = np.argsort(-total, kind="stable")[:_LINES].tolist()
+    index = pd.Index([str(data.feature_names[j]) for j in most], name="feature")
+    return pd.DataFrame({"total": total[most]}, index=index)
+
+
+def _corner(data: Any) -> pd.DataFrame:
+    x = data.x[:_ROWS, :_COLUMNS]
+    x = x if data.mask is None else x.masked_fill(~data.mask[:_ROWS, :_COLUMNS], torch.nan)
+    names = data.coords.get("row", range(len(data)))
+    return pd.DataFrame(x.cpu().numpy(), index=names[:_ROWS], columns=data.feature_names[:_COLUMNS])
+
+
+def of_graph(graph: Any) -> str:
+    """A ``GraphData``: sizes, labels, and the nodes with most edges."""
+    value, degree = graph.edge_values(), graph.degrees()
+    edges, kind = len(value), "directed" if graph.directed else "undirected"
+    weighted = edges and float(value.min()) != float(value.max())
+    told = {
+        "density": f"{edges / max(graph.num_dyads, 1):.3g} of {graph.num_dyads} observed dyads",
+        "hidden dyads": graph.num_hidden or None,
+        "values of edges": f"{float(value.min()):g} to {float(value.max()):g}" if weighted else None,
+        "degree": f"{int(degree.min())} to {int(degree.max())}, mean {float(degree.double().mean()):.3g}",
+        "loops": "are dyads" if graph.self_loops else None,
+        "labels of nodes": displays.listed(graph.coords["row"]) if graph.coords else None,
+    }
+    most = torch.argsort(degree, descending=True, stable=True)[:_LINES].tolist()
+    index = pd.Index([str(graph.names[n]) for n in most], name="node")
+    table = displays.table(pd.DataFrame({"edges": degree[most].tolist()}, index=index))
+    return displays.display(f"Graph: {len(graph)} nodes, {edges} edges, {kind}", displays.facts(told), table)

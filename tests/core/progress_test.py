@@ -1,0 +1,48 @@
+"""Bars of long work: quiet in a notebook without widgets, and one text whatever they count to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from custom_inference.core.progress import Progress
+
+#: What tqdm takes for a notebook's kernel, without widgets; every warning is printed.
+NOTEBOOK = """
+import sys, types, warnings
+warnings.simplefilter("always")
+for name in ("ipykernel", "ipykernel.zmqshell", "IPython"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["IPython"].get_ipython = lambda: None
+sys.modules["ipywidgets"] = None
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", NOTEBOOK + code], capture_output=True, text=True, timeout=120)
+
+
+def test_a_notebook_without_widgets_has_plain_bars_and_no_warning():
+    told = run("import tqdm.auto")
+    assert "TqdmWarning: IProgress not found" in told.stderr  # what there is to be quiet about
+    quiet = run(
+        "import ppl_models\n"
+        "from custom_inference.core.progress import Progress\n"
+        "with Progress(2, 'a fit', enabled=True) as bar:\n"
+        "    bar.advance(-1.5)\n"
+        "    bar.refresh()\n"
+    )
+    assert quiet.returncode == 0 and "Warning" not in quiet.stderr, quiet.stderr
+    assert "a fit:  50%" in quiet.stderr and "-1.5000 a row" in quiet.stderr
+
+
+@pytest.mark.parametrize("total", [None, 3])
+def test_a_new_label_is_followed_by_one_colon(total, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    with Progress(total, "before", enabled=True) as bar:
+        bar.label("start 2 of 6")
+        bar.refresh()
+    shown = capsys.readouterr().err
+    assert "start 2 of 6: " in shown and ": :" not in shown
