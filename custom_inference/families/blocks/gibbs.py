@@ -3,21 +3,21 @@ integrated out."""
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import betaln, gammaln, softmax
+from scipy.special import betaln, gammaln
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.families.blocks.labels_given import log_joint_given, rename_given, sweep_given
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import natural_globals
 from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, graph_of
-from custom_inference.families.blocks.sweep import Expected, score_names
+from custom_inference.families.blocks.sweep import Expected
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
@@ -37,8 +37,6 @@ _PRESENCE = 1e-3
 _ATTEMPTS, _SMALL = 3, 2**17
 #: Sweeps at given globals that a chain's first blocks are drawn by.
 _SETTLE = 20
-#: All orders of up to so many blocks are weighed when these are renamed.
-_ALL_ORDERS = 5
 
 
 class BlockChain(Chain):
@@ -247,49 +245,6 @@ def model_graph(model: BlockModel, rows: SbmRows, start: Params | None = None) -
 def at_globals(model: BlockModel, rows: SbmRows, params: Params) -> Expected:
     """log pi, A and B at given globals."""
     return Expected(*natural_globals(model, params), rows.unweighted, partition_likelihood(model))
-
-
-def sweep_given(graph: Graph, state: State, at: Expected, sweeps: int) -> None:
-    from custom_inference.families.blocks import gibbs_conditionals as conditionals
-
-    for _ in range(sweeps):
-        conditionals.sweep_given(graph, state, at.log_proportion, at.lift, at.base)
-
-
-def rename_given(graph: Graph, state: State, at: Expected, generator: np.random.Generator) -> None:
-    """New names for all blocks at once, drawn by log p(x, z | globals).
-
-    Nodes one by one cannot pass from a labelling to one with the blocks' roles exchanged, which may fit nearly as well.
-    The names are drawn from all orders of few blocks; of many, one exchange of two blocks after another is drawn or
-    left. Both are groups of renamings, so that the distribution stays as it is.
-    """
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
-    kernels.fill(graph, state)
-    blocks = graph.num_blocks
-    same = np.arange(blocks)
-    if blocks <= _ALL_ORDERS:
-        groups = [np.array(list(itertools.permutations(range(blocks))))]
-    else:
-        groups = [np.stack([same, same]) for _ in range(blocks)]
-        for group in groups:
-            pair = generator.choice(blocks, 2, replace=False)
-            group[1, pair] = pair[::-1]
-    order, counts = same, state.counts(graph)
-    for group in groups:
-        names = group[:, order]  # (P, K): what block a would be called
-        order = names[generator.choice(len(names), p=softmax(score_names(at, counts, names)))]
-    if (order != same).any():
-        state.label[:] = order[state.label]
-        kernels.fill(graph, state)
-
-
-def log_joint_given(graph: Graph, state: State, at: Expected) -> float:
-    """log p(x, z | globals) up to what does not depend on z; ``state`` is brought up to date."""
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
-    kernels.fill(graph, state)
-    return float(score_names(at, state.counts(graph), np.arange(graph.num_blocks)))
 
 
 def log_constant(graph: Graph, rows: SbmRows) -> float:
