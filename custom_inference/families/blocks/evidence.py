@@ -110,6 +110,12 @@ def uncertain(phi: Floats) -> bool:
     return bool((phi.max(1) < 1 - CERTAIN).any())
 
 
+def trivial(phi: Floats) -> str:
+    """Names a mode that divides nothing; nothing of others."""
+    blocks = phi.shape[1]
+    return f"a trivial mode: all nodes in one of {blocks} blocks" if len(np.unique(phi.argmax(1))) == 1 < blocks else ""
+
+
 def _sampled(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, phi: Floats, seed: int) -> tuple[Floats, Any]:
     """The nodes' probabilities in Gibbs sampling from the state's division on, and the state that it has moved to."""
     at, nodes = engine.expected(model, state, rows), engine.node_params(model, state)

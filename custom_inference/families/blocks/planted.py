@@ -6,7 +6,8 @@ blocks end with all nodes in one. Labels are drawn here, from spectral ones on, 
     pi_a = 1 / K,    rate within blocks p, between blocks p',      p, p' from the labels drawn before,
     |p - p'| >= K sqrt(s c) / N,                                   c the mean degree,
 
-(s = 1 is the least that can be found in large graphs, Decelle et al., Phys. Rev. E 84, 2011), which leaves them no way out, and the nodes' probabilities on the way are the start; what follows frees the rates.
+(s = 1 is the least that can be found in large graphs, Decelle et al., Phys. Rev. E 84, 2011), which leaves them no way
+out, and the nodes' probabilities on the way are the start; what follows frees the rates.
 Import inside functions only: it loads the compiler.
 """
 

@@ -16,7 +16,7 @@ from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.blocks.covariates import CovariateRows
-from custom_inference.families.blocks.evidence import mode_evidence
+from custom_inference.families.blocks.evidence import mode_evidence, trivial
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.rows import SbmRows
@@ -27,8 +27,6 @@ from ppl_models import Model
 _TRIES, _CHEAP, _SETTLE = 6, 4000, 5
 #: A division is clear where less than this share of the nodes is less sure of its block than that.
 _DOUBTFUL, _SURE = 0.1, 0.95
-#: What is said of a fit that has divided nothing.
-TRIVIAL = "a trivial mode: all nodes in one of {} blocks"
 #: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
 _SAME = 0.97
 #: Starts whose block matrices differ by less, blocks matched, are one solution.
@@ -87,8 +85,7 @@ class BlockProposals(Proposals):
     def remark(self, model: Any, state: Any) -> str:
         """Names a mode that divides nothing."""
         division = division_of(state)
-        used = model.num_blocks if division is None else len(division.argmax(-1).unique())
-        return TRIVIAL.format(model.num_blocks) if used == 1 < model.num_blocks else ""
+        return "" if division is None else trivial(division.numpy())
 
     def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
         """Six starts, on all nodes; one where there is nothing to divide."""
@@ -139,8 +136,9 @@ def _seed(generator: torch.Generator) -> int:
 
 
 def same_division(first: Any, second: Any) -> bool:
-    """Whether nearly all nodes are in blocks that correspond."""
+    """Whether nearly all nodes are in blocks that correspond, but for as many as the divisions leave open."""
     divisions: Any = map(division_of, (first, second))
-    one, other = (one_hot(one.argmax(-1), one.shape[1]).cpu() for one in divisions)
-    both = (one.T @ other).numpy()
-    return bool(both[linear_sum_assignment(-both)].sum() >= _SAME * both.sum())
+    pair = [one.double().cpu() for one in divisions]
+    one, other = (one_hot(division.argmax(-1), division.shape[1]).numpy() for division in pair)
+    both, still_open = one.T @ other, sum(float((1 - division.max(-1).values).mean()) for division in pair)
+    return bool(both[linear_sum_assignment(-both)].sum() >= (_SAME - still_open) * both.sum())
