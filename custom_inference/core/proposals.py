@@ -34,6 +34,17 @@ class Proposals:
         del model, rows
         return params
 
+    def weigh(self, model: Model, state: Any, rows: Any, objective: float) -> float:
+        """What starts are compared by: an estimate of the evidence of the mode that a start has settled in; by default
+        the objective there."""
+        del model, state, rows
+        return objective
+
+    def remark(self, model: Model, state: Any) -> str:
+        """What has to be said in the status of a solution that is worth little; by default nothing."""
+        del model, state
+        return ""
+
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Whether two starts found the same components, in whatever order; by default only if they are one start."""
         return first is second

@@ -80,9 +80,11 @@ class Search:
 
 @dataclass
 class Found:
-    """The best start, what the starts scored (bound a row, on all rows), and how many are the same solution.
+    """The best start, what the starts scored (a row, on all rows: the bound, unless the family weighs modes otherwise),
+    and how many are the same solution.
 
-    locals: where these are part of the solution (``Accelerated.extrapolated``), to go on with.
+    remark: what has to be said of it. locals: where these are part of the solution (``Accelerated.extrapolated``), to
+    go on with.
     """
 
     state: Any
@@ -90,11 +92,13 @@ class Found:
     agreeing: int = 1
     interrupted: bool = False
     locals: dict[str, Tensor] | None = None
+    remark: str = ""
 
     @property
     def agreement(self) -> str:
         several = f"{self.agreeing} of {len(self.scores)} starts found these components"
-        return "one start" if len(self.scores) == 1 else several
+        found = "one start" if len(self.scores) == 1 else several
+        return f"{found}; {self.remark}" if self.remark else found
 
 
 #: A start that has settled, and its bound a row on all rows.
@@ -139,7 +143,8 @@ class _Task:
             accelerate=acceleration_of(engine), generator=generator, progress=bar,
         )  # fmt: skip
         bound = run.step.bound if self.carried else engine.e_step(model, run.state, rows, generator=generator).bound
-        return run, objective_at(engine, model, run.state, bound) / len(rows)
+        objective = float(objective_at(engine, model, run.state, bound))
+        return run, self.proposals.weigh(model, run.state, rows, objective) / len(rows)
 
 
 def search(
@@ -191,7 +196,8 @@ def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, b
         interrupted = True
     kept = state is run.state and bool(extrapolated_of(engine)) and (task.alone or run is not best)
     locals_ = {name: value.to(like) for name, value in run.step.locals.items()} if kept else None
-    return Found(moved(state, like), interrupted=interrupted, locals=locals_)
+    remark = task.proposals.remark(task.model, state)
+    return Found(moved(state, like), interrupted=interrupted, locals=locals_, remark=remark)
 
 
 def _starts(task: _Task, generator: torch.Generator, bar: Progress) -> _Starts:

@@ -16,6 +16,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.settings import require_whole
 from custom_inference.gibbs.chains import Record, Settings, run_chains
+from custom_inference.gibbs.modes import left_out, ranked
 from custom_inference.gibbs.protocol import Params, sampler_of
 from ppl_models import Data, MethodError, Model
 
@@ -32,8 +33,10 @@ class CollapsedGibbs(Settings, Method):
     """Collapsed Gibbs sampling (002, section 27.3.4; Griffiths & Steyvers, PNAS 2004), several chains in threads.
 
     num_samples: draws kept of each chain, ``thin`` sweeps apart, after ``warmup`` sweeps.
-    chains: independent chains. The one with the largest mean log p(x, q) is reported, together with those that found
-        the same components: different modes are never averaged, and ``status`` says how many agreed.
+    chains: independent chains. The one in the most probable mode is reported, by its mean log p(x, q) and the entropy
+        of the mode where the sampler estimates it, together with those that found the same components: different modes
+        are never averaged. ``status`` says how many agreed, how far below the others are, and names modes without
+        meaning.
     learn: estimate the concentrations of the Dirichlet priors (Minka's fixed point) during the warm-up. They are held
         fixed when draws are collected; ``Fit.model`` has those of the best chain.
     search: start every chain from values of its own near a good mode, where the model's sampler proposes some (LDA: a
@@ -72,7 +75,7 @@ class CollapsedGibbs(Settings, Method):
         if start is not None or not self.search:
             starts = [None if start is None else {site: value.cpu() for site, value in start.items()}] * self.chains
         else:
-            starts = [sampler.propose(model, here, one) for one in seeds]
+            starts = sampler.starts(model, here, seeds)
         chains = [sampler.chain(model, here, *each) for each in zip(seeds, starts, strict=True)]
         records = [Record(chain, self, model, sampler, *self._kept(model, len(checked))) for chain in chains]
         interrupted = run_chains(records, label=self.name, progress=call.progress)
@@ -106,8 +109,8 @@ class CollapsedGibbs(Settings, Method):
         if not any(record.count for record in begun):
             for record in begun:  # cut short in the warm-up: the present states stand for draws
                 record.collect()
-        usable = [record for record in begun if record.count]
-        usable.sort(key=lambda record: -float(np.mean(record.lp)))  # stable: equal chains stay in order
+        modes = ranked([record for record in begun if record.count])
+        usable = [mode.record for mode in modes]
         best, agreeing = usable[0], usable
         if self.align:  # otherwise nothing is matched: all chains are draws from one posterior
             for record in usable[1:]:
@@ -117,13 +120,14 @@ class CollapsedGibbs(Settings, Method):
         total, zero = sum(one.count for one in agreeing), torch.zeros(())
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
+        remarks = left_out(modes[0], [mode for mode in modes if not any(mode.record is one for one in agreeing)])
         return Fit(
             model=best.chain.fitted_model(model) if self.learn else model,
             params={site: value.to(data.x) for site, value in params.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
             bound_name=f"log p(x, {', '.join(['q', *best.chain.sampled()])}), all else integrated out",
             objective="log joint",
-            status=self._status(records, usable, agreeing, interrupted, diagnostics),
+            status="; ".join([*self._status(records, usable, agreeing, interrupted, diagnostics), *remarks]),
             method=self.name,
             data=data,
             seed=seed,
@@ -135,13 +139,14 @@ class CollapsedGibbs(Settings, Method):
                 "chains": len(records),
                 "agreeing": len(agreeing),
                 "draws": [record.count for record in records],
+                "log_mass": [round(mode.level, 3) for mode in modes],
                 "mean_lp": [round(float(np.mean(r.lp)), 3) if r.lp else None for r in records],
             },
         )
 
     def _status(
         self, records: list[Record], usable: list[Record], agreeing: list[Record], interrupted: bool, found: dict
-    ) -> str:
+    ) -> list[str]:
         drawn = f"{len(agreeing)} chains of {_shortest(agreeing)} draws, {self.thin} sweeps apart"
         parts = [f"{drawn}, after {self.warmup} of warm-up"]
         if interrupted:
@@ -152,7 +157,7 @@ class CollapsedGibbs(Settings, Method):
             parts.append("no R-hat: too few draws, or all alike")
         else:
             parts.append(f"log p(x, q): R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
-        return "; ".join([*parts, *usable[0].chain.sampled().values()])
+        return [*parts, *usable[0].chain.sampled().values()]
 
 
 def _shortest(records: list[Record]) -> int:

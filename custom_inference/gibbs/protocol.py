@@ -59,6 +59,17 @@ class Chain(abc.ABC):
         """Globals that are not integrated out but values of the chain's state, each with what the status says of it."""
         return {}
 
+    def entropy(self, profile: Tensor) -> float:
+        """H(q) in the mode that the chain has sampled, from the mean of its profiles there: log p(x, q) in the mean and
+        H(q) add up to the log of the posterior mass of the mode. By default 0: modes are compared by log p(x, q)."""
+        del profile
+        return 0.0
+
+    def remark(self, profile: Tensor) -> str:
+        """What has to be said of a mode that is worth little, with this mean profile; by default nothing."""
+        del profile
+        return ""
+
     def learn(self) -> None:  # noqa: B027 - an empty default is meant
         """One step up log p(x, q) in the concentrations of the priors; by default they stay."""
 
@@ -83,6 +94,10 @@ class Sampler(abc.ABC):
     def propose(self, model: Model, data: Data, seed: int) -> Params | None:
         """Values of the globals near a good mode to start a chain from; by default none: it starts from the prior."""
         return None
+
+    def starts(self, model: Model, data: Data, seeds: list[int]) -> list[Params | None]:
+        """Those of several chains: by default each by its seed."""
+        return [self.propose(model, data, seed) for seed in seeds]
 
     @abc.abstractmethod
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:

@@ -3,23 +3,26 @@ integrated out, or explicit where their priors are not conjugate (``gibbs_explic
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import betaln, gammaln, softmax
+from scipy.special import betaln, gammaln
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.families.blocks.evidence import entropy, trivial
 from custom_inference.families.blocks.gibbs_explicit import BlockValues, Walks
+from custom_inference.families.blocks.labels_given import log_joint_given, rename_given, sweep_given
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
-from custom_inference.families.blocks.mean_field import natural_globals
+from custom_inference.families.blocks.mean_field import division_of, natural_globals
 from custom_inference.families.blocks.nodes import Propensities
-from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, graph_of
-from custom_inference.families.blocks.sweep import Expected, score_names
+from custom_inference.families.blocks.propose import BlockProposals
+from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, Weights, graph_of
+from custom_inference.families.blocks.sweep import Expected
+from custom_inference.families.blocks.vb import SbmVB
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
@@ -33,14 +36,10 @@ _BLOCKS_A_MOVE, _SCANS = 4, 3
 _SCALE_STEP = 3.0
 #: At given globals: initialisations, of which the best goes on, and its draws.
 _STARTS, _DRAWS = 8, 200
-#: Of profiles, so that the rows of blocks without nodes agree with each other.
-_PRESENCE = 1e-3
 #: Attempts of the search for a start on graphs of at most so many node updates a sweep; one on larger ones.
 _ATTEMPTS, _SMALL = 3, 2**17
 #: Sweeps at given globals that a chain's first blocks are drawn by.
 _SETTLE = 20
-#: All orders of up to so many blocks are weighed when these are renamed.
-_ALL_ORDERS = 5
 
 
 class BlockChain(Chain):
@@ -129,8 +128,22 @@ class BlockChain(Chain):
         return drawn if self.graph.directed else np.triu(drawn) + np.triu(drawn, 1).T
 
     def profile(self) -> Tensor:
-        """The nodes of every block (K, N): two labellings are matched by the nodes that they share."""
-        return torch.nn.functional.one_hot(self.indicators(), self.graph.num_blocks).T.double() + _PRESENCE
+        """How probable every node is in every block given the others', (K, N + 1): labellings are matched by the nodes
+        that they share. The last entry, 1, is what blocks without nodes have in common."""
+        from custom_inference.families.blocks import gibbs_kernels as kernels
+
+        share = np.empty((len(self.rows), self.graph.num_blocks))
+        kernels.conditionals(self.graph, self.state, share)
+        return torch.nn.functional.pad(torch.as_tensor(share.T), (0, 1), value=1.0)
+
+    def entropy(self, profile: Tensor) -> float:
+        """By the nodes' probabilities and the correlations of neighbours (``evidence``)."""
+        phi, weights = _shares(profile), Weights(self.graph.weight, self.graph.weight[0] * self.graph.weight[-1])
+        at = Expected(*natural_globals(self.model, self.means()), weights, partition_likelihood(self.model))
+        return entropy(self.rows, phi, at)
+
+    def remark(self, profile: Tensor) -> str:
+        return trivial(_shares(profile))
 
     def indicators(self) -> Tensor:
         """The block of every node, (N,)."""
@@ -201,6 +214,11 @@ class PropensityChain(BlockChain):
         return super().draw() | self._propensities()
 
 
+def _shares(profile: Tensor) -> Floats:
+    """phi (N, K) of a mean profile."""
+    return profile[:, :-1].T.contiguous().numpy()
+
+
 class BlockSampler(Sampler):
     """Chains of :class:`BlockChain` or :class:`PropensityChain`."""
 
@@ -215,14 +233,27 @@ class BlockSampler(Sampler):
             conjugate, explicit = with_references(model, forced=nodes)
         return kind(conjugate, SbmRows.of(model, data), seed, start, explicit)
 
-    def propose(self, model: Any, data: Data, seed: int) -> Params:
-        """The best of some partitions (``partitions``)."""
+    def starts(self, model: Any, data: Data, seeds: list[int]) -> list[Params | None]:
+        """Variational optima, each of a search of its own; of every fourth chain the likeliest of some divisions
+        instead: where sampling leads there from the others', and here from theirs, the chains may be believed."""
+        rows, model = SbmRows.of(model, data), with_references(model)[0]
+        make = (self._optimum, self._optimum, self._optimum, self._likeliest)
+        return [{"block": make[number % 4](model, rows, seed, number)} for number, seed in enumerate(seeds)]
+
+    def _optimum(self, model: Any, rows: SbmRows, seed: int, number: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        state = BlockProposals(SbmVB()).propose(model, rows, generator, number)
+        division = division_of(state)
+        assert division is not None
+        return division.argmax(-1)
+
+    def _likeliest(self, model: Any, rows: SbmRows, seed: int, number: int) -> Tensor:
+        """By integrated likelihood (``partitions``)."""
         from custom_inference.families.blocks.partitions import best_partition
 
-        rows = SbmRows.of(model, data)
         attempts = _ATTEMPTS if len(rows) * model.num_blocks**2 <= _SMALL else 1
-        label = best_partition(rows, model.num_blocks, partition_likelihood(model), seed, attempts)
-        return {"block": torch.as_tensor(label)}
+        label = best_partition(rows, model.num_blocks, partition_likelihood(model), seed + number, attempts)
+        return torch.as_tensor(label)
 
     def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
         posterior = LabellingPosterior.of_draws(locals_, model.num_blocks)
@@ -284,49 +315,6 @@ def model_graph(model: BlockModel, rows: SbmRows, start: Params | None = None) -
 def at_globals(model: BlockModel, rows: SbmRows, params: Params) -> Expected:
     """log pi, A and B at given globals."""
     return Expected(*natural_globals(model, params), rows.unweighted, partition_likelihood(model))
-
-
-def sweep_given(graph: Graph, state: State, at: Expected, sweeps: int) -> None:
-    from custom_inference.families.blocks import gibbs_conditionals as conditionals
-
-    for _ in range(sweeps):
-        conditionals.sweep_given(graph, state, at.log_proportion, at.lift, at.base)
-
-
-def rename_given(graph: Graph, state: State, at: Expected, generator: np.random.Generator) -> None:
-    """New names for all blocks at once, drawn by log p(x, z | globals).
-
-    Nodes one by one cannot pass from a labelling to one with the blocks' roles exchanged, which may fit nearly as well.
-    The names are drawn from all orders of few blocks; of many, one exchange of two blocks after another is drawn or
-    left. Both are groups of renamings, so that the distribution stays as it is.
-    """
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
-    kernels.fill(graph, state)
-    blocks = graph.num_blocks
-    same = np.arange(blocks)
-    if blocks <= _ALL_ORDERS:
-        groups = [np.array(list(itertools.permutations(range(blocks))))]
-    else:
-        groups = [np.stack([same, same]) for _ in range(blocks)]
-        for group in groups:
-            pair = generator.choice(blocks, 2, replace=False)
-            group[1, pair] = pair[::-1]
-    order, counts = same, state.counts(graph)
-    for group in groups:
-        names = group[:, order]  # (P, K): what block a would be called
-        order = names[generator.choice(len(names), p=softmax(score_names(at, counts, names)))]
-    if (order != same).any():
-        state.label[:] = order[state.label]
-        kernels.fill(graph, state)
-
-
-def log_joint_given(graph: Graph, state: State, at: Expected) -> float:
-    """log p(x, z | globals) up to what does not depend on z; ``state`` is brought up to date."""
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
-    kernels.fill(graph, state)
-    return float(score_names(at, state.counts(graph), np.arange(graph.num_blocks)))
 
 
 def log_constant(graph: Graph, rows: SbmRows, given: Collection[str] = ()) -> float:

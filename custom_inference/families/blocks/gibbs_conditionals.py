@@ -26,11 +26,11 @@ from custom_inference.families.mixtures.gibbs_kernels import _choose
 
 
 @entry
-def sweep_given(graph, state, log_proportion, lift, base):
+def sweep_given(graph, state, log_proportion, lift, base, share):
     """A new label for every node at given globals: p(z_i = r | rest) ~ pi_r prod_c exp(k_c A_rc + e_c B_rc) ...
 
-    log_proportion: log pi (K,). lift A, base B (K, K): see ``likelihoods``. Only labels and the sums of blocks are kept
-    up to date.
+    log_proportion: log pi (K,). lift A, base B (K, K): see ``likelihoods``. share (N, K): these probabilities are added
+    to it. Only labels and the sums of blocks are kept up to date.
     """
     blocks, links, last = state.size.shape[0], graph.links, graph.weight.shape[0] - 1
     for i in range(state.label.shape[0]):
@@ -47,6 +47,7 @@ def sweep_given(graph, state, log_proportion, lift, base):
                     score += state.near_edges[side, c] * lift[at] + state.near_exposure[side, c] * base[at]
             state.score[r] = score
         new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
+        share[i] += state.probability
         count_node(graph, state, i, new, 1)
         state.label[i] = new
 

@@ -250,3 +250,15 @@ def sweep(graph, state, power):
         enter(graph, state, i, new)
         moved += new != old
     return moved
+
+
+@entry
+def conditionals(graph, state, share):
+    """p(z_i = r | rest, x) of every node in its turn, (N, K), into ``share``; the labels stay."""
+    for i in range(state.label.shape[0]):
+        old = withdraw(graph, state, i)
+        for r in range(state.size.shape[0]):
+            state.score[r] = join_score(graph, state, i, r)
+        share[i] = np.exp(state.score - state.score.max())
+        share[i] /= share[i].sum()
+        enter(graph, state, i, old)

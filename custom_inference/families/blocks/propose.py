@@ -16,6 +16,7 @@ from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.blocks.covariates import CovariateRows
+from custom_inference.families.blocks.evidence import mode_evidence, trivial
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.rows import SbmRows
@@ -24,6 +25,8 @@ from ppl_models import Model
 #: A start is the best of so many divisions of the nodes, of fewer where edges and nodes are more than a few hundred,
 #: after as many iterations.
 _TRIES, _CHEAP, _SETTLE = 6, 4000, 5
+#: A division is clear where less than this share of the nodes is less sure of its block than that.
+_DOUBTFUL, _SURE = 0.1, 0.95
 #: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
 _SAME = 0.97
 #: Starts whose block matrices differ by less, blocks matched, are one solution.
@@ -34,39 +37,55 @@ class BlockProposals(Proposals):
     """Starts of the engines of block models."""
 
     def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
-        """Of some divisions of the nodes of high integrated likelihood the one whose bound is best.
+        """Of some divisions of the nodes the one that holds most of the posterior.
 
-        Two divisions may be all but equally likely, and the search finds now this, now that one: small graphs, where
-        that is so, afford several. Where it leaves blocks empty, a division into all of them is tried too: the search
-        integrates propensities out under another prior than the model's, and may see no use of a block that has one.
+        Divisions of high integrated likelihood first. Two may be all but equally likely, and the search finds now this,
+        now that one: small graphs, where that is so, afford several. Where it leaves blocks empty, a division into all
+        of them is tried too: the search integrates propensities out under another prior than the model's, and may see
+        no use of a block that has one. Where blocks stay empty after some iterations, or many nodes without a block of
+        their own, the likeliest division is no guide, and probable ones are tried beside it (``planted``).
         """
         from custom_inference.families.blocks.partitions import propose_labels, spectral_labels
+        from custom_inference.families.blocks.planted import planted_shares
 
-        tries = 1 if model.num_blocks == 1 else min(_TRIES, 1 + _CHEAP // (rows.edges.nnz + len(rows)))
+        kind, blocks = partition_likelihood(model), model.num_blocks
+        tries = 1 if blocks == 1 else min(_TRIES, 1 + _CHEAP // (rows.edges.nnz + len(rows)))
         found: list[tuple[float, Params]] = []
         known: set[bytes] = set()
+        seed = 0
         for number in range(attempt * tries, (attempt + 1) * tries):
-            seed, blocks = _seed(generator), model.num_blocks
-            labels = [propose_labels(rows, blocks, partition_likelihood(model), seed, number)]
+            seed = _seed(generator)
+            labels = [propose_labels(rows, blocks, kind, seed, number)]
             if len(np.unique(labels[0])) < min(blocks, len(rows)):
-                labels.append(spectral_labels(rows, blocks, partition_likelihood(model), seed, number))
+                labels.append(spectral_labels(rows, blocks, kind, seed, number))
             for label in labels:
                 _, first, place = np.unique(label, return_index=True, return_inverse=True)
                 canonical = first[place].tobytes()  # blocks by their first nodes
                 if canonical not in known:
-                    found.append(self._settled(model, rows, label))
+                    found.append(self._settled(model, rows, _codes(label, blocks)))
                 known.add(canonical)
-        return max(found, key=lambda one: one[0])[1]
+        if all(_clear(state) for _, state in found):
+            return max(found, key=lambda one: one[0])[1]
+        found.append(self._settled(model, rows, torch.as_tensor(planted_shares(model, rows, seed, attempt))))
+        return max(found, key=lambda one: self.weigh(model, one[1], rows, one[0]))[1]
 
-    def _settled(self, model: Any, rows: SbmRows, label: NDArray[np.int64]) -> tuple[float, Params]:
+    def _settled(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
         """The objective that some iterations reach from a division, and the parameters there."""
-        share = one_hot(torch.as_tensor(label), model.num_blocks).double()
         state, value = self.engine.from_responsibilities(model, share, rows), -math.inf
         for _ in range(_SETTLE):
             step = self.engine.e_step(model, state, rows)
-            value = objective_at(self.engine, model, state, step.bound)
+            value = float(objective_at(self.engine, model, state, step.bound))
             state = self.engine.m_step(model, state, step, rows)
         return value, state
+
+    def weigh(self, model: Any, state: Any, rows: SbmRows, objective: float) -> float:
+        """The objective with the correlations of the nodes' blocks, which tell modes apart (``evidence``)."""
+        return mode_evidence(self.engine, model, state, rows, objective, seed=0)
+
+    def remark(self, model: Any, state: Any) -> str:
+        """Names a mode that divides nothing."""
+        division = division_of(state)
+        return "" if division is None else trivial(division.numpy())
 
     def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
         """Six starts, on all nodes; one where there is nothing to divide."""
@@ -99,13 +118,27 @@ class CovariateProposals(Proposals):
         return first is second or (division_of(first) is not None and same_division(first, second))
 
 
+def _codes(label: NDArray[np.int64], blocks: int) -> torch.Tensor:
+    return one_hot(torch.as_tensor(label), blocks).double()
+
+
+def _clear(state: Any) -> bool:
+    """Whether every block has nodes, and most of them no other one; of engines without a division, taken to be."""
+    division = division_of(state)
+    if division is None:
+        return True
+    empty = len(division.argmax(-1).unique()) < min(division.shape[1], len(division))
+    return not empty and float((division.max(-1).values < _SURE).double().mean()) < _DOUBTFUL
+
+
 def _seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**31, (), generator=generator))
 
 
 def same_division(first: Any, second: Any) -> bool:
-    """Whether nearly all nodes are in blocks that correspond."""
+    """Whether nearly all nodes are in blocks that correspond, but for as many as the divisions leave open."""
     divisions: Any = map(division_of, (first, second))
-    one, other = (one_hot(one.argmax(-1), one.shape[1]).cpu() for one in divisions)
-    both = (one.T @ other).numpy()
-    return bool(both[linear_sum_assignment(-both)].sum() >= _SAME * both.sum())
+    pair = [one.double().cpu() for one in divisions]
+    one, other = (one_hot(division.argmax(-1), division.shape[1]).numpy() for division in pair)
+    both, still_open = one.T @ other, sum(float((1 - division.max(-1).values).mean()) for division in pair)
+    return bool(both[linear_sum_assignment(-both)].sum() >= (_SAME - still_open) * both.sum())

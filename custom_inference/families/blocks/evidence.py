@@ -1,0 +1,128 @@
+"""How much of the posterior a mode of the labels holds: what divisions of the nodes are compared by.
+
+    log sum over z in the mode of p(x, z) = E[log p(x, z)] + H(z),         z distributed as in the mode
+
+Neither the log joint of one division nor mean field's bound will do near the limit of what can be found. All nodes in
+one block are a single labelling, H = 0, of a higher log joint than any labelling of a mode whose H is a third of N; and
+mean field takes sum_i H(phi_i) for H(z), but pays for it in E[log p] what the correlations of neighbours are worth.
+Both ends of an edge correlate through it (Yedidia, Freeman & Weiss, IEEE Trans. Inf. Theory 51, 2005, eq. 37; for
+block models Decelle et al., Phys. Rev. E 84, 2011): with the nodes' probabilities phi in the mode,
+
+    H(z) = sum_i H(phi_i) - sum over pairs i < j with an edge of I_ij,
+    I_ij = KL(b_ij from phi_i phi_j),    b_ij(a, b) = u_a W_ab v_b with row and column sums phi_i and phi_j,
+    log W_ab = x_ij A_ab + w_i w'_j B_ab   (and the same of an edge from j to i),
+
+which is exact where the edges form trees and dyads without edges say nothing of the pair. E[log p] counts an edge by
+b_ij. It is an estimate, not a bound. The chain of draws that phi comes from is exact, other than sweeps of mean field,
+which are too sure of the nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+import torch
+from scipy.special import xlogy
+
+from custom_inference.core.capabilities import objective_at
+from custom_inference.families.blocks.labels_given import labelled, sweep_given
+from custom_inference.families.blocks.mean_field import BlockEngine, division_of
+from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
+from custom_inference.families.blocks.sweep import Expected, bound_at
+
+#: A node is certain of its block where the others have less than this.
+CERTAIN = 1e-3
+#: Sweeps of Gibbs sampling at globals that are then drawn anew by their labels, how often, and those that count.
+_SETTLE, _ROUNDS, _COUNTED = 20, 3, 80
+#: Rounds of globals that suit the pairs and pairs that suit the globals.
+_PAIRS = 4
+
+
+class Pairs(NamedTuple):
+    """What the correlations of neighbours change: edges (K, K) and exposure (K, K) of ``Counts``; sum of I_ij."""
+
+    edges: Floats
+    exposure: Floats
+    information: float
+
+
+def correlated(rows: SbmRows, phi: Floats, at: Expected) -> Pairs:
+    """The pairs of nodes with an edge and neither certain, at probabilities (N, K) and expectations of the globals."""
+    from custom_inference.families.blocks.pair_kernel import correlate
+
+    open_ = phi.max(1) < 1 - CERTAIN
+    first, second, there, back = _pairs(rows)
+    kept = open_[first] & open_[second]
+    first, second, there, back = (part[kept] for part in (first, second, there, back))
+    found = Pairs(*np.zeros((2, phi.shape[1], phi.shape[1])), 0.0)
+    total = correlate(first, second, there, back, at.weights.ends, at.lift, at.base, phi, found.edges, found.exposure)
+    found = found._replace(information=float(total))
+    if rows.directed:
+        return found
+    # As in ``Counts``: both orders of two blocks, each dyad of one block once.
+    edges, exposure = ((part + part.T) * (1 - 0.5 * np.eye(len(part))) for part in found[:2])
+    return Pairs(edges, exposure, found.information)
+
+
+def _pairs(rows: SbmRows) -> tuple[Any, Any, Floats, Floats]:
+    """Nodes i < j with an edge, x_ij, and x_ji of directed graphs (of others 0)."""
+    ahead = scipy.sparse.triu(rows.edges, 1, format="csr")
+    if not rows.directed:
+        found = ahead.tocoo()
+        return found.row, found.col, found.data, np.zeros(found.nnz)
+    behind = scipy.sparse.triu(rows.edges.T, 1, format="csr")
+    found = (ahead + behind).tocoo()
+    there, back = (np.asarray(part[found.row, found.col], dtype=float).ravel() for part in (ahead, behind))
+    return found.row, found.col, there, back
+
+
+def entropy(rows: SbmRows, phi: Floats, at: Expected) -> float:
+    """H(z) of a mode with these probabilities (N, K)."""
+    return -float(xlogy(phi, phi).sum()) - correlated(rows, phi, at).information
+
+
+def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, objective: float, seed: int) -> float:
+    """The engine's objective with the labels' joint distribution in place of independent ones, in the state's mode.
+
+    Where mean field is certain of all nodes it is the objective itself; it is nowhere taken for less.
+    """
+    division = division_of(state)
+    if division is None or not uncertain(division.double().numpy()):
+        return objective
+    phi, state = _sampled(engine, model, state, rows, division.double().numpy(), seed)
+    nodes, value = engine.node_params(model, state), objective
+    counts = rows.counts(phi, engine.nodes(model).weights(nodes, rows))
+    for _ in range(_PAIRS):
+        at = engine.expected(model, state, rows)
+        pairs = correlated(rows, phi, at)
+        whole = Counts(counts.edges + pairs.edges, counts.exposure + pairs.exposure, counts.size)
+        state = engine.best(model, nodes, whole, torch.as_tensor(phi))
+        at = engine.expected(model, state, rows)
+        bound = bound_at(at, rows, phi, whole) - pairs.information
+        value = objective_at(engine, model, state, torch.tensor([bound], dtype=torch.float64))
+    return max(objective, float(value))
+
+
+def uncertain(phi: Floats) -> bool:
+    """Whether some nodes are."""
+    return bool((phi.max(1) < 1 - CERTAIN).any())
+
+
+def trivial(phi: Floats) -> str:
+    """Names a mode that divides nothing; nothing of others."""
+    blocks = phi.shape[1]
+    return f"a trivial mode: all nodes in one of {blocks} blocks" if len(np.unique(phi.argmax(1))) == 1 < blocks else ""
+
+
+def _sampled(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, phi: Floats, seed: int) -> tuple[Floats, Any]:
+    """The nodes' probabilities in Gibbs sampling from the state's division on, and the state that it has moved to."""
+    at, nodes = engine.expected(model, state, rows), engine.node_params(model, state)
+    graph, drawn = labelled(rows, at.weights.ends, phi.shape[1], phi.argmax(1), seed)
+    for _ in range(_ROUNDS):
+        sweep_given(graph, drawn, at, _SETTLE)
+        codes = np.eye(phi.shape[1])[drawn.label]
+        state = engine.best(model, nodes, rows.counts(codes, at.weights), torch.as_tensor(codes))
+        at = engine.expected(model, state, rows)
+    return sweep_given(graph, drawn, at, _COUNTED), state

@@ -1,0 +1,72 @@
+"""Labels drawn at given globals, or at given expectations over them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from custom_inference.families.blocks.rows import BERNOULLI, Floats, Graph, SbmRows, State, graph_of
+from custom_inference.families.blocks.sweep import Expected, score_names
+
+#: All orders of up to so many blocks are weighed when these are renamed.
+_ALL_ORDERS = 5
+
+
+def labelled(rows: SbmRows, ends: Floats, blocks: int, label: Any, seed: int) -> tuple[Graph, State]:
+    """A graph with the nodes' weights (S, N), and its labelling (N,)."""
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+
+    graph = graph_of(rows, kind=BERNOULLI, alpha=np.ones(blocks), first=1.0, second=1.0)._replace(weight=ends)
+    state = State.empty(graph, seed)
+    state.label[:] = label
+    kernels.fill(graph, state)
+    return graph, state
+
+
+def sweep_given(graph: Graph, state: State, at: Expected, sweeps: int) -> Floats:
+    """The nodes' mean probabilities of the blocks on the way, (N, K)."""
+    from custom_inference.families.blocks import gibbs_conditionals as conditionals
+
+    share = np.zeros((graph.num_nodes, graph.num_blocks))
+    for _ in range(sweeps):
+        conditionals.sweep_given(graph, state, at.log_proportion, at.lift, at.base, share)
+    return share / max(sweeps, 1)
+
+
+def rename_given(graph: Graph, state: State, at: Expected, generator: np.random.Generator) -> None:
+    """New names for all blocks at once, drawn by log p(x, z | globals).
+
+    Nodes one by one cannot pass from a labelling to one with the blocks' roles exchanged, which may fit nearly as well.
+    The names are drawn from all orders of few blocks; of many, one exchange of two blocks after another is drawn or
+    left. Both are groups of renamings, so that the distribution stays as it is.
+    """
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+
+    kernels.fill(graph, state)
+    blocks = graph.num_blocks
+    same = np.arange(blocks)
+    if blocks <= _ALL_ORDERS:
+        groups = [np.array(list(itertools.permutations(range(blocks))))]
+    else:
+        groups = [np.stack([same, same]) for _ in range(blocks)]
+        for group in groups:
+            pair = generator.choice(blocks, 2, replace=False)
+            group[1, pair] = pair[::-1]
+    order, counts = same, state.counts(graph)
+    for group in groups:
+        names = group[:, order]  # (P, K): what block a would be called
+        order = names[generator.choice(len(names), p=softmax(score_names(at, counts, names)))]
+    if (order != same).any():
+        state.label[:] = order[state.label]
+        kernels.fill(graph, state)
+
+
+def log_joint_given(graph: Graph, state: State, at: Expected) -> float:
+    """log p(x, z | globals) up to what does not depend on z; ``state`` is brought up to date."""
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+
+    kernels.fill(graph, state)
+    return float(score_names(at, state.counts(graph), np.arange(graph.num_blocks)))
