@@ -11,7 +11,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
+from pyro.infer import ELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.infer.autoguide.initialization import init_to_value
 from pyro.nn import PyroModule, PyroParam
@@ -184,6 +184,36 @@ def _start(model: Model, site: str, value: Tensor, data: Data) -> Tensor:
     rows = value.numel() // value.shape[-1]
     total = sparse.column_sums(data.x).sum() if site == model.component_site else data.x.new_tensor(float(len(data)))
     return concentration.to(value) + _START_WEIGHT * total / rows * value
+
+
+class DerivedBound(ELBO):
+    """A bound that was derived by hand, as a Pyro loss: minus the mean of ``particle`` over ``num_particles`` draws of
+    what the guide draws, and its gradients by autograd.
+
+    Raises MethodError for ``vectorize_particles``: a derivation is for one draw.
+    """
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        if self.vectorize_particles:
+            raise MethodError(f"{type(self).__name__} takes its particles in turn; use vectorize_particles=False")
+
+    def particle(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Tensor:
+        """Minus the bound at one draw."""
+        raise NotImplementedError
+
+    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
+        particles = [self.particle(model, guide, args, kwargs) for _ in range(self.num_particles)]
+        return torch.stack(particles).mean()
+
+    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        with torch.no_grad():
+            return float(self.differentiable_loss(model, guide, *args, **kwargs))
+
+    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        loss = self.differentiable_loss(model, guide, *args, **kwargs)
+        loss.backward()
+        return float(loss.detach())
 
 
 class LocalGuide(PyroModule):
