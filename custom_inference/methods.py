@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
-from custom_inference.core.registry import engines_of, family_of
+from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.exact import Exact
 from custom_inference.gibbs import CollapsedGibbs
@@ -23,15 +23,27 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 
 
+#: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
+_POINT_STARTS, _GUIDE_STARTS = 16, 3
+
+
 def default_method(model: Model, data: Data | None) -> Any:
     """The best-known method for a model and a size: what its record in the registry says.
 
-    Models without a record have AutoDelta with the codes summed out.
+    Models without a record have what their sites suggest: points of the globals, by L-BFGS from several starts, with
+    choices and codes of up to ``EXACT_EM_UP_TO`` bits summed out; guides of the locals beyond.
     """
     rule = family_of(model).default
     if rule is None:
-        return SVI(guide="delta")
+        return _by_structure(model)
     return _by_engine(rule if isinstance(rule, str) else rule(model, data))()
+
+
+def _by_structure(model: Model) -> SVI:
+    codes = model.code_bits is not None and model.code_bits > EXACT_EM_UP_TO
+    if codes or model.has_continuous_locals or not model.rows_are_independent:
+        return SVI(guide="mean_field", restarts=_GUIDE_STARTS)
+    return SVI(guide="delta", optimizer="lbfgs", restarts=_POINT_STARTS)
 
 
 def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments: Any) -> Fit:

@@ -58,7 +58,7 @@ class Fitting:
             if found.interrupted:
                 self.outcome = f"interrupted after {len(found.attempts)} starts; this is the best of them"
                 return self._result(best.guide, best.trace)
-            return self._from(best.guide, Trace(), self.method)
+            return self._from(best.guide, best.trace, self.method)
 
     def _start_on_some_rows(self) -> None:
         """Where a step of L-BFGS over all rows would be too large, it starts minibatches from its optimum on some."""
@@ -86,7 +86,7 @@ class Fitting:
         init = self.start if self.start is not None else self.call.init
         start = method.seen_of(model).start(self.data, init, seed if number == 0 else seed_of(seed, "start", number))
         if number:
-            start = one_component_anew(model, number, start, None if best is None else _centre(best.guide))
+            start = one_component_anew(model, number, start, None if best is None else best.centre)
         return method.make_guide(program, self.data, self.kind, start)
 
     def _objective(self, guide: Any) -> Objective:
@@ -102,7 +102,7 @@ class Fitting:
         brief.minimise(objective, trace)
         score, error = objective.evaluated(brief.steps)
         self.bar.advance(score / len(self.data))
-        return Attempt(guide, {}, score, error, trace)
+        return Attempt(guide, {}, score, error, trace, _centre(guide))
 
     def _from(self, guide: Any, trace: Trace, method: Any) -> Fit:
         try:
@@ -172,7 +172,7 @@ class Fitting:
         with torch.no_grad():
             if self.kind in ("delta", "dirichlet"):
                 return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
-            own = inner if isinstance(inner, OwnGuide) else OwnGuide(inner, dict.fromkeys(model.dims))
+            own = inner if isinstance(inner, OwnGuide) else OwnGuide(inner)
             draws = {site: value for site, value in own.draws(data).items() if site in model.dims}
         if next(iter(draws.values())).shape[1] == 1:
             return {site: value[0, 0] for site, value in draws.items()}, None

@@ -84,11 +84,11 @@ class SVI(Method):
     loss: a Pyro ELBO or its class; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can
         be summed, ClosedFormELBO (divergences from the priors in closed form) for documents and Dirichlets, else
         TraceGraph_ELBO.
-    restarts: brief runs from so many starts, of a tenth of the steps at four times the rate (L-BFGS: 80 iterations); the
-        best by its objective on all rows goes on. Not with ``init``.
+    restarts: brief runs from so many starts, of a tenth of the steps at four times the rate (L-BFGS: 80 iterations);
+        the best by its objective on all rows goes on. Not with ``init``.
 
-    The last of ``Fit.elbo`` is evaluated on all rows at what the fit holds: exact, or where the objective is an estimate
-    by draws their mean, with ``Fit.details["objective_standard_error"]``.
+    The last of ``Fit.elbo`` is evaluated on all rows at what the fit holds: exact, or where the objective is an
+    estimate by draws their mean, with ``Fit.details["objective_standard_error"]``.
     """
 
     guide: Any = "mean_field"
@@ -113,7 +113,8 @@ class SVI(Method):
             raise MethodError(unknown_name("treatment of the globals", self.globals_, protocol.GLOBAL_GUIDES))
         named = {AutoDelta: "delta", AutoNormal: "normal"}.get(self.guide) if isinstance(self.guide, type) else None
         object.__setattr__(self, "guide", named or self.guide)
-        check_guide(self.guide)
+        if self._is_own:
+            check_guide(self.guide)
         check_loss(self.loss, self.num_particles, self.vectorize_particles)
         check_optimizer(self.optimizer)
         if self.optimizer == "lbfgs" and isinstance(self.batch_size, int):
@@ -191,9 +192,9 @@ class SVI(Method):
         seen = self.seen_of(model, guide)
         codes = bool(guide.summed) if own else self.sums_codes and not model.has_continuous_locals
         run, size, mask = seen.batches(program, data)
-        if own and size is not None and not guide.takes_minibatches(model, data, size):
+        if own and size is not None and not guide.takes_minibatches(data, size):
             if isinstance(self.batch_size, int):
-                local = f"values of {', '.join(guide.nodes)}, some of them of all rows whatever the minibatch"
+                local = f"values of {', '.join(guide.of_rows)} of all rows, whatever the minibatch"
                 raise MethodError(f"the guide draws {local}; use batch_size=None, or a plate of rows in the guide")
             size = None
         enumerates = codes or model.summed_out is not model
@@ -201,11 +202,11 @@ class SVI(Method):
         if codes:
             require_codes(model, len(data) if size is None else size, data.num_features)
             run = config_enumerate(run, default="parallel")
-        kind = self._loss_kind(guide, enumerates)
+        kind = self.loss if self.loss is not None else self._loss_kind(guide, enumerates)
         if kind is TraceEnum_ELBO or self.vectorize_particles:
             settings["max_plate_nesting"] = 1
         settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
-        loss = make_loss(self.loss, kind, **settings)
+        loss = make_loss(kind, **settings)
         seen_of = {"of_rows": not model.is_graph, "seen": model.num_dyads(len(data)) if model.is_graph else len(data)}
         return Objective(run, guide, loss, data, mask, size, **seen_of)
 

@@ -6,7 +6,7 @@ import copy
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -114,14 +114,9 @@ class Trace:
     outcome: str = ""
 
 
-def make_loss(loss: Any, default: Callable[..., Any], **settings: Any) -> Any:
-    """The loss of a fit: an object as it is, else one of the kind given, or by default.
-
-    settings: of Pyro's objectives (num_particles, ...).
-    """
-    if loss is not None and not isinstance(loss, type):
-        return loss
-    return (default if loss is None else loss)(**settings)
+def make_loss(loss: Any, **settings: Any) -> Any:
+    """A loss object or function as it is; of a class one with settings of Pyro's objectives (num_particles, ...)."""
+    return loss(**settings) if isinstance(loss, type) else loss
 
 
 def check_loss(loss: Any, num_particles: int, vectorize_particles: bool) -> None:

@@ -24,13 +24,16 @@ _SAME, _ERRORS = 1e-3, 3.0
 
 @dataclass
 class Attempt:
-    """A start after its brief run: the guide, Pyro's parameters, the objective on all rows and its standard error."""
+    """A start after its brief run: the guide, Pyro's parameters, the objective on all rows and its standard error, and
+    the point values of the guide, where it has such: parameters of all guides have the same names, so that none is run
+    among those of another."""
 
     guide: Any
     parameters: dict[str, Any]
     score: float
     error: float = 0.0
     trace: Trace = field(default_factory=Trace)
+    centre: Mapping[str, Tensor] | None = None
 
 
 @dataclass

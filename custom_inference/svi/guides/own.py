@@ -18,21 +18,31 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
-from pyro.infer.autoguide import AutoDiscreteParallel, AutoGuide, AutoLaplaceApproximation, AutoMultivariateNormal
+from pyro.infer.autoguide import (
+    AutoDiscreteParallel,
+    AutoGuide,
+    AutoLaplaceApproximation,
+    AutoMultivariateNormal,
+    AutoNormalizingFlow,
+)
 from pyro.infer.autoguide.initialization import InitMessenger, init_to_value
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from custom_inference.svi.objective import Objective
+from custom_inference.core.enumeration import ROW_PLATE
+from custom_inference.svi.objective import Objective, Trace, climb
 from ppl_models import Data, MethodError, Model
 
 #: Draws of the globals that a fit holds.
 _DRAWS = 500
+#: Iterations of L-BFGS by which the maximum of a Laplace approximation is made sure of.
+_TO_THE_MAXIMUM = 500
 
 
 @dataclass
 class OwnGuide:
-    """A guide with what it samples: name -> the node of the first run; summed: latents that it leaves to be summed out.
+    """A guide with what it samples: name -> the node of the first run; summed: latents that it leaves to be summed out;
+    of_rows: those of the sites that it samples of every row.
 
     parameters: of a guide that is a function, what ``pyro.param`` made, once it is learned: it then runs with them.
     """
@@ -40,6 +50,7 @@ class OwnGuide:
     guide: Callable[..., Any]
     nodes: dict[str, Any] = field(default_factory=dict)
     summed: tuple[str, ...] = ()
+    of_rows: tuple[str, ...] = ()
     parameters: dict[str, Any] | None = None
 
     def __call__(self, x: Tensor, **keywords: Any) -> Any:
@@ -61,17 +72,17 @@ class OwnGuide:
     def sample(self, data: Data) -> dict[str, Tensor]:
         """One draw of every site that it samples."""
         trace: Any = poutine.trace(self).get_trace(data.x, **data.arguments)
-        return {name: trace.nodes[name]["value"].detach() for name in self.nodes}
+        return {name: node["value"].detach() for name, node in _sites(trace) if not node["infer"].get("is_auxiliary")}
 
     def draws(self, data: Data) -> dict[str, Tensor]:
         """(1, S, ...) of every site; S = 1 where two runs give the same, as points do."""
         with torch.no_grad():
             found = [self.sample(data), self.sample(data)]
-            if all(torch.equal(found[0][name], found[1][name]) for name in self.nodes):
+            if all(torch.equal(value, found[1][name]) for name, value in found[0].items()):
                 found = found[:1]
             else:
                 found += [self.sample(data) for _ in range(_DRAWS - 2)]
-        return {name: torch.stack([one[name] for one in found])[None].clone() for name in self.nodes}
+        return {name: torch.stack([one[name] for one in found])[None].clone() for name in found[0]}
 
     def loss_kind(self, enumerates: bool) -> Callable[..., Any]:
         """The objective that suits the sites: sums where something is enumerated, scores of what has no gradient."""
@@ -79,14 +90,13 @@ class OwnGuide:
             return TraceEnum_ELBO
         return Trace_ELBO if all(node["fn"].has_rsample for node in self.nodes.values()) else TraceGraph_ELBO
 
-    def takes_minibatches(self, model: Model, data: Data, size: int) -> bool:
+    def takes_minibatches(self, data: Data, size: int) -> bool:
         """Whether each draw of a site of rows is of the rows of a minibatch, as its plate of rows gives them."""
-        local = [name for name in self.nodes if _of_rows(model, name)]
-        if not local:
+        if not self.of_rows:
             return True
         with torch.no_grad(), _apart():
             found: Any = poutine.trace(self).get_trace(data.x, mask=data.mask, batch_size=size, **data.others)
-        return all(len(found.nodes[name]["value"]) == size for name in local)
+        return all(len(found.nodes[name]["value"]) == size for name in self.of_rows)
 
 
 def is_guide_class(guide: Any) -> bool:
@@ -98,9 +108,7 @@ def is_guide_class(guide: Any) -> bool:
 def check_guide(guide: Any) -> None:
     """Refuse what cannot be called as a guide."""
     if isinstance(guide, type) and not is_guide_class(guide):
-        raise MethodError(
-            f"guide = the class {guide.__name__}, expected an instance; of Pyro's AutoGuides the class too"
-        )
+        raise MethodError(f"guide = the class {guide.__name__}, expected an instance, or an AutoGuide's class")
     if not callable(guide):
         raise MethodError(f"guide = {guide!r}, expected a name, a Guide, or a Pyro guide that can be called")
 
@@ -125,16 +133,21 @@ def make_own(guide: Any, model: Model, program: Any, data: Data, start: dict[str
     own.summed = tuple(name for name in latents if name not in own.nodes)
     for name, node in own.nodes.items():
         _check_site(name, node, latents[name])
+    if model.rows_are_independent:
+        own.of_rows = tuple(name for name in own.nodes if _in_rows(latents[name]))
     return own
 
 
 def laplace(own: OwnGuide, objective: Objective) -> OwnGuide:
-    """The Gaussian of AutoLaplaceApproximation at the maximum that it has reached: the covariance is the inverse of the
-    Hessian of -log p(x, z), discrete latents summed out, in unconstrained coordinates z.
+    """The Gaussian of AutoLaplaceApproximation at the maximum, which L-BFGS climbs to from where the steps ended.
+
+    The covariance is the inverse of the Hessian of -log p(x, z), discrete latents summed out, in unconstrained
+    coordinates z.
 
     Raises MethodError where the log joint is not curved downwards there.
     """
     guide: Any = own.guide
+    climb(objective, _TO_THE_MAXIMUM, Trace(), tolerance=1e-12)
     loss = objective.loss.differentiable_loss(objective.program, own, objective.data.x, **objective.keywords(None))
     (slope,) = torch.autograd.grad(loss, guide.loc, create_graph=True)
     rows = [torch.autograd.grad(one, guide.loc, retain_graph=True)[0] for one in slope]
@@ -143,7 +156,7 @@ def laplace(own: OwnGuide, objective: Objective) -> OwnGuide:
     flat = int((torch.linalg.eigvalsh(hessian) <= 1e-8 * hessian.diagonal().abs().max()).sum())
     if flat:
         raise MethodError(
-            f"AutoLaplaceApproximation: the log joint is not curved downwards along {flat} of {len(hessian)} directions "
+            f"AutoLaplaceApproximation: the log joint has no maximum along {flat} of {len(hessian)} directions "
             "at the point reached; take more steps, proper priors, or another guide"
         )
     gaussian: Any = AutoMultivariateNormal(guide.model)
@@ -152,7 +165,7 @@ def laplace(own: OwnGuide, objective: Objective) -> OwnGuide:
     gaussian.loc = torch.nn.Parameter(guide.loc.detach().clone())
     gaussian.scale = root.diagonal().clone()
     gaussian.scale_tril = root / root.diagonal().unsqueeze(-1)
-    return OwnGuide(gaussian, own.nodes, own.summed)
+    return OwnGuide(gaussian, own.nodes, own.summed, own.of_rows)
 
 
 def is_laplace(own: OwnGuide) -> bool:
@@ -165,8 +178,8 @@ def _sites(trace: Any) -> Iterator[tuple[str, Any]]:
             yield name, node
 
 
-def _of_rows(model: Model, name: str) -> bool:
-    return name in model.sites and model.rows_are_independent and "row" in model.sites[name].plates
+def _in_rows(node: dict[str, Any]) -> bool:
+    return any(frame.name == ROW_PLATE for frame in node["cond_indep_stack"])
 
 
 def _latents(program: Any, data: Data) -> dict[str, Any]:
@@ -207,7 +220,8 @@ def _called(guide: Any, x: Tensor, keywords: dict[str, Any]) -> Any:
 def _made(kind: Any, program: Any, start: dict[str, Tensor] | None) -> Any:
     """An automatic guide from its class."""
     settings: dict[str, Any] = {}
-    if start and "init_loc_fn" in inspect.signature(kind).parameters and "init_loc_fn" not in _keywords(kind):
+    flow = issubclass(kind.func if isinstance(kind, functools.partial) else kind, AutoNormalizingFlow)  # ignores it
+    if start and not flow and "init_loc_fn" not in _keywords(kind):
         settings = {"init_loc_fn": init_to_value(values=start)}
     try:
         return kind(program, **settings)
@@ -265,9 +279,7 @@ def _check_names(model: Model, nodes: dict[str, Any], latents: dict[str, Any], f
     if missing:
         summed = f" ({', '.join(finite)} may be left out, and is summed out then)" if finite else ""
         found = ", ".join(f"'{site}'" for site in missing)
-        raise MethodError(
-            f"the guide leaves out {found} of {name}; expected one that samples every latent site{summed}"
-        )
+        raise MethodError(f"the guide leaves out {found} of {name}; expected one that samples all latents{summed}")
 
 
 def _check_site(name: str, node: dict[str, Any], of_model: dict[str, Any]) -> None:
