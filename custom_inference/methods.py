@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from torch.distributions import constraints
-
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
-from custom_inference.core.registry import engines_of, family_of
+from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.exact import Exact
 from custom_inference.gibbs import CollapsedGibbs
@@ -24,18 +22,27 @@ from ppl_models import MODELS, Data, MethodError, Model, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 
+#: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
+_POINT_STARTS, _GUIDE_STARTS = 16, 3
+
 
 def default_method(model: Model, data: Data | None) -> Any:
     """The best-known method for a model and a size: what its record in the registry says.
 
-    Models without closed-form engines have AutoDelta with the codes summed out, beside a mean-field posterior of
-    continuous locals that are memberships.
+    Models without a record have what their sites suggest: points of the globals, by L-BFGS from several starts, with
+    choices and codes of up to ``EXACT_EM_UP_TO`` bits summed out; guides of the locals beyond.
     """
     rule = family_of(model).default
     if rule is None:
-        simplex = model.has_continuous_locals and model.sites[model.local_site].support is constraints.simplex
-        return SVI(guide="mean_field" if simplex else "delta")
+        return _by_structure(model)
     return _by_engine(rule if isinstance(rule, str) else rule(model, data))()
+
+
+def _by_structure(model: Model) -> SVI:
+    codes = model.code_bits is not None and model.code_bits > EXACT_EM_UP_TO
+    if codes or model.has_continuous_locals or not model.rows_are_independent:
+        return SVI(guide="mean_field", restarts=_GUIDE_STARTS)
+    return SVI(guide="delta", optimizer="lbfgs", restarts=_POINT_STARTS)
 
 
 def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments: Any) -> Fit:

@@ -12,12 +12,11 @@ import torch
 from pyro import poutine
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
-from pyro.infer.autoguide import AutoDelta
+from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 
-from custom_inference.core.align import align_draws
-from custom_inference.core.engine import POINT, Objective
+from custom_inference.core.engine import POINT
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide
 from custom_inference.core.isolation import default_dtype, isolated
@@ -26,11 +25,24 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of, family_of
+from custom_inference.core.settings import require_whole
+from custom_inference.svi.fitting import Fitting
 from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.amortized import Amortized
 from custom_inference.svi.guides.mean_field import MeanField
+from custom_inference.svi.guides.own import OwnGuide, check_guide, make_own
 from custom_inference.svi.initialisation import clamp_to_interior
-from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam
+from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam, require_codes
+from custom_inference.svi.objective import (
+    Objective,
+    Trace,
+    check_loss,
+    check_optimizer,
+    climb,
+    make_loss,
+    make_optimizer,
+    take_steps,
+)
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 
@@ -51,48 +63,78 @@ class SVI(Method):
 
     guide: "mean_field", "amortized", "factorized", or a guide with settings (locals by that family), or
         "delta" / "normal" (globals by AutoDelta / AutoNormal with the codes summed out exactly), or any Pyro
-        guide: a callable with the model's arguments.
+        guide: a function or PyroModule that is called with those of the model's arguments that it takes; one of Pyro's
+        automatic guides or its class, over the globals and continuous locals. Latents of finitely many values that
+        such a guide does not sample are summed out. A module is copied; ``Fit.guide`` is what was learned.
     globals_: how the globals are treated beside a local guide: "delta" (ML/MAP), "normal" (AutoNormal), "dirichlet"
         (Dirichlets of simplices, points for other sites; ``Fit.global_posterior``), or "auto": "dirichlet" where a
         Dirichlet prior is unbounded at the edge (a concentration below 1), so that it has no maximum a posteriori, else
         "delta". Points under such priors are the maximum in the softmax basis (of Beta and Gamma: logit, logarithm).
     steps, learning_rate: ClippedAdam, the rate decaying to a tenth over the steps; logarithms of concentrations move
         at four times the rate, those of single documents, each of which few steps see, at eight times.
+    optimizer: another: a torch class or a partial of one (a class gets ``learning_rate``), or one of ``pyro.optim``,
+        whose schedule advances with every step; or "lbfgs", for objectives without draws: points with the codes summed
+        out, at most ``steps`` iterations.
     batch_size: rows per step (subsampled in the model's plate); None for all; "auto" for all, or for so many that a
         step sums over at most 2^20 (code, row, feature) triples where all rows would take more than 2^22, and that the
-        words of a minibatch of documents cost about as much as a draw of all topics.
-    num_particles: samples per ELBO gradient where it is not exact.
-    loss: a Pyro ELBO; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can be
-        summed, ClosedFormELBO (divergences from the priors in closed form) for documents and Dirichlets, else
+        words of a minibatch of documents cost about as much as a draw of all topics; all with a guide that holds values
+        of the rows that it first saw, as automatic guides of locals do.
+    num_particles, vectorize_particles: samples per ELBO gradient where it is not exact, and whether they are drawn at
+        once, which only programs take that broadcast over a further batch axis.
+    loss: a Pyro ELBO or its class; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can
+        be summed, ClosedFormELBO (divergences from the priors in closed form) for documents and Dirichlets, else
         TraceGraph_ELBO.
+    restarts: brief runs from so many starts, of a tenth of the steps at four times the rate (L-BFGS: 80 iterations);
+        the best by its objective on all rows goes on. Not with ``init``.
+
+    The last of ``Fit.elbo`` is evaluated on all rows at what the fit holds: exact, or where the objective is an
+    estimate by draws their mean, with ``Fit.details["objective_standard_error"]``.
     """
 
-    guide: str | Guide | Callable[..., Any] = "mean_field"
+    guide: Any = "mean_field"
     globals_: str = "auto"
     steps: int = 1500
     learning_rate: float = 0.05
     batch_size: int | str | None = "auto"
     num_particles: int = 1
+    vectorize_particles: bool = False
+    optimizer: Any = None
     loss: Any = None
+    restarts: int = 1
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.learning_rate <= 0 or self.num_particles < 1:
-            raise MethodError("steps and num_particles must be at least 1 and learning_rate positive")
+        for name in ("steps", "num_particles", "restarts"):
+            require_whole(name, getattr(self, name))
+        if self.learning_rate <= 0:
+            raise MethodError(f"learning_rate = {self.learning_rate!r}, expected a positive number")
         if not (self.batch_size in (None, "auto") or (isinstance(self.batch_size, int) and self.batch_size >= 1)):
             raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number from 1, None or "auto"')
         if self.globals_ not in protocol.GLOBAL_GUIDES:
             raise MethodError(unknown_name("treatment of the globals", self.globals_, protocol.GLOBAL_GUIDES))
+        named = {AutoDelta: "delta", AutoNormal: "normal"}.get(self.guide) if isinstance(self.guide, type) else None
+        object.__setattr__(self, "guide", named or self.guide)
+        if self._is_own:
+            check_guide(self.guide)
+        check_loss(self.loss, self.num_particles, self.vectorize_particles)
+        check_optimizer(self.optimizer)
+        if self.optimizer == "lbfgs" and isinstance(self.batch_size, int):
+            raise MethodError(f'optimizer="lbfgs" takes all rows, not batch_size = {self.batch_size}')
 
     @property
     def name(self) -> str:
-        return f"SVI({self._family})"
+        return f"SVI({self.family})"
 
     @property
     def sums_codes(self) -> bool:
         return isinstance(self.guide, str) and self.guide in _GLOBAL_GUIDES
 
     @property
-    def _family(self) -> str:
+    def _is_own(self) -> bool:
+        """Whether the guide is the caller's: neither one of the suite nor the name of one."""
+        return not isinstance(self.guide, str | Guide)
+
+    @property
+    def family(self) -> str:
         """The name of the guide."""
         if isinstance(self.guide, str):
             return self.guide
@@ -112,93 +154,84 @@ class SVI(Method):
         if isinstance(self.guide, str) and not self.sums_codes:
             self._local_guide(model)
 
-    def _bound_name(self, model: Model) -> str:
-        """What the objective bounds."""
-        kind = self._kind(model)
-        if self.sums_codes and model.has_continuous_locals:
-            return POINT if kind == "delta" else "elbo"
-        if self.sums_codes:
-            return "exact" if kind == "delta" else "elbo (codes summed out)"
-        names = {"delta": self._family, "normal": f"elbo ({self._family})", "custom": "elbo"}
-        return names.get(kind, f"elbo ({self._family}, globals dirichlet)")
-
-    def _objective(self, model: Model, guide: Any) -> Objective:
-        """What kind of number the objective is; where globals or locals are drawn, an estimate of a bound."""
-        known: dict[str, Objective] = {"exact": "evidence", POINT: "log joint"}
-        summed = isinstance(guide, protocol.LocalGuide) and (guide.sum_codes or guide.own_loss is not None)
-        drawn = self._kind(model) != "delta" or self.loss is not None or not summed
-        return known.get(self._bound_name(model), "estimate" if drawn else "bound")
-
-    def _kind(self, model: Model) -> str:
+    def kind_of(self, model: Model) -> str:
         """How the globals are treated, by name."""
         if self.sums_codes:
             return str(self.guide)
-        return protocol.global_kind(model, self.globals_) if isinstance(self.guide, str | Guide) else "custom"
+        return "custom" if self._is_own else protocol.global_kind(model, self.globals_)
 
     def has_global_posterior(self, model: Model) -> bool:
-        kind, simplices = self._kind(model), protocol.simplices_of(model)
-        return kind in ("normal", "custom") or (kind == "dirichlet" and simplices == [*model.global_sites])
+        kind, simplices = self.kind_of(model), protocol.simplices_of(model)
+        return kind in ("normal", "custom") or (kind == "dirichlet" and simplices == [*model.unknown_sites])
 
-    def _data(self, model: Model) -> OfRows:
+    def seen_of(self, model: Model, guide: Any = None) -> OfRows:
         """What the steps see of the data."""
         summed_by = str(self.guide) if self.sums_codes else None
-        enumerates = self.sums_codes or not isinstance(self.guide, str | Guide) or self._local_guide(model).enumerates
-        return (OfGraph if model.is_graph else OfRows)(model, self.batch_size, summed_by, enumerates)
+        if isinstance(guide, OwnGuide) and guide.summed:
+            summed_by = "custom"
+        enumerates = self.sums_codes or self._is_own or self._local_guide(model).enumerates
+        all_rows = self.optimizer == "lbfgs" or (self._is_own and model.is_graph and self.batch_size == "auto")
+        size = None if all_rows else self.batch_size
+        return (OfGraph if model.is_graph else OfRows)(model, size, summed_by, enumerates)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        seen = self._data(model)
-        data = seen.as_read(data)
-        with isolated(call.seed), default_dtype(call.dtype):
-            start, kind = seen.start(data, call.init, call.seed), self._kind(model)
-            points = [*model.global_sites, *([model.local_site] if self.sums_codes else [])]
-            program = protocol.with_modes(model, points) if kind == "delta" else model
-            guide = self._guide(program, data, kind, start)
-            trace: list[float] = []
-            outcome = f"ran {self.steps} steps"
-            try:
-                self._optimise(model, program, guide, data, call.progress, trace)
-            except KeyboardInterrupt:
-                if not trace:
-                    raise
-                outcome = f"interrupted after {len(trace)} steps; this is the state at that point"
-            return self._result(model, data, guide, trace, outcome, call.seed)
+        data = self.seen_of(model).as_read(data)
+        with isolated(call.seed), default_dtype(call.dtype), Progress(None, self.name, enabled=call.progress) as bar:
+            return Fitting(self, model, data, call, bar, self.kind_of(model), call.start(model)).fit()
 
-    def _guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
+    def make_guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
             return protocol.global_guide(model, str(self.guide), start, data, locals_=True).to(data.x.device)
-        if isinstance(self.guide, str | Guide):
+        if not self._is_own:
             return self._local_guide(model).bind(model, data, globals_=globals_, init=start).to(data.x.device)
-        return self.guide
+        return make_own(self.guide, model, model, data, start)
 
-    def _loss(self, guide: Any, enumerates: bool) -> Any:
-        """enumerates: whether the program marks sites to be summed out."""
-        if self.loss is not None:
-            return self.loss
-        kind = TraceEnum_ELBO if enumerates else Trace_ELBO
-        if isinstance(guide, protocol.LocalGuide):
-            kind = guide.loss_kind(enumerates)
-        nesting: Any = {"max_plate_nesting": 1} if kind is TraceEnum_ELBO else {}
-        return kind(num_particles=self.num_particles, **nesting)
-
-    def _optimise(self, model: Model, program: Any, guide: Any, data: Data, progress: bool, trace: list[float]) -> None:
-        """Minimise the loss of a guide of the model's program; the objective of every step is added to ``trace``."""
-        codes = self.sums_codes and not model.has_continuous_locals
+    def objective(self, model: Model, program: Any, guide: Any, data: Data) -> Objective:
+        """What is minimised, of a guide of the model's program."""
+        own = isinstance(guide, OwnGuide)
+        seen = self.seen_of(model, guide)
+        codes = bool(guide.summed) if own else self.sums_codes and not model.has_continuous_locals
+        run, size, mask = seen.batches(program, data)
+        if own and size is not None and not guide.takes_minibatches(data, size):
+            if isinstance(self.batch_size, int):
+                local = f"values of {', '.join(guide.of_rows)} of all rows, whatever the minibatch"
+                raise MethodError(f"the guide draws {local}; use batch_size=None, or a plate of rows in the guide")
+            size = None
         enumerates = codes or model.summed_out is not model
-        loss = self._loss(guide, enumerates)
-        program, size, mask = self._data(model).batches(program, data)
-        program = config_enumerate(program, default="parallel") if codes else program
-        inference = PyroSVI(program, guide, self._optimizer(guide, size), loss)
-        with Progress(self.steps, self.name, enabled=progress) as bar:
-            for _ in range(self.steps):
-                value: Any = inference.step(data.x, mask=mask, batch_size=size, **data.others)
-                trace.append(-float(value))
-                bar.advance(trace[-1] / len(data))
+        settings: dict[str, Any] = {}
+        if codes:
+            require_codes(model, len(data) if size is None else size, data.num_features)
+            run = config_enumerate(run, default="parallel")
+        kind = self.loss if self.loss is not None else self._loss_kind(guide, enumerates)
+        if kind is TraceEnum_ELBO or self.vectorize_particles:
+            settings["max_plate_nesting"] = 1
+        settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
+        loss = make_loss(kind, **settings)
+        seen_of = {"of_rows": not model.is_graph, "seen": model.num_dyads(len(data)) if model.is_graph else len(data)}
+        return Objective(run, guide, loss, data, mask, size, **seen_of)
 
-    def _require_finite(self, trace: list[float]) -> None:
-        if not math.isfinite(trace[-1]):
-            raise MethodError(f"{self.name}: the ELBO became {trace[-1]} at step {len(trace)}; lower the learning rate")
+    def _loss_kind(self, guide: Any, enumerates: bool) -> Callable[..., Any]:
+        """enumerates: whether the program marks sites to be summed out."""
+        if isinstance(guide, OwnGuide | protocol.LocalGuide):
+            return guide.loss_kind(enumerates)
+        return TraceEnum_ELBO if enumerates else Trace_ELBO
+
+    def minimise(self, objective: Objective, trace: Trace, bar: Progress | None = None) -> None:
+        """The method's steps; the objective of every one is added to ``trace``."""
+        if self.optimizer == "lbfgs":
+            climb(objective, self.steps, trace, bar)
+        else:
+            take_steps(objective, self._optimizer(objective.guide, objective.size), self.steps, trace, bar)
+
+    def require_finite(self, trace: Trace) -> None:
+        last = trace.values[-1]
+        if not math.isfinite(last):
+            found = f"the ELBO became {last} at step {len(trace.values)}"
+            raise MethodError(f"{self.name}: {found}; lower the learning rate")
 
     def _optimizer(self, guide: Any, batch_size: int | None) -> PyroOptim:
+        if self.optimizer is not None:
+            return make_optimizer(self.optimizer, self.learning_rate)
         decay = 0.1 ** (1 / self.steps)
         if not (isinstance(guide, protocol.LocalGuide) and guide.analytic):
             return ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
@@ -209,45 +242,6 @@ class SVI(Method):
 
         return RowAdam(rate, decay=decay)
 
-    def _result(self, model: Model, data: Data, guide: Any, trace: list[float], outcome: str, seed: int) -> Fit:
-        self._require_finite(trace)
-        tail = max(1, len(trace) // 20)
-        if len(trace) >= 3 * tail:
-            recent, earlier = (sum(part) / len(part) for part in (trace[-tail:], trace[-2 * tail : -tail]))
-            outcome += f" (mean ELBO over the last twentieth changed by {(recent - earlier) / len(data):.2g} a row)"
-        params, draws = self._globals(model, guide, data)
-        posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
-        inner = None
-        if isinstance(guide, protocol.LocalGuide):
-            posterior, inner = guide.posterior(data, params), guide.globals_guide
-        return Fit(
-            model=model,
-            params=params,
-            elbo=torch.tensor(trace, dtype=torch.float64),
-            bound_name=self._bound_name(model),
-            objective=self._objective(model, guide),
-            status=outcome,
-            method=self.name,
-            data=data,
-            seed=seed,
-            local=None if posterior is None else evaluated(model, params, data, posterior, self.name),
-            global_posterior=dict(inner.posterior()) if isinstance(inner, protocol.DirichletGlobals) else {},
-            draws=draws,
-            guide=guide,
-        )
-
-    def _globals(self, model: Model, guide: Any, data: Data) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
-        """Point estimates from AutoDelta; draws (1 chain) and their mean from anything else."""
-        inner: Any = guide.globals_guide if isinstance(guide, protocol.LocalGuide) else guide
-        with torch.no_grad():
-            if self._kind(model) in ("delta", "dirichlet"):
-                return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
-            samples = [inner(data.x, **data.arguments) for _ in range(500)]
-        sites = [site for site in model.dims if site in samples[0]]
-        draws = {site: torch.stack([s[site] for s in samples])[None].detach() for site in sites}
-        draws = align_draws(draws, model.dims, site=model.component_site)
-        return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
-
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """The guide's posterior over the locals at fixed globals (what ``compare`` compares)."""
         if self.sums_codes:
@@ -257,30 +251,29 @@ class SVI(Method):
             if points:
                 return solve_local(model, params, data, bound=POINT, seed=seed)
             return solve_local(model, params, data, bound="exact", seed=seed).but("not fitted")
-        if not isinstance(self.guide, str | Guide):
+        if self._is_own:
             raise MethodError("a custom Pyro guide has no posterior at given globals")
         params = clamp_to_interior(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
             program = pyro.condition(model, data=params)
-            guide = self._guide_at(model, program, params, data)
-            trace: list[float] = []
-            self._optimise(model, program, guide, data, False, trace)
-            self._require_finite(trace)
+            guide, trace = self._guide_at(model, program, params, data), Trace()
+            self.minimise(self.objective(model, program, guide, data), trace)
+            self.require_finite(trace)
             posterior = guide.posterior(data, params)
         return evaluated(model, params, data, posterior, family=self.name)
 
     def _guide_at(self, model: Model, program: Any, params: dict[str, Tensor], data: Data) -> Any:
         """A guide of the locals at given globals. Most starts of graphs end in local optima: the best after a while."""
         brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
-        starts, found = self._data(model).local_starts(data), []
+        starts, found = self.seen_of(model).local_starts(data), []
         for start in starts:
-            guide = self._guide(model, data, {**params, **start}, None)
+            guide = self.make_guide(model, data, {**params, **start}, None)
             if len(starts) == 1:
                 return guide
             with pyro.get_param_store().scope():  # parameters of all guides have the same names
-                trace: list[float] = []
-                brief._optimise(model, program, guide, data, False, trace)
-            found.append((sum(trace[-10:]), len(found), guide))
+                trace = Trace()
+                brief.minimise(self.objective(model, program, guide, data), trace)
+            found.append((sum(trace.values[-10:]), len(found), guide))
         return max(found)[2]
 
     def _point_locals(self, model: Model, params: dict[str, Tensor], data: Data, seed: int) -> Local:

@@ -11,7 +11,7 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from custom_inference.core.capacity import require_labelings
+from custom_inference.core.capacity import allowed_bytes, require, require_labelings
 from custom_inference.core.dyads import DyadSample
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.svi.guides.protocol import ENUMERATE_UP_TO
@@ -25,6 +25,8 @@ _DYAD_TERMS, _FEWEST_DYADS = 2**21, 2**12
 _RANDOM_STARTS = 5
 #: A draw of a topic's word probability with its gradient costs about as much as so many (cell, topic) products.
 _DRAW_COST = 16
+#: Arrays over (code, row, feature) that a step holds at once, gradients included.
+_COPIES = 4
 #: Products of a minibatch's cells with the topics are held in at most this many numbers.
 _MOST_PRODUCTS = 2**24
 
@@ -81,6 +83,14 @@ class OfRows:
             return None
         per_row = 2**model.code_bits * data.num_features
         return None if per_row * len(data) <= 2**22 else max(16, 2**20 // per_row)
+
+
+def require_codes(model: Model, rows: int, features: int) -> None:
+    """Raise CapacityError where a sum over all codes of so many rows does not fit into memory."""
+    bits = model.code_bits or 0
+    what = f"summing over the 2^{bits} codes of {rows} rows"
+    fits = 'sum over fewer, or use SVI(guide="mean_field")'
+    require(what, _COPIES * 8.0 * 2.0**bits * rows * features, allowed=allowed_bytes(), fits=fits)
 
 
 def documents_a_step(model: Model, data: Data) -> int | None:

@@ -200,7 +200,7 @@ def test_interrupted_svi_returns_its_state(monkeypatch):
             raise KeyboardInterrupt
         return original(self, *arguments, **keywords)
 
-    monkeypatch.setattr("custom_inference.svi.method.PyroSVI.step", step)
+    monkeypatch.setattr("custom_inference.svi.objective.PyroSVI.step", step)
     fit = ci.SVI(steps=50).fit(example.model, example.data, progress=False)
     assert "interrupted after 9 steps" in fit.status and len(fit.elbo) == 9
 

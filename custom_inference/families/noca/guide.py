@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import torch
 from pyro import poutine
-from pyro.infer import ELBO
 from pyro.nn import PyroParam
 from torch import Tensor
 from torch.distributions import constraints
@@ -20,7 +19,7 @@ from custom_inference.core.engine import Engine
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.noca.factorized import Links, NocaFactorized
-from custom_inference.svi.guides.protocol import LocalGuide
+from custom_inference.svi.guides.protocol import DerivedBound, LocalGuide
 from ppl_models import NOCA, Data, MethodError, Model
 from ppl_models.distributions import BernoulliVector
 
@@ -105,7 +104,7 @@ class FactorizedNoisyOrGuide(LocalGuide):
         return FactorizedPosterior(probs.clamp(1e-12, 1 - 1e-12), rows, gain)
 
 
-class FactorizedBound(ELBO):
+class FactorizedBound(DerivedBound):
     """F of eq. 7 (with errata) plus the log prior of the globals, as a Pyro loss (negative, minimised).
 
     Deterministic given the minibatch: no sampling of the sources, gradients for q and the globals by autograd.
@@ -118,7 +117,7 @@ class FactorizedBound(ELBO):
         only_globals = poutine.block(poutine.replay(model, trace=guide_trace), hide=["source", "x", "data"])
         return poutine.trace(only_globals).get_trace(*args, **kwargs), guide_trace
 
-    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
+    def particle(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Tensor:
         model_trace, guide_trace = self._get_trace(model, guide, args, kwargs)
         site = guide_trace.nodes.get("source", {})
         posterior = site.get("fn")
@@ -128,12 +127,3 @@ class FactorizedBound(ELBO):
         bound = NocaFactorized().bound(params, posterior.rows, posterior.gain, posterior.probs)
         log_q = guide_trace.log_prob_sum(lambda name, _: name in params)
         return log_q - model_trace.log_prob_sum() - site["scale"] * bound.sum()
-
-    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        with torch.no_grad():
-            return float(self.differentiable_loss(model, guide, *args, **kwargs))
-
-    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        loss = self.differentiable_loss(model, guide, *args, **kwargs)
-        loss.backward()
-        return float(loss.detach())

@@ -13,7 +13,6 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.infer import ELBO
 from pyro.nn import PyroParam
 from torch import Tensor
 from torch.distributions import StickBreakingTransform, constraints, kl_divergence
@@ -22,7 +21,7 @@ from custom_inference.core.dyads import EveryPair, expected_log_likelihood
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from custom_inference.svi.guides.continuous import continuous_family, log_dirichlet, logistic_normal
-from custom_inference.svi.guides.protocol import LocalGuide, posterior_of
+from custom_inference.svi.guides.protocol import DerivedBound, LocalGuide, posterior_of
 from custom_inference.svi.initialisation import local_of_labels, matched_partition, soft_labels
 from ppl_models import Data, GraphModel, MethodError, Model
 from ppl_models.distributions import BernoulliVector, Labelling
@@ -82,7 +81,7 @@ class ContinuousMeanFieldGuide(LocalGuide):
         return self.distribution(self.local_parameters[index])
 
 
-class LabellingBound(ELBO):
+class LabellingBound(DerivedBound):
     """The ELBO of independent blocks, as a Pyro loss (negative, minimised), without sampling of the blocks:
 
         sum_dyads sum_ab phi_ia phi_jb log p(x_ij | q_i = a, q_j = b) - sum_i KL(phi_i || pi) - KL(q(globals) || p)
@@ -91,11 +90,7 @@ class LabellingBound(ELBO):
     every dyad. The globals are drawn, and their divergence is that of the draw.
     """
 
-    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
-        particles = [self._particle(model, guide, args, kwargs) for _ in range(self.num_particles)]
-        return torch.stack(particles).mean()
-
-    def _particle(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Tensor:
+    def particle(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Tensor:
         model_trace, guide_trace = self._get_trace(model, guide, args, kwargs)
         spec, q = guide.model_spec, guide_trace.nodes[guide.model_spec.local_site]["fn"]
         expected = expected_log_likelihood(spec, model_trace, q.probs)
@@ -115,15 +110,6 @@ class LabellingBound(ELBO):
         model_trace: Any = poutine.trace(replayed).get_trace(*args, **kwargs)
         model_trace.compute_log_prob(site_filter=lambda name, _: name != site)
         return model_trace, guide_trace
-
-    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        with torch.no_grad():
-            return float(self.differentiable_loss(model, guide, *args, **kwargs))
-
-    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        loss = self.differentiable_loss(model, guide, *args, **kwargs)
-        loss.backward()
-        return float(loss.detach())
 
 
 class GraphGuide(LocalGuide):

@@ -11,7 +11,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
+from pyro.infer import ELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.infer.autoguide.initialization import init_to_value
 from pyro.nn import PyroModule, PyroParam
@@ -99,7 +99,7 @@ def with_modes(model: Model, sites: Sequence[str]) -> Model:
 
 def simplices_of(model: Model) -> list[str]:
     """The global sites that lie on the simplex."""
-    return [site for site in model.global_sites if support_of(model.priors[site]) is constraints.simplex]
+    return [site for site in model.unknown_sites if support_of(model.priors[site]) is constraints.simplex]
 
 
 def global_kind(model: Model, kind: str) -> str:
@@ -115,7 +115,7 @@ def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, data: 
     """A Pyro guide of the global sites, and with ``locals_`` of continuous local ones too."""
     if kind == "dirichlet":
         return DirichletGlobals(model, init, data)
-    exposed = [*model.global_sites, *([model.local_site] if model.has_continuous_locals and locals_ else [])]
+    exposed = [*model.unknown_sites, *([model.local_site] if model.has_continuous_locals and locals_ else [])]
     return _automatic(model, kind, exposed, init)
 
 
@@ -147,7 +147,7 @@ class DirichletGlobals(PyroModule):
 
     def __init__(self, model: Model, init: dict[str, Tensor] | None, data: Data):
         super().__init__()
-        self.names, self.event_axes = model.global_sites, {s: len(v) - 1 for s, v in model.shapes.items()}
+        self.names, self.event_axes = model.unknown_sites, {s: len(v) - 1 for s, v in model.shapes.items()}
         self.simplices = simplices_of(model)
         if not self.simplices:
             found = ", ".join(self.names)
@@ -192,6 +192,36 @@ def _start(model: Model, site: str, value: Tensor, data: Data) -> Tensor:
     return concentration.to(value) + _START_WEIGHT * total / rows * value
 
 
+class DerivedBound(ELBO):
+    """A bound that was derived by hand, as a Pyro loss: minus the mean of ``particle`` over ``num_particles`` draws of
+    what the guide draws, and its gradients by autograd.
+
+    Raises MethodError for ``vectorize_particles``: a derivation is for one draw.
+    """
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        if self.vectorize_particles:
+            raise MethodError(f"{type(self).__name__} takes its particles in turn; use vectorize_particles=False")
+
+    def particle(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Tensor:
+        """Minus the bound at one draw."""
+        raise NotImplementedError
+
+    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
+        particles = [self.particle(model, guide, args, kwargs) for _ in range(self.num_particles)]
+        return torch.stack(particles).mean()
+
+    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        with torch.no_grad():
+            return float(self.differentiable_loss(model, guide, *args, **kwargs))
+
+    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        loss = self.differentiable_loss(model, guide, *args, **kwargs)
+        loss.backward()
+        return float(loss.detach())
+
+
 class LocalGuide(PyroModule):
     """A Pyro guide: globals by points, normals or Dirichlets (or fixed at given values), locals by a subclass.
 
@@ -211,6 +241,7 @@ class LocalGuide(PyroModule):
         super().__init__()
         self.model_spec, self.num_rows = model, len(data)
         self.fixed = {} if isinstance(globals_, str) else dict(globals_)
+        self.known = {site: value.to(dtype=data.x.dtype, device=data.x.device) for site, value in model.known.items()}
         kind = global_kind(model, globals_) if isinstance(globals_, str) else None
         self.globals_guide = None if kind is None else global_guide(model, kind, init, data)
         self.analytic = isinstance(self.globals_guide, DirichletGlobals) and model.has_continuous_locals
@@ -224,7 +255,7 @@ class LocalGuide(PyroModule):
     ) -> dict[str, Tensor]:
         params = self.fixed
         if self.globals_guide is not None:
-            params = dict(self.globals_guide(x, mask=mask, batch_size=batch_size, **others))
+            params = dict(self.known) | dict(self.globals_guide(x, mask=mask, batch_size=batch_size, **others))
         self.draw_locals(x, mask, batch_size, params)
         return params
 

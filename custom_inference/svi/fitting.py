@@ -1,0 +1,206 @@
+"""One fit by SVI: its starts, its steps, and the result."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor
+
+from custom_inference.core.align import align_draws
+from custom_inference.core.engine import POINT
+from custom_inference.core.fit import Fit
+from custom_inference.core.isolation import seed_of
+from custom_inference.core.local_inference import evaluated
+from custom_inference.core.method import Call
+from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.progress import Progress
+from custom_inference.svi.guides import protocol
+from custom_inference.svi.guides.own import OwnGuide, is_guide_class, is_laplace, laplace
+from custom_inference.svi.objective import Objective, Trace
+from custom_inference.svi.restarts import Attempt, one_component_anew, search
+from ppl_models import Data, Model
+
+#: Steps of a brief run, as a part of all, and at least so many; their learning rate relative to that of the others.
+_BRIEF, _FEWEST, _FASTER = 0.1, 50, 4.0
+#: Iterations of L-BFGS from one of several starts.
+_BRIEF_CLIMB = 80
+
+
+@dataclass
+class Fitting:
+    """method: the settings, an ``SVI``; kind: how the globals are treated, by name; start: the caller's values."""
+
+    method: Any
+    model: Model
+    data: Data
+    call: Call
+    bar: Progress
+    kind: str
+    start: dict[str, Tensor] | None = None
+    outcome: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def fit(self) -> Fit:
+        """Ctrl-C ends it with the best state so far."""
+        self._start_on_some_rows()
+        if self.method.restarts == 1 or self.start is not None:
+            return self._from(self._guide(0, None), Trace(), self.method)
+        found = search(self.method.restarts, self.call.seed, self._attempt, self.bar)
+        self.details["start_scores"] = [one.score / len(self.data) for one in found.attempts]
+        self.outcome = f"; {found.agreement(len(self.data))}"
+        best = found.best
+        with pyro.get_param_store().scope(best.parameters):
+            if found.interrupted:
+                self.outcome = f"interrupted after {len(found.attempts)} starts; this is the best of them"
+                return self._result(best.guide, best.trace)
+            return self._from(best.guide, best.trace, self.method)
+
+    def _start_on_some_rows(self) -> None:
+        """Where a step of L-BFGS over all rows would be too large, it starts minibatches from its optimum on some."""
+        method = self.method
+        if method.optimizer != "lbfgs" or self.kind != "delta" or not self.model.rows_are_independent:
+            return
+        stochastic = replace(method, optimizer=None)
+        size = stochastic.seen_of(self.model).batch(self.data) if method.batch_size == "auto" else None
+        if size is None:
+            return
+        if self.start is None:
+            part = self.data.rows(torch.randperm(len(self.data))[:size].to(self.data.x.device))
+            settings = replace(method, batch_size=None)
+            found = replace(self, method=settings, data=part, call=replace(self.call, init=None)).fit()
+            self.start, self.outcome = found.globals, f", from a start on {size} rows ({found.status})"
+        self.method = replace(stochastic, restarts=1)
+
+    def _guide(self, number: int, best: Attempt | None) -> Any:
+        """The guide that the start of a number begins with."""
+        method, model, seed = self.method, self.model, self.call.seed
+        points = [*model.unknown_sites, *([model.local_site] if method.sums_codes else [])]
+        program = protocol.with_modes(model, points) if self.kind == "delta" else model
+        if self.kind == "custom" and not is_guide_class(method.guide):
+            return method.make_guide(program, self.data, self.kind, self.start)
+        init = self.start if self.start is not None else self.call.init
+        start = method.seen_of(model).start(self.data, init, seed if number == 0 else seed_of(seed, "start", number))
+        if number:
+            start = one_component_anew(model, number, start, None if best is None else best.centre)
+        return method.make_guide(program, self.data, self.kind, start)
+
+    def _objective(self, guide: Any) -> Objective:
+        points = [*self.model.unknown_sites, *([self.model.local_site] if self.method.sums_codes else [])]
+        program = protocol.with_modes(self.model, points) if self.kind == "delta" else self.model
+        return self.method.objective(self.model, program, guide, self.data)
+
+    def _attempt(self, number: int, best: Attempt | None) -> Attempt:
+        guide, trace, method = self._guide(number, best), Trace(), self.method
+        few = _BRIEF_CLIMB if method.optimizer == "lbfgs" else max(_FEWEST, int(_BRIEF * method.steps))
+        brief = replace(method, steps=min(few, method.steps), learning_rate=_FASTER * method.learning_rate)
+        objective = self._objective(guide)
+        brief.minimise(objective, trace)
+        score, error = objective.evaluated(brief.steps)
+        self.bar.advance(score / len(self.data))
+        return Attempt(guide, {}, score, error, trace, _centre(guide))
+
+    def _from(self, guide: Any, trace: Trace, method: Any) -> Fit:
+        try:
+            objective = self._objective(guide)
+            method.minimise(objective, trace, self.bar)
+        except KeyboardInterrupt:
+            if not trace.values:
+                raise
+            done = len(trace.values)
+            trace.outcome = f"interrupted after {done} steps; this is the state at that point"
+        method.require_finite(trace)
+        trace.outcome += _settled(trace.values, len(self.data)) + self.outcome
+        return self._result(guide, trace)
+
+    def _result(self, guide: Any, trace: Trace) -> Fit:
+        model, data = self.model, self.data
+        objective = self._objective(guide)
+        if isinstance(guide, OwnGuide) and is_laplace(guide):
+            guide = laplace(guide, objective)
+            objective = objective.at(guide)
+            trace.outcome += "; the steps' objective is the log joint, the last the ELBO of Laplace's Gaussian"
+        error = 0.0
+        with contextlib.suppress(KeyboardInterrupt):
+            trace.values[-1], error = objective.evaluated(self.method.steps)
+            if error:
+                self.details["objective_standard_error"] = error
+        params, draws = self._globals(guide)
+        params = {site: value.to(data.x) for site, value in model.known.items()} | params
+        posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
+        inner, learned = None, guide
+        if isinstance(guide, protocol.LocalGuide):
+            posterior, inner = guide.posterior(data, params), guide.globals_guide
+        if isinstance(guide, OwnGuide):
+            guide.keep(pyro.get_param_store().get_state())
+            learned = guide.learned
+        bound = self._bound_name(guide, draws)
+        return Fit(
+            model=model,
+            params=params,
+            elbo=torch.tensor(trace.values, dtype=torch.float64),
+            bound_name=bound,
+            objective={"exact": "evidence", POINT: "log joint"}.get(bound, "estimate" if error else "bound"),
+            status=trace.outcome or self.outcome,
+            method=self.method.name,
+            data=data,
+            seed=self.call.seed,
+            local=None if posterior is None else evaluated(model, params, data, posterior, self.method.name),
+            global_posterior=dict(inner.posterior()) if isinstance(inner, protocol.DirichletGlobals) else {},
+            draws=draws,
+            guide=learned,
+            details=self.details,
+        )
+
+    def _bound_name(self, guide: Any, draws: Any) -> str:
+        """What the objective bounds."""
+        method, kind, continuous = self.method, self.kind, self.model.has_continuous_locals
+        summed = bool(guide.summed) if isinstance(guide, OwnGuide) else method.sums_codes and not continuous
+        if kind == "custom" and draws is None:
+            return "exact" if summed else POINT
+        if kind == "delta" and method.sums_codes:
+            return "exact" if summed else POINT
+        if kind == "custom" or method.sums_codes:
+            return "elbo (codes summed out)" if summed else "elbo"
+        names = {"delta": method.family, "normal": f"elbo ({method.family})"}
+        return names.get(kind, f"elbo ({method.family}, globals dirichlet)")
+
+    def _globals(self, guide: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+        """Point estimates from points; draws (1 chain) and their mean from anything else."""
+        model, data = self.model, self.data
+        inner: Any = guide.globals_guide if isinstance(guide, protocol.LocalGuide) else guide
+        with torch.no_grad():
+            if self.kind in ("delta", "dirichlet"):
+                return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
+            own = inner if isinstance(inner, OwnGuide) else OwnGuide(inner)
+            draws = {site: value for site, value in own.draws(data).items() if site in model.dims}
+        if next(iter(draws.values())).shape[1] == 1:
+            return {site: value[0, 0] for site, value in draws.items()}, None
+        draws = align_draws(draws, model.dims, site=model.component_site)
+        return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
+
+
+def _settled(values: list[float], rows: int) -> str:
+    """By how much the mean objective still changed."""
+    tail = max(1, len(values) // 20)
+    if len(values) < 3 * tail:
+        return ""
+    recent, earlier = (sum(part) / len(part) for part in (values[-tail:], values[-2 * tail : -tail]))
+    return f" (mean ELBO over the last twentieth changed by {(recent - earlier) / rows:.2g} a row)"
+
+
+def _centre(guide: Any) -> Mapping[str, Tensor] | None:
+    """Point values of the globals, of guides that have such."""
+    inner = guide.globals_guide if isinstance(guide, protocol.LocalGuide) else guide
+    inner = inner.guide if isinstance(inner, OwnGuide) else inner
+    if inner is None or not hasattr(inner, "median"):
+        return None
+    with torch.no_grad():
+        try:
+            return {site: value.detach() for site, value in inner.median().items()}
+        except (TypeError, NotImplementedError):
+            return None

@@ -1,0 +1,293 @@
+"""Any Pyro guide as ``SVI`` takes it: a function, a PyroModule, an automatic guide or its class.
+
+Latent sites with finitely many values that the guide does not sample are summed out. What a guide samples is learned by
+running it once, so that one which does not fit the model is refused before any step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
+from pyro.infer.autoguide import (
+    AutoDiscreteParallel,
+    AutoGuide,
+    AutoLaplaceApproximation,
+    AutoMultivariateNormal,
+    AutoNormalizingFlow,
+)
+from pyro.infer.autoguide.initialization import InitMessenger, init_to_value
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+
+from custom_inference.core.enumeration import ROW_PLATE
+from custom_inference.svi.objective import Objective, Trace, climb
+from ppl_models import Data, MethodError, Model
+
+#: Draws of the globals that a fit holds.
+_DRAWS = 500
+#: Iterations of L-BFGS by which the maximum of a Laplace approximation is made sure of.
+_TO_THE_MAXIMUM = 500
+
+
+@dataclass
+class OwnGuide:
+    """A guide with what it samples: name -> the node of the first run; summed: latents that it leaves to be summed out;
+    of_rows: those of the sites that it samples of every row.
+
+    parameters: of a guide that is a function, what ``pyro.param`` made, once it is learned: it then runs with them.
+    """
+
+    guide: Callable[..., Any]
+    nodes: dict[str, Any] = field(default_factory=dict)
+    summed: tuple[str, ...] = ()
+    of_rows: tuple[str, ...] = ()
+    parameters: dict[str, Any] | None = None
+
+    def __call__(self, x: Tensor, **keywords: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            if self.parameters is not None:
+                stack.enter_context(pyro.get_param_store().scope(self.parameters))
+            return _called(self.guide, x, keywords)
+
+    def keep(self, parameters: dict[str, Any]) -> None:
+        """What it runs with from now on, where it does not hold its parameters itself."""
+        if not isinstance(self.guide, torch.nn.Module):
+            self.parameters = parameters
+
+    @property
+    def learned(self) -> Any:
+        """The guide itself where it holds its parameters, else this."""
+        return self.guide if isinstance(self.guide, torch.nn.Module) else self
+
+    def sample(self, data: Data) -> dict[str, Tensor]:
+        """One draw of every site that it samples."""
+        trace: Any = poutine.trace(self).get_trace(data.x, **data.arguments)
+        return {name: node["value"].detach() for name, node in _sites(trace) if not node["infer"].get("is_auxiliary")}
+
+    def draws(self, data: Data) -> dict[str, Tensor]:
+        """(1, S, ...) of every site; S = 1 where two runs give the same, as points do."""
+        with torch.no_grad():
+            found = [self.sample(data), self.sample(data)]
+            if all(torch.equal(value, found[1][name]) for name, value in found[0].items()):
+                found = found[:1]
+            else:
+                found += [self.sample(data) for _ in range(_DRAWS - 2)]
+        return {name: torch.stack([one[name] for one in found])[None].clone() for name in found[0]}
+
+    def loss_kind(self, enumerates: bool) -> Callable[..., Any]:
+        """The objective that suits the sites: sums where something is enumerated, scores of what has no gradient."""
+        if enumerates or self.summed or any(node["infer"].get("enumerate") for node in self.nodes.values()):
+            return TraceEnum_ELBO
+        return Trace_ELBO if all(node["fn"].has_rsample for node in self.nodes.values()) else TraceGraph_ELBO
+
+    def takes_minibatches(self, data: Data, size: int) -> bool:
+        """Whether each draw of a site of rows is of the rows of a minibatch, as its plate of rows gives them."""
+        if not self.of_rows:
+            return True
+        with torch.no_grad(), _apart():
+            found: Any = poutine.trace(self).get_trace(data.x, mask=data.mask, batch_size=size, **data.others)
+        return all(len(found.nodes[name]["value"]) == size for name in self.of_rows)
+
+
+def is_guide_class(guide: Any) -> bool:
+    """Whether it is a class of automatic guides, or one with settings (``functools.partial``)."""
+    kind = guide.func if isinstance(guide, functools.partial) else guide
+    return isinstance(kind, type) and issubclass(kind, AutoGuide)
+
+
+def check_guide(guide: Any) -> None:
+    """Refuse what cannot be called as a guide."""
+    if isinstance(guide, type) and not is_guide_class(guide):
+        raise MethodError(f"guide = the class {guide.__name__}, expected an instance, or an AutoGuide's class")
+    if not callable(guide):
+        raise MethodError(f"guide = {guide!r}, expected a name, a Guide, or a Pyro guide that can be called")
+
+
+def make_own(guide: Any, model: Model, program: Any, data: Data, start: dict[str, Tensor] | None) -> OwnGuide:
+    """The guide as it is run, checked against the program.
+
+    start: values that automatic guides begin at, None for their own. A module is copied: the caller's is not learned.
+
+    Raises MethodError for a latent site left out, one that the model has not, shapes and supports that are not its.
+    """
+    latents = _latents(program, data)
+    finite = [name for name, node in latents.items() if getattr(node["fn"], "has_enumerate_support", False)]
+    if is_guide_class(guide):
+        own = OwnGuide(_made(guide, poutine.block(program, hide=finite), start))
+    else:
+        own = OwnGuide(_copied(guide, finite, start))
+    with torch.no_grad():
+        trace: Any = poutine.trace(own).get_trace(data.x, **data.arguments)
+    own.nodes = {name: node for name, node in _sites(trace) if not node["infer"].get("is_auxiliary")}
+    _check_names(model, own.nodes, latents, finite)
+    own.summed = tuple(name for name in latents if name not in own.nodes)
+    for name, node in own.nodes.items():
+        _check_site(name, node, latents[name])
+    if model.rows_are_independent:
+        own.of_rows = tuple(name for name in own.nodes if _in_rows(latents[name]))
+    return own
+
+
+def laplace(own: OwnGuide, objective: Objective) -> OwnGuide:
+    """The Gaussian of AutoLaplaceApproximation at the maximum, which L-BFGS climbs to from where the steps ended.
+
+    The covariance is the inverse of the Hessian of -log p(x, z), discrete latents summed out, in unconstrained
+    coordinates z.
+
+    Raises MethodError where the log joint is not curved downwards there.
+    """
+    guide: Any = own.guide
+    climb(objective, _TO_THE_MAXIMUM, Trace(), tolerance=1e-12)
+    loss = objective.loss.differentiable_loss(objective.program, own, objective.data.x, **objective.keywords(None))
+    (slope,) = torch.autograd.grad(loss, guide.loc, create_graph=True)
+    rows = [torch.autograd.grad(one, guide.loc, retain_graph=True)[0] for one in slope]
+    hessian = torch.stack(rows)
+    hessian = (hessian + hessian.T) / 2
+    flat = int((torch.linalg.eigvalsh(hessian) <= 1e-8 * hessian.diagonal().abs().max()).sum())
+    if flat:
+        raise MethodError(
+            f"AutoLaplaceApproximation: the log joint has no maximum along {flat} of {len(hessian)} directions "
+            "at the point reached; take more steps, proper priors, or another guide"
+        )
+    gaussian: Any = AutoMultivariateNormal(guide.model)
+    gaussian._setup_prototype(objective.data.x, **objective.data.arguments)
+    root = torch.linalg.cholesky(torch.linalg.inv(hessian))
+    gaussian.loc = torch.nn.Parameter(guide.loc.detach().clone())
+    gaussian.scale = root.diagonal().clone()
+    gaussian.scale_tril = root / root.diagonal().unsqueeze(-1)
+    return OwnGuide(gaussian, own.nodes, own.summed, own.of_rows)
+
+
+def is_laplace(own: OwnGuide) -> bool:
+    return isinstance(own.guide, AutoLaplaceApproximation)
+
+
+def _sites(trace: Any) -> Iterator[tuple[str, Any]]:
+    for name, node in trace.nodes.items():
+        if node["type"] == "sample" and not node["is_observed"] and type(node["fn"]).__name__ != "_Subsample":
+            yield name, node
+
+
+def _in_rows(node: dict[str, Any]) -> bool:
+    return any(frame.name == ROW_PLATE for frame in node["cond_indep_stack"])
+
+
+def _latents(program: Any, data: Data) -> dict[str, Any]:
+    """The program's latent sites, but those whose value is known."""
+    with torch.no_grad(), _apart():
+        trace = poutine.trace(program).get_trace(data.x, **data.arguments)
+    return {name: node for name, node in _sites(trace) if not isinstance(_base(node["fn"]), pyro.distributions.Delta)}
+
+
+def _base(distribution: Any) -> Any:
+    while hasattr(distribution, "base_dist") and not isinstance(distribution, pyro.distributions.Delta):
+        distribution = distribution.base_dist
+    return distribution
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """A run that leaves neither parameters nor the random state changed."""
+    with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]), poutine.block():
+        yield
+
+
+def _called(guide: Any, x: Tensor, keywords: dict[str, Any]) -> Any:
+    """With those of the model's arguments that it takes."""
+    parameters = inspect.signature(guide.forward if isinstance(guide, torch.nn.Module) else guide).parameters.values()
+    kinds = {one.kind for one in parameters}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        names = {one.name for one in parameters}
+        keywords = {name: value for name, value in keywords.items() if name in names}
+    by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD} | {
+        inspect.Parameter.VAR_POSITIONAL
+    }
+    if not kinds & by_place:
+        return guide(**keywords)
+    return guide(x, **keywords)
+
+
+def _made(kind: Any, program: Any, start: dict[str, Tensor] | None) -> Any:
+    """An automatic guide from its class."""
+    settings: dict[str, Any] = {}
+    flow = issubclass(kind.func if isinstance(kind, functools.partial) else kind, AutoNormalizingFlow)  # ignores it
+    if start and not flow and "init_loc_fn" not in _keywords(kind):
+        settings = {"init_loc_fn": init_to_value(values=start)}
+    try:
+        return kind(program, **settings)
+    except TypeError as error:
+        name = getattr(kind, "__name__", repr(kind))
+        raise MethodError(f"guide = {name}: {error}; give its settings by functools.partial") from error
+
+
+def _keywords(kind: Any) -> dict[str, Any]:
+    return kind.keywords if isinstance(kind, functools.partial) else {}
+
+
+def _copied(guide: Any, finite: list[str], start: dict[str, Tensor] | None) -> Any:
+    """A copy of a module, with sites of finitely many values hidden from the automatic guides in it."""
+    if not isinstance(guide, torch.nn.Module):
+        if start:
+            raise MethodError("init= is for guides that SVI makes; a function starts where its parameters say")
+        return guide
+    parts = [(part, part._model, part.master) for part in guide.modules() if isinstance(part, AutoGuide)]
+    try:
+        copied = copy.deepcopy(guide)
+    finally:
+        for part, own, master in parts:  # copying an automatic guide takes its program away
+            part._model, part.master = own, master
+    if start and not parts:
+        raise MethodError("init= is for automatic guides; a module starts where its parameters say")
+    automatic = [part for part in copied.modules() if isinstance(part, AutoGuide)]
+    for part, (_, own, _) in zip(automatic, parts, strict=True):
+        untouched = isinstance(part, AutoDiscreteParallel) or part.prototype_trace is not None or _is_list(part)
+        part._model = own if untouched else (_hiding(own[0], finite, start),)
+    return copied
+
+
+def _is_list(part: Any) -> bool:
+    return isinstance(part, torch.nn.ModuleList)
+
+
+def _hiding(program: Any, finite: list[str], start: dict[str, Tensor] | None) -> Any:
+    """The program of an automatic guide without some sites. They are hidden inside what gives the others their starting
+    values, which has none for them."""
+    bound = getattr(program, "args", ())
+    outer, inner = bound if len(bound) == 2 and isinstance(bound[0], InitMessenger) else (None, program)
+    inner = poutine.block(inner, hide=finite)
+    if start:
+        inner = InitMessenger(init_to_value(values=start, fallback=None))(inner)
+    return inner if not isinstance(outer, Messenger) else outer(inner)
+
+
+def _check_names(model: Model, nodes: dict[str, Any], latents: dict[str, Any], finite: list[str]) -> None:
+    name, listed = type(model).__name__, ", ".join(latents)
+    for site in nodes:
+        if site not in latents:
+            raise MethodError(f"the guide samples '{site}', which is no latent site of {name}; these are: {listed}")
+    missing = [site for site in latents if site not in nodes and site not in finite]
+    if missing:
+        summed = f" ({', '.join(finite)} may be left out, and is summed out then)" if finite else ""
+        found = ", ".join(f"'{site}'" for site in missing)
+        raise MethodError(f"the guide leaves out {found} of {name}; expected one that samples all latents{summed}")
+
+
+def _check_site(name: str, node: dict[str, Any], of_model: dict[str, Any]) -> None:
+    value, expected = node["value"], of_model["value"]
+    if value.shape != expected.shape:
+        raise MethodError(
+            f"site '{name}': the guide's values have shape {tuple(value.shape)}, the model's {tuple(expected.shape)}"
+        )
+    support = of_model["fn"].support
+    if not bool(support.check(value).all()):
+        raise MethodError(f"site '{name}': the guide draws values that the model's prior excludes; expected {support}")

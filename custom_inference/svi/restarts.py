@@ -1,0 +1,102 @@
+"""Several starts of SVI: brief runs from different values, of which the best by its objective on all rows goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor
+
+from custom_inference.core.isolation import seed_of
+from custom_inference.core.progress import Progress
+from custom_inference.svi.objective import Trace
+from ppl_models import MethodError, Model
+
+#: The first starts are random; of the later ones two of three keep all but one component of the best so far.
+_RANDOM_STARTS = 4
+#: Starts count as the same optimum up to so much a row, and so many standard errors of the objective.
+_SAME, _ERRORS = 1e-3, 3.0
+
+
+@dataclass
+class Attempt:
+    """A start after its brief run: the guide, Pyro's parameters, the objective on all rows and its standard error, and
+    the point values of the guide, where it has such: parameters of all guides have the same names, so that none is run
+    among those of another."""
+
+    guide: Any
+    parameters: dict[str, Any]
+    score: float
+    error: float = 0.0
+    trace: Trace = field(default_factory=Trace)
+    centre: Mapping[str, Tensor] | None = None
+
+
+@dataclass
+class Found:
+    """The best start, what all scored, and whether an interrupt ended the search."""
+
+    best: Attempt
+    attempts: list[Attempt]
+    interrupted: bool = False
+
+    def agreement(self, rows: int) -> str:
+        """How many starts came as far as the best."""
+        best = self.best
+        same = [best.score - a.score <= _SAME * rows + _ERRORS * (a.error + best.error) for a in self.attempts]
+        return f"{sum(same)} of {len(same)} starts came within {_SAME:g} a row of the best"
+
+
+def search(number: int, seed: int, attempt: Callable[[int, Attempt | None], Attempt], bar: Progress) -> Found:
+    """So many attempts, each with parameters and random numbers of its own; ``attempt`` is given the number of the
+    start and the best before it. Ctrl-C ends the search with the best of those that are done.
+
+    Raises MethodError where none has a finite objective.
+    """
+    done: list[Attempt] = []
+    best, interrupted = None, False
+    try:
+        for i in range(number):
+            bar.label(f"start {i + 1} of {number}")
+            with pyro.get_param_store().scope() as parameters:
+                torch.manual_seed(seed_of(seed, "start", i))
+                one = attempt(i, best)
+            one.parameters = parameters
+            one.score = one.score if math.isfinite(one.score) else -math.inf
+            done.append(one)
+            best = one if best is None or one.score > best.score else best
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        interrupted = True
+    assert best is not None
+    if best.score == -math.inf:
+        raise MethodError(f"none of {number} starts has a finite objective; lower the learning rate")
+    return Found(best, done, interrupted)
+
+
+def one_component_anew(
+    model: Model, number: int, drawn: Mapping[str, Tensor], best: Mapping[str, Tensor] | None
+) -> dict[str, Tensor]:
+    """Starting values: those drawn, or the best so far with the values of a random component drawn anew.
+
+    An optimum that misses one component is common, and from random starts all have to be found at once.
+    """
+    axes = {site: [i for i, axis in enumerate(model.dims[site]) if axis == "component"] for site in drawn}
+    anew = number < _RANDOM_STARTS or number % 3 == 0
+    if anew or best is None or any(len(v) > 1 for v in axes.values()) or not any(axes.values()):
+        return dict(drawn)
+    chosen, start = int(torch.randint(model.local_shape[0], ())), {}
+    for site, value in drawn.items():
+        start[site] = best.get(site, value).clone()
+        for axis in axes[site]:
+            start[site].select(axis, chosen).copy_(value.select(axis, chosen))
+        if model.sites[site].support is torch.distributions.constraints.simplex and axes[site] == [
+            start[site].ndim - 1
+        ]:
+            start[site] = start[site] / start[site].sum(-1, keepdim=True)
+    return start
