@@ -73,8 +73,9 @@ class Result:
     def __post_init__(self) -> None:
         """A fit is where its data are: what samplers and node sweeps computed on the CPU moves there."""
         self.model, device = self.model.summed_out, self.data.x.device
-        known = {site: value.to(self.data.x) for site, value in self.model.known.items()}
-        self.params = {site: value.to(device) for site, value in {**known, **self.params}.items()}
+        found = {site: value.to(self.data.x) for site, value in self.model.known.items()} | self.params
+        order = [*(site for site in self.model.global_sites if site in found), *found]
+        self.params = {site: found[site].to(device) for site in order}
         self.global_posterior = {site: posterior.to(device) for site, posterior in self.global_posterior.items()}
         self.draws = None if self.draws is None else {site: value.to(device) for site, value in self.draws.items()}
         self.local = None if self.local is None else self.local.to(device)
