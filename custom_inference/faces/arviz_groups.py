@@ -25,7 +25,7 @@ Labels = dict[str, list[Any]]
 #: Sparse data of up to this many entries are made dense.
 DENSE_UP_TO = 20_000_000
 #: Copies of the data, and draws of the prior, of up to so many entries in all are made; at least so many copies.
-_ENTRIES, _FEWEST = 5_000_000, 10
+_ENTRIES, _FEWEST = 4_000_000, 4
 
 
 def dataset(
@@ -85,15 +85,13 @@ def _axes(name: str, value: Tensor, fit: Result) -> tuple[str, ...]:
 def drawn_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
     """posterior_predictive, prior and prior_predictive of at most so many draws; name -> why one is left out."""
     model, left_out = fit.model, "left out: too large"
-    num_copies = min(num_copies, _ENTRIES // fit.data.x.numel())
-    if num_copies < _FEWEST:
+    fewest, num_copies = min(_FEWEST, num_copies), min(num_copies, _ENTRIES // fit.data.x.numel())
+    if num_copies < fewest:
         return {}, dict.fromkeys(("posterior_predictive", "prior", "prior_predictive"), left_out)
-    pairs = enumerate(PosteriorDraws(fit, num_copies, fit.seed))
     seeds = [seed_of(fit.seed, "copies of the data", number) for number in range(num_copies)]
-    values = ({**params, model.local_site: local} for _, (params, local) in pairs)
     copies = [
-        predictive.run_of(model, len(fit.data), value, seed=seed, like=fit.data)
-        for value, seed in zip(values, seeds, strict=True)
+        predictive.run_of(model, len(fit.data), {**params, model.local_site: local}, seed=seed, like=fit.data)
+        for (params, local), seed in zip(PosteriorDraws(fit, num_copies, fit.seed), seeds, strict=True)
     ]
     groups = {"posterior_predictive": _stacked(copies, model.sites_of("observed"), fit, labels)}
     if num_copies * sum(value.numel() for value in fit.globals.values()) > _ENTRIES:

@@ -189,7 +189,7 @@ def test_what_is_too_large_is_left_out_and_said(point, monkeypatch):
     monkeypatch.setattr(arviz_groups, "_ENTRIES", 60 * 6 * 12)
     data = to_arviz(point, num_draws=2)
     assert data.posterior_predictive.sizes["draw"] == 12 and "prior" in data.groups()
-    monkeypatch.setattr(arviz_groups, "_ENTRIES", 60 * 6 * 9)
+    monkeypatch.setattr(arviz_groups, "_ENTRIES", 60 * 6 * 3)
     data = to_arviz(point, num_draws=2)
     assert "prior" not in data.groups() and "too large" in data.posterior.attrs["posterior_predictive"]
 
