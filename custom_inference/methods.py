@@ -22,7 +22,6 @@ from ppl_models import MODELS, Data, MethodError, Model, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 
-
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
 _POINT_STARTS, _GUIDE_STARTS = 16, 3
 
