@@ -1,0 +1,66 @@
+"""The default of a model without closed-form steps, from several starts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import custom_inference as ci
+from custom_inference.methods import default_method
+from ppl_models import LDA, NOCA, SBM, MixtureOfPoissons
+from tests.support.noisy_and import log_evidence, planted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_components_of_a_noisy_and_are_found(seed):
+    """By the evidence: no lower than where the climb from the truth ends."""
+    problem = planted(seed)
+    truth = {site: problem.truth[site] for site in problem.model.global_sites}
+    at_truth = ci.SVI(guide="delta", optimizer="lbfgs").fit(problem.model, problem.data, init=truth, progress=False)
+    fit = ci.fit(problem.model, problem.data, seed=seed, progress=False)
+    assert float(fit.evidence.sum()) > float(at_truth.evidence.sum()) - 0.05
+    assert ci.recovered(fit.params["veto"], truth["veto"], threshold=0.9) == 2
+    assert np.isclose(float(fit.elbo[-1]), log_evidence(fit.params, problem.data.x), rtol=1e-8)
+    assert "starts came within" in fit.status and len(fit.details["start_scores"]) == 16
+
+
+def test_the_default_follows_the_sites():
+    """Codes of few bits and choices are summed out; other locals have a guide."""
+
+    def chosen(model):
+        return default_method(
+            type(f"Own{type(model).__name__}", (type(model),), {"draw_locals": None, "entries": None})(
+                **model.settings()
+            ),
+            None,
+        )
+
+    assert chosen(NOCA(num_components=5, num_features=20)).guide == "delta"
+    assert chosen(NOCA(num_components=15, num_features=20)).guide == "mean_field"
+    assert chosen(MixtureOfPoissons.example().model).optimizer == "lbfgs"
+    assert chosen(LDA.example().model).guide == chosen(SBM.example().model).guide == "mean_field"
+
+
+def test_large_data_start_on_some_rows_and_go_on_in_minibatches(monkeypatch):
+    problem = planted(0)
+    monkeypatch.setattr(
+        "custom_inference.svi.minibatches.OfRows.batch", lambda self, data: 50 if self.batch_size else None
+    )
+    method = ci.SVI(guide="delta", optimizer="lbfgs", restarts=4, steps=100, learning_rate=0.01)
+    fit = method.fit(problem.model, problem.data, seed=0, progress=False)
+    assert "from a start on 50 rows" in fit.status and len(fit.elbo) == 100
+    assert np.isclose(float(fit.elbo[-1]), log_evidence(fit.params, problem.data.x), rtol=1e-8)
+
+
+def test_restarts_keep_the_best_and_depend_on_the_seed_alone():
+    problem = planted(1)
+    settings = {"guide": "delta", "optimizer": "lbfgs", "restarts": 3, "steps": 200}
+    fits = [ci.SVI(**settings).fit(problem.model, problem.data, seed=seed, progress=False) for seed in (0, 0, 1)]
+    scores = [fit.details["start_scores"] for fit in fits]
+    assert scores[0] == scores[1] != scores[2] and torch.equal(fits[0].params["veto"], fits[1].params["veto"])
+    assert float(fits[0].elbo[-1]) / len(problem.data) >= max(scores[0]) - 1e-9
+    noisy = ci.SVI(guide="mean_field", restarts=2, steps=60).fit(problem.model, problem.data, progress=False)
+    assert len(noisy.details["start_scores"]) == 2 and len(noisy.elbo) == 110
+    given = ci.SVI(**settings).fit(problem.model, problem.data, init=fits[0], progress=False)
+    assert "start_scores" not in given.details
