@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from custom_inference.core.evaluate import criterion
 from custom_inference.core.local_inference import scalable_bound
+from custom_inference.core.settings import require_whole
 from custom_inference.faces.sklearn import minibatches
 from custom_inference.faces.sklearn.base import Array, ModelEstimator, array, plain, seed_of
 from custom_inference.methods import with_settings
@@ -60,7 +61,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
 
     _: KW_ONLY
     bound: str | None = None
-    total_samples: int | None = None
+    total_samples: float | None = None
 
     #: Whether sparse matrices stay sparse in the model; they are refused elsewhere.
     takes_sparse: ClassVar[bool] = False
@@ -107,7 +108,9 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         method = minibatches.require_stepwise(self._chosen(model), model)
         method = with_settings(method, self._stepwise_settings(model))
         data = model.prepare(matrix, dtype=torch.float64, device=self.device, **self._beside(model, y, others))
-        size, seed = self._minibatch or len(data), self.fit_.seed if not first else seed_of(self.random_state)
+        size = len(data) if self._minibatch is None else self._minibatch
+        require_whole("batch_size", size, 1)
+        seed = self.fit_.seed if not first else seed_of(self.random_state)
         with torch.no_grad():
             if first:
                 self._online = minibatches.begun(method, model, data, seed)

@@ -66,10 +66,12 @@ def resumed(method: VariationalEM, fit: Fit, size: int) -> Stepwise:
     return Stepwise(engine, model, count, state, rates, generator, statistics, seen=seen)
 
 
-def learned(online: Stepwise, data: Data, size: int, total: int | None) -> None:
+def learned(online: Stepwise, data: Data, size: int, total: float | None) -> None:
     """One pass over minibatches of ``size`` rows, of ``total`` rows in all; None: of those that were seen by then."""
+    if total is not None and not total >= 1:
+        raise MethodError(f"total_samples = {total}, expected at least 1, or None")
     before, rows = online.num_rows, online.engine.rows(online.model, data)
-    online.num_rows = total or len(data) + (online.seen[-1] if online.seen else 0)
+    online.num_rows = len(data) + (online.seen[-1] if online.seen else 0) if total is None else int(total)
     online.statistics = {name: value * (online.num_rows / before) for name, value in online.statistics.items()}
     one_pass = functools.partial(minibatches, rows, size)
     online.climb(one_pass, max_iterations=len(online.trace) + 1, tolerance=0.0)

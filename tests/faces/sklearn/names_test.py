@@ -141,6 +141,10 @@ def test_partial_fit_is_there_where_minibatches_are_taken():
     _, x = example_of("noca")
     with pytest.raises(MethodError, match=r"partial_fit by NUTS.*expected EM or variational EM"):
         NOCAEstimator(2, method="nuts").partial_fit(x)
+    with pytest.raises(MethodError, match="total_samples = 0, expected at least 1"):
+        NOCAEstimator(2, total_samples=0, settings=PLAIN).partial_fit(x)
+    with pytest.raises(MethodError, match="batch_size = 0"):
+        NOCAEstimator(2, settings={**PLAIN, "batch_size": 0}).partial_fit(x)
     with pytest.raises(MethodError, match="needs every row at once"):
         NOCAEstimator(2, method="factorized").partial_fit(x)
 
