@@ -67,7 +67,8 @@ class BlockProposals(Proposals):
         if all(_clear(state) for _, state in found):
             return max(found, key=lambda one: one[0])[1]
         found.append(self._settled(model, rows, torch.as_tensor(planted_shares(model, rows, seed, attempt))))
-        return max(found, key=lambda one: self.weigh(model, one[1], rows, one[0]))[1]
+        top = max(found, key=lambda one: self.weigh(model, one[1], rows, one[0]))
+        return max((one for one in found if self.same_solution(model, top[1], one[1])), key=lambda one: one[0])[1]
 
     def _settled(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
         """The objective that some iterations reach from a division, and the parameters there."""
