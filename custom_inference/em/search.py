@@ -19,7 +19,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -101,8 +101,14 @@ class Found:
         return f"{found}; {self.remark}" if self.remark else found
 
 
-#: A start that has settled, and its bound a row on all rows.
-_Start = tuple[Run, float]
+class _Start(NamedTuple):
+    """A start that has settled; what starts are compared by, and the objective, a row, on all rows."""
+
+    run: Run
+    score: float
+    objective: float
+
+
 _Starts = Generator[_Start, None, None]
 
 
@@ -144,7 +150,8 @@ class _Task:
         )  # fmt: skip
         bound = run.step.bound if self.carried else engine.e_step(model, run.state, rows, generator=generator).bound
         objective = float(objective_at(engine, model, run.state, bound))
-        return run, self.proposals.weigh(model, run.state, rows, objective) / len(rows)
+        score = self.proposals.weigh(model, run.state, rows, objective)
+        return _Start(run, score / len(rows), objective / len(rows))
 
 
 def search(
@@ -155,26 +162,26 @@ def search(
     suggested_restarts, suggested_rows = proposals.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     task = _Task(proposals, model, rows.to(torch.float32), settings, size, restarts)
-    settled: list[Run] = []
-    scores: list[float] = []
+    settled: list[_Start] = []
     best, agreeing = None, 0
     try:
         with contextlib.closing(_starts(task, generator, bar)) as starts:
-            for run, score in starts:
-                settled.append(run)
-                scores.append(score)
-                best = settled[scores.index(max(scores))]
-                agreeing = sum(proposals.same_solution(model, best.state, other.state) for other in settled)
-                if run.interrupted:
+            for start in starts:
+                settled.append(start)
+                top = max(settled, key=lambda one: one.score)
+                mates = [one for one in settled if proposals.same_solution(model, top.run.state, one.run.state)]
+                # Within one solution scores may differ by how well they are known.
+                best, agreeing = max([top, *mates], key=lambda one: one.objective).run, len(mates)
+                if start.run.interrupted:
                     raise KeyboardInterrupt
                 if len(settled) >= 3 and agreeing >= settings.agree:
                     break
         assert best is not None
         found = _climbed(task, best, rows.like, generator, bar)
-        return replace(found, scores=scores, agreeing=agreeing)
+        return replace(found, scores=[one.score for one in settled], agreeing=agreeing)
     except KeyboardInterrupt:
         state = best.state if best is not None else engine.initial(model, task.rows, generator)
-        return Found(moved(state, rows.like), scores, agreeing, interrupted=True)
+        return Found(moved(state, rows.like), [one.score for one in settled], agreeing, interrupted=True)
 
 
 def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, bar: Progress) -> Found:
@@ -239,16 +246,16 @@ def _in_order(running: list[Future[_Start]], workers: list[Any], bar: Progress) 
     taken = 0
     try:
         for future in running:
-            run, score = future.result()
+            start = future.result()
             taken += 1
-            bar.advance(score)
-            yield run, score
+            bar.advance(start.score)
+            yield start
     except KeyboardInterrupt:
         done = [one for one in running[taken:] if one.done() and not one.cancelled() and one.exception() is None]
         if not done:
             raise
-        run, score = max((one.result() for one in done), key=lambda start: start[1])  # what has ended counts
-        yield replace(run, interrupted=True), score
+        start = max((one.result() for one in done), key=lambda start: start.score)  # what has ended counts
+        yield start._replace(run=replace(start.run, interrupted=True))
     except BrokenProcessPool:
         processes.stop(workers)
         codes = [worker.exitcode for worker in workers]
@@ -266,7 +273,7 @@ def _task_of_worker(path: Path) -> _Task:
 def _start_of_worker(path: Path, attempt: int, seed: int) -> _Start:
     task = _task_of_worker(path)
     with torch.no_grad():
-        run, score = task.start(attempt, torch.Generator().manual_seed(seed))
+        start = task.start(attempt, torch.Generator().manual_seed(seed))
     # Only what the search goes on with comes back.
-    step = run.step._replace(statistics={}, locals=run.step.locals if task.carried else {})
-    return replace(run, step=step), score
+    step = start.run.step._replace(statistics={}, locals=start.run.step.locals if task.carried else {})
+    return start._replace(run=replace(start.run, step=step))

@@ -32,8 +32,10 @@ from custom_inference.families.blocks.mean_field import BlockEngine, division_of
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import Expected, bound_at
 
-#: A node is certain of its block where the others have less than this.
-CERTAIN = 1e-3
+#: A node is sure of its block from this probability on, and certain where the others have less than that.
+SURE, CERTAIN = 0.95, 1e-3
+#: Where fewer nodes are not sure, their correlations are worth nothing to speak of.
+_FEW = 0.01
 #: Sweeps of Gibbs sampling at globals that are then drawn anew by their labels, how often, and those that count.
 _SETTLE, _ROUNDS, _COUNTED = 20, 3, 80
 #: Rounds of globals that suit the pairs and pairs that suit the globals.
@@ -86,10 +88,10 @@ def entropy(rows: SbmRows, phi: Floats, at: Expected) -> float:
 def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, objective: float, seed: int) -> float:
     """The engine's objective with the labels' joint distribution in place of independent ones, in the state's mode.
 
-    Where mean field is certain of all nodes it is the objective itself; it is nowhere taken for less.
+    Where mean field is sure of all but a few nodes it is the objective itself; it is nowhere taken for less.
     """
     division = division_of(state)
-    if division is None or not uncertain(division.double().numpy()):
+    if division is None or unsure(division) < _FEW:
         return objective
     phi, state = _sampled(engine, model, state, rows, division.double().numpy(), seed)
     nodes, value = engine.node_params(model, state), objective
@@ -105,9 +107,9 @@ def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, ob
     return max(objective, float(value))
 
 
-def uncertain(phi: Floats) -> bool:
-    """Whether some nodes are."""
-    return bool((phi.max(1) < 1 - CERTAIN).any())
+def unsure(division: torch.Tensor) -> float:
+    """The share of the nodes that are not sure of their block."""
+    return float((division.max(-1).values < SURE).double().mean())
 
 
 def trivial(phi: Floats) -> str:

@@ -16,7 +16,7 @@ from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.blocks.covariates import CovariateRows
-from custom_inference.families.blocks.evidence import mode_evidence, trivial
+from custom_inference.families.blocks.evidence import mode_evidence, trivial, unsure
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.rows import SbmRows
@@ -25,8 +25,8 @@ from ppl_models import Model
 #: A start is the best of so many divisions of the nodes, of fewer where edges and nodes are more than a few hundred,
 #: after as many iterations.
 _TRIES, _CHEAP, _SETTLE = 6, 4000, 5
-#: A division is clear where less than this share of the nodes is less sure of its block than that.
-_DOUBTFUL, _SURE = 0.1, 0.95
+#: A division is clear where less than this share of the nodes is unsure of its block.
+_DOUBTFUL = 0.1
 #: Two divisions of the nodes are one solution where this share of the nodes is in blocks that correspond.
 _SAME = 0.97
 #: Starts whose block matrices differ by less, blocks matched, are one solution.
@@ -67,7 +67,8 @@ class BlockProposals(Proposals):
         if all(_clear(state) for _, state in found):
             return max(found, key=lambda one: one[0])[1]
         found.append(self._settled(model, rows, torch.as_tensor(planted_shares(model, rows, seed, attempt))))
-        return max(found, key=lambda one: self.weigh(model, one[1], rows, one[0]))[1]
+        top = max(found, key=lambda one: self.weigh(model, one[1], rows, one[0]))
+        return max((one for one in found if self.same_solution(model, top[1], one[1])), key=lambda one: one[0])[1]
 
     def _settled(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
         """The objective that some iterations reach from a division, and the parameters there."""
@@ -123,12 +124,12 @@ def _codes(label: NDArray[np.int64], blocks: int) -> torch.Tensor:
 
 
 def _clear(state: Any) -> bool:
-    """Whether every block has nodes, and most of them no other one; of engines without a division, taken to be."""
+    """Whether every block has nodes, and most of them are sure; of engines without a division, taken to be."""
     division = division_of(state)
     if division is None:
         return True
     empty = len(division.argmax(-1).unique()) < min(division.shape[1], len(division))
-    return not empty and float((division.max(-1).values < _SURE).double().mean()) < _DOUBTFUL
+    return not empty and unsure(division) < _DOUBTFUL
 
 
 def _seed(generator: torch.Generator) -> int:
