@@ -12,8 +12,14 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
+import warnings
 
 import lazy_loader
+
+with warnings.catch_warnings():
+    # Plain bars in a notebook without widgets are no reason to warn anybody; Pyro, which imports tqdm too, comes later.
+    warnings.filterwarnings("ignore", "IProgress not found")
+    importlib.import_module("tqdm.auto")
 
 _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

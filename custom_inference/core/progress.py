@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ppl_models.core.bars import tqdm
+from tqdm.auto import tqdm
 
 
 class Progress(tqdm):

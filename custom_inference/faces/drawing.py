@@ -97,7 +97,7 @@ class Sheet:
             letters = max(16, int(13 * extent(self.given)[0]))
             self.given.set_title(title or textwrap.fill(default, letters), **{"fontsize": 10, **settings})
         elif self.given is None or title is not None:
-            self.figure.suptitle(title or default or None, **settings)
+            self.figure.suptitle(title or default, **settings)
 
     def labels(self, *, x: str = "", y: str = "", **settings: Any) -> None:
         """Labels of all panels: once for a figure of its own, else at each."""
@@ -224,7 +224,7 @@ def name_ticks(axes: Axes, side: str, names: Sequence[str], size: float, *, upri
     """Names at 0, 1, ... along an axis, every second or further one where all would lie on each other."""
     room = 72 * extent(axes)[side == "y"] / len(names)  # points for each
     every = max(1, int(np.ceil(size / room))) if upright or side == "y" else 1
-    turned = {"rotation": 90 if upright else 0} if side == "x" else {}
+    turned: dict[str, Any] = {"rotation": 90 if upright else 0} if side == "x" else {}
     ticks = axes.set_xticks if side == "x" else axes.set_yticks
     ticks(range(0, len(names), every), list(names[::every]), fontsize=size, **turned)
 

@@ -1,12 +1,7 @@
-"""tqdm's bars: of a notebook where it can show them, else plain ones, which are no reason to warn anybody.
-
-Pyro imports the same; whoever imports it first sees the warning.
-"""
+"""tqdm's bars, imported before Pyro imports them: in a notebook without widgets they warn of being plain ones."""
 
 import warnings
 
-from tqdm import TqdmWarning
-
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", TqdmWarning)  # a notebook without ipywidgets
-    from tqdm.auto import tqdm as tqdm
+    warnings.filterwarnings("ignore", "IProgress not found")
+    import tqdm.auto  # noqa: F401

@@ -24,11 +24,15 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", NOTEBOOK + code], capture_output=True, text=True, timeout=120)
 
 
-def test_a_notebook_without_widgets_has_plain_bars_and_no_warning():
-    told = run("import tqdm.auto")
-    assert "TqdmWarning: IProgress not found" in told.stderr  # what there is to be quiet about
+def test_a_notebook_without_widgets_is_told():
+    """What there is to be quiet about."""
+    assert "TqdmWarning: IProgress not found" in run("import tqdm.auto").stderr
+
+
+@pytest.mark.parametrize("first", ["from ppl_models import NOCA", "from custom_inference import Exact"])
+def test_a_notebook_without_widgets_has_plain_bars_and_no_warning(first):
     quiet = run(
-        "import ppl_models\n"
+        f"{first}\n"
         "from custom_inference.core.progress import Progress\n"
         "with Progress(2, 'a fit', enabled=True) as bar:\n"
         "    bar.advance(-1.5)\n"

@@ -191,14 +191,15 @@ def draw(structure: Structure, *, distributions: bool = True, ax: Any = None) ->
         _draw_site(axes, site, places.place[name], ovals[name], notes[name])
     if ax is not None:
         axes.set_aspect("equal")
-        _rescale(axes, before, float((extent(axes) / page.size).min()))
+        width, height = extent(axes)
+        _rescale(axes, before, min(width / page.width, height / page.height))
     return sheet.result
 
 
 def _rescale(axes: Axes, before: tuple[set[Any], set[Any]], factor: float) -> None:
     """Sizes in points of what was drawn, in proportion to those in units of the axes."""
     for text in set(axes.texts) - before[0]:
-        text.set_fontsize(factor * text.get_fontsize())
+        text.set_fontsize(factor * float(text.get_fontsize()))
     for patch in set(axes.patches) - before[1]:
         patch.set_linewidth(factor * patch.get_linewidth())
         if isinstance(patch, FancyArrowPatch):
