@@ -14,7 +14,8 @@ import custom_inference as ci
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.posteriors import LogisticNormalPosterior
 from custom_inference.core.registry import engine_for, engines_of
-from ppl_models import LDA, MMSB, MODELS, AspectBernoulli, MethodError, ModelError, SupervisedLDA
+from custom_inference.core.store_priors import prior_from_json
+from ppl_models import LDA, MMSB, MODELS, AspectBernoulli, FileFormatError, MethodError, ModelError, SupervisedLDA
 from ppl_models.distributions import TopicMeanBernoulli
 from tests.families.common.laplace_test import PRIORS, sticks
 
@@ -206,3 +207,26 @@ def test_priors_that_are_not_on_the_simplex_are_refused():
     two = dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), dist.Normal(torch.zeros(2, 3), 1.0).to_event(1))
     with pytest.raises(ModelError, match="point of the simplex of 3; expected a Dirichlet or the like"):
         AspectBernoulli(num_components=3, num_features=4).with_priors(membership=two)
+
+
+NORMAL = {"distribution": "Normal", "arguments": {"loc": [0.0, 1.0], "scale": [1.0, 2.0]}}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"mixture": []},
+        {"mixture": 3},
+        {"mixture": [NORMAL, NORMAL]},
+        {"sticks": None},
+        {"sticks": {"distribution": "Normal", "arguments": {"loc": 0.0, "scale": 1.0}}},
+        {"sticks": [NORMAL]},
+        {"independent": NORMAL, "axes": "one"},
+        {"independent": NORMAL, "axes": 3},
+    ],
+)
+def test_priors_in_files_that_are_none_are_refused(entry):
+    with pytest.raises(FileFormatError):
+        prior_from_json(entry, torch.float64, most=10)
+    whole = {"sticks": {"independent": NORMAL, "axes": 1}}
+    assert prior_from_json(whole, torch.float64, most=10).event_shape == (3,)
