@@ -130,6 +130,10 @@ class Result:
         return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device, **others)
 
     def _solve(self, data: Data, bound: str | None) -> Local:
+        own = data is self.data and bound is None and self.local is not None
+        if own and self.model.has_continuous_locals and not engines_of(self.model):
+            assert self.local is not None
+            return self.local  # nothing else infers continuous locals without an engine
         return solve_local(self.model, self.globals, data, bound=bound, fallback=self.solver, seed=self.seed)
 
     def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Local:

@@ -13,6 +13,7 @@ from custom_inference.core.posteriors import (
     DirichletMixture,
     DirichletPosterior,
     GaussianPosterior,
+    LogisticNormalPosterior,
     LogisticPosterior,
     PointPosterior,
     kullback_leibler,
@@ -32,6 +33,7 @@ EVERY = {
     "dirichlet": DirichletPosterior(torch.tensor([[1.5, 4.0]])),
     "mixture": DirichletMixture(torch.log(torch.tensor([[0.5, 0.5]])), torch.tensor([[1.0, 1.0], [1.0, 3.0]])),
     "gaussian": GaussianPosterior(torch.tensor([[0.3, -1.0]]), ROOT @ ROOT.mT),
+    "logistic normal": LogisticNormalPosterior(torch.tensor([[0.7]]), torch.tensor([[[0.5]]])),
     "point": PointPosterior(torch.tensor([[0.3, 0.7]])),
 }
 
@@ -53,7 +55,7 @@ def test_single_samples_of_many_seeds_have_the_mean(name):
     assert ((draws.mean(0) - EVERY[name].mean[0]).abs() < error).all()
 
 
-@pytest.mark.parametrize("name", ["dirichlet", "mixture"])
+@pytest.mark.parametrize("name", ["dirichlet", "mixture", "logistic normal"])
 def test_densities_on_the_simplex_integrate_to_one(name):
     first = (torch.arange(20_000) + 0.5) / 20_000
     points = torch.stack([first, 1 - first], -1)

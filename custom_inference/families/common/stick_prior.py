@@ -34,7 +34,7 @@ class StickPrior:
         return slope.detach(), -(bend + bend.mT) / 2
 
 
-def _gradient(value: Tensor, at: Tensor, **settings: bool) -> Tensor:
+def _gradient(value: Tensor, at: Tensor, **settings: Any) -> Tensor:
     """Zeros of what does not depend on ``at``: the Hessian of a linear function."""
     if not value.requires_grad:
         return torch.zeros_like(at)

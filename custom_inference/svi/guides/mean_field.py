@@ -15,11 +15,12 @@ import torch
 from pyro import poutine
 from pyro.nn import PyroParam
 from torch import Tensor
-from torch.distributions import StickBreakingTransform, constraints, kl_divergence
+from torch.distributions import constraints, kl_divergence
 
 from custom_inference.core.dyads import EveryPair, expected_log_likelihood
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
+from custom_inference.core.posteriors.logistic_normal import coordinates
 from custom_inference.svi.guides.continuous import continuous_family, log_dirichlet, logistic_normal
 from custom_inference.svi.guides.protocol import DerivedBound, LocalGuide, posterior_of
 from custom_inference.svi.initialisation import local_of_labels, matched_partition, soft_labels
@@ -160,12 +161,12 @@ class MembershipGuide(GraphGuide):
             start = prior.concentration + _START_WEIGHT * local.shape[-1] * local
             self.log_concentration: Any = PyroParam(start.log())
         else:
-            location = StickBreakingTransform().inv(local)
-            self.coordinates: Any = PyroParam(torch.cat([location, torch.zeros_like(location)], -1))
+            location = coordinates(local)
+            self.stick_parameters: Any = PyroParam(torch.cat([location, torch.zeros_like(location)], -1))
 
     @property
     def distribution(self) -> Any:
-        return log_dirichlet(self.log_concentration) if self.analytic else logistic_normal(self.coordinates)
+        return log_dirichlet(self.log_concentration) if self.analytic else logistic_normal(self.stick_parameters)
 
     def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:
         with pyro.plate("nodes", self.num_rows, dim=-1):
