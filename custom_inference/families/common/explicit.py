@@ -20,7 +20,7 @@ to a shift): there the reference is p^a (1 - p)^b, r^a exp(-b r), prod_k p_k^(a_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ from ppl_models import Model, PriorError
 from ppl_models.core.hierarchy import arguments_of
 from ppl_models.core.priors import is_flat, known_value, moved_like, support_of
 from ppl_models.distributions import Flat
+
+Kind = TypeVar("Kind", bound=Model)
 
 #: Slice steps of every element in each sweep.
 _SLICES = 1
@@ -199,8 +201,8 @@ class Explicit:
 
 
 def with_references(
-    model: Model, *, shared: tuple[str, ...] = (), forced: tuple[str, ...] = ()
-) -> tuple[Model, dict[str, Explicit]]:
+    model: Kind, *, shared: tuple[str, ...] = (), forced: tuple[str, ...] = ()
+) -> tuple[Kind, dict[str, Explicit]]:
     """The model with a conjugate prior of every global, and the globals that keep another one as explicit values.
 
     shared: sites that are integrated out only where all components have the same prior. forced: sites that are explicit
