@@ -53,6 +53,10 @@ class CollapsedGibbs(Settings, Method):
     components apart and the chain is long enough to visit every mode.
 
     ``Fit.draws`` are draws of the globals from their posterior (and of the locals, where small enough).
+
+    Globals whose priors are not conjugate, and hyper-parameters, are not integrated out: their values are part of each
+    chain's state and move by slice and Metropolis steps; known ones are held. ``status`` says which. Their draws are
+    these values, and ``elbo`` has their log prior density in it. The proportions of rows need Dirichlet priors.
     """
 
     draws_globals = True

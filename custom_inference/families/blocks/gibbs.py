@@ -26,6 +26,7 @@ from custom_inference.families.blocks.vb import SbmVB
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import SBM, Data, DegreeCorrectedSBM
 from ppl_models.sbm import BlockModel
@@ -225,13 +226,14 @@ class BlockSampler(Sampler):
     def check(self, model: Any, data: Data) -> None:
         with_references(model)
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> BlockChain:
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
         kind = PropensityChain if isinstance(model, DegreeCorrectedSBM) else BlockChain
         conjugate, explicit = with_references(model)
         nodes = Propensities(conjugate, integrated=True).sites
         if explicit.keys() & set(nodes):  # of directed graphs both
             conjugate, explicit = with_references(model, forced=nodes)
-        return kind(conjugate, SbmRows.of(model, data), seed, start, explicit)
+        chain = kind(conjugate, SbmRows.of(model, data), seed, start, explicit)
+        return with_hyper_parameters(model, chain, explicit, seed, start)
 
     def starts(self, model: Any, data: Data, seeds: list[int]) -> list[Params | None]:
         """Variational optima, each of a search of its own; of every fourth chain the likeliest of some divisions

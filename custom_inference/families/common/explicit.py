@@ -20,7 +20,7 @@ to a shift): there the reference is p^a (1 - p)^b, r^a exp(-b r), prod_k p_k^(a_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,8 +30,11 @@ from torch.distributions import constraints
 from custom_inference.families.common.scales import SCALES, Parameters, Rates, Scale, Simplexes
 from custom_inference.families.common.slices import accepted, elliptical_step, slice_step
 from ppl_models import Model, PriorError
+from ppl_models.core.hierarchy import arguments_of
 from ppl_models.core.priors import is_flat, known_value, moved_like, support_of
 from ppl_models.distributions import Flat
+
+Kind = TypeVar("Kind", bound=Model)
 
 #: Slice steps of every element in each sweep.
 _SLICES = 1
@@ -63,6 +66,11 @@ class Explicit:
         #: Somewhere in the prior's support; of a known site its value.
         self._spare = self._full(self._freed(draws[0]))
         self.u = scale.unconstrained(self._freed(self._spare))
+
+    def exchange_prior(self, prior: Any) -> None:
+        """Another prior of the same kind from now on."""
+        like = torch.zeros((), dtype=torch.float64)
+        self.prior = moved_like(_independent(prior), like).expand(self.shape[: len(self.shape) - self._event])
 
     @property
     def value(self) -> Tensor:
@@ -193,15 +201,20 @@ class Explicit:
 
 
 def with_references(
-    model: Model, *, shared: tuple[str, ...] = (), forced: tuple[str, ...] = ()
-) -> tuple[Model, dict[str, Explicit]]:
+    model: Kind, *, shared: tuple[str, ...] = (), forced: tuple[str, ...] = ()
+) -> tuple[Kind, dict[str, Explicit]]:
     """The model with a conjugate prior of every global, and the globals that keep another one as explicit values.
 
     shared: sites that are integrated out only where all components have the same prior. forced: sites that are explicit
     under any prior.
 
-    Raises PriorError for improper priors that data may leave improper.
+    Sites whose priors are functions of hyper-parameters are explicit, with their priors at ``first_values``.
+
+    Raises PriorError for improper priors that data may leave improper, and functions of other sites than
+    hyper-parameters.
     """
+    dependent = dependent_sites(model)
+    model = model.at(first_values(model)) if dependent else model
     priors: dict[str, Any] = {}
     explicit: dict[str, Explicit] = {}
     for site, shape in model.shapes.items():
@@ -213,9 +226,9 @@ def with_references(
         if _is_flat_everywhere(scale, prior):
             size = (shape[-1],) if isinstance(scale, Simplexes) else ()
             prior = scale.kind(*[torch.ones(size)] * len(scale.jacobian))
-        if apart or site in forced or not isinstance(prior, scale.conjugate):
+        if apart or site in (*forced, *dependent) or not isinstance(prior, scale.conjugate):
             reason = f"is no {scale.kind.__name__}" if not isinstance(prior, scale.conjugate) else ""
-            reason = "differs by component" if apart else reason
+            reason = "differs by component" if apart else "is a function" if site in dependent else reason
             mirrored = site in getattr(model, "pair_sites", ()) and not getattr(model, "directed", True)
             explicit[site] = Explicit(site, prior, scale, shape, mirrored=mirrored, reason=reason)
             prior = scale.kind(*explicit[site].reference)
@@ -224,10 +237,37 @@ def with_references(
     return model.with_priors(**priors) if priors else model, explicit
 
 
-def _proper(site: str, prior: Any) -> Any:
-    """The prior of one element, of elements that are independent; PriorError for flat ones on unbounded supports."""
+def dependent_sites(model: Model) -> list[str]:
+    """The globals of the model itself whose priors are functions; PriorError for functions that are not sampled."""
+    found = [site for site in model.priors if arguments_of(model.priors[site]) and site not in model.hyper_sites]
+    for site in found:
+        others = [one for one in arguments_of(model.priors[site]) if one not in model.hyper_sites]
+        if others or site not in model.global_sites:
+            what = f"of '{others[0]}'" if others else "for a latent of the rows"
+            raise PriorError(f"collapsed Gibbs sampling takes no prior of '{site}' that is a function {what}; use NUTS")
+    return found
+
+
+def first_values(model: Model) -> dict[str, Tensor]:
+    """Typical values of the hyper-parameters under their priors, always the same ones."""
+    values: dict[str, Tensor] = {}
+    for site in model.hyper_sites:
+        prior = model.prior(site, values=values)
+        draws = _draws(_independent(prior)).double()
+        values[site] = draws[0] if _independent(prior).event_shape else draws.median(0).values
+    return values
+
+
+def _independent(prior: Any) -> Any:
+    """A prior without axes that are declared dependent but are not."""
     while isinstance(prior, torch.distributions.Independent):
         prior = prior.base_dist
+    return prior
+
+
+def _proper(site: str, prior: Any) -> Any:
+    """The prior of one element, of elements that are independent; PriorError for flat ones on unbounded supports."""
+    prior = _independent(prior)
     if isinstance(prior, Flat) and support_of(prior) is not constraints.simplex:
         highest = torch.as_tensor(getattr(support_of(prior), "upper_bound", torch.inf))
         if not bool(torch.isfinite(highest).all()):

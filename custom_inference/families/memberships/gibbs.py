@@ -26,6 +26,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.memberships.common import membership_prior
 from custom_inference.families.memberships.gibbs_state import empty_state, fixed_of, rates
 from custom_inference.families.topics.chain import drawn_dirichlet, fixed_point, log_moment
@@ -203,9 +204,10 @@ class MmsbSampler(Sampler):
         membership_prior(model, data.x)
         with_references(model)
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> MmsbChain:
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
         conjugate, explicit = with_references(model)
-        return MmsbChain(conjugate, GraphRows.of(model, data), seed, start, explicit=explicit)
+        chain = MmsbChain(conjugate, GraphRows.of(model, data), seed, start, explicit=explicit)
+        return with_hyper_parameters(model, chain, explicit, seed, start)
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its own."""

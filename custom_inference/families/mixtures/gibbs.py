@@ -18,6 +18,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BetaPosterior, CodePosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import Explicit, notes, with_references
+from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.mixtures.common import Density
 from custom_inference.families.mixtures.densities import Rates, density_of
 from custom_inference.families.mixtures.engines import MixtureExact
@@ -176,12 +177,13 @@ class MixtureSampler(Sampler):
     def check(self, model: Model, data: Data) -> None:
         with_references(model)
 
-    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> MixtureChain:
+    def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> Chain:
         engine = MixtureExact()
         conjugate, explicit = with_references(model)
         rows = engine.rows(conjugate, data.to(dtype=torch.float64) if explicit else data)
         given = None if start is None else engine.log_joint(model, {s: v.to(rows.like) for s, v in start.items()}, rows)
-        return MixtureChain(conjugate, density_of(model), rows, seed, given, explicit)
+        chain = MixtureChain(conjugate, density_of(model), rows, seed, given, explicit)
+        return with_hyper_parameters(model, chain, explicit, seed, start)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         probability = locals_.mean(0)

@@ -13,9 +13,10 @@ from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.common.dirichlet import dirichlet_prior, normalised
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, with_references
+from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics, vector
 from custom_inference.families.topics.propose import propose_topics
-from custom_inference.gibbs.protocol import Params, Sampler, no_bound
+from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
 
 #: Passes, and draws, of the documents' topics at given globals.
@@ -30,13 +31,14 @@ class LdaSampler(Sampler):
     def check(self, model: Model, data: Data) -> None:
         _priors(model)
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> LdaChain:
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
         rows = DocumentRows.of(data, coefficient=model.coefficient)
         alpha, gamma, explicit = _priors(model)
         given = None if start is None else start["topic"]
         constant = float(rows.log_coefficient.double().sum())
         settings: Any = {"given": given, "constant": constant, "explicit": explicit}
-        return LdaChain(TokenList.of(rows), model.num_topics, alpha, gamma, seed, **settings)
+        chain = LdaChain(TokenList.of(rows), model.num_topics, alpha, gamma, seed, **settings)
+        return with_hyper_parameters(model, chain, {} if explicit is None else {"topic": explicit}, seed, start)
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Topics from a short run with some to spare, merged down (``propose``): every seed draws its own."""
