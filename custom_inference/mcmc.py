@@ -128,6 +128,8 @@ class NUTS(Method):
         potential, transforms = log_joint_potential(model, data)
         inside = clamp_to_interior(model, start, 1e-3)
         free = {site: value for site, value in inside.items() if site not in model.known}
+        if not free:
+            raise MethodError(f"every global of {type(model).__name__} is known: there is nothing to draw")
         unconstrained = {site: transforms[site](value.to(data.x)) for site, value in free.items()}
         # A simplex of one entry, as the proportions of a mixture of one component, has no unconstrained coordinate:
         # there is nothing to sample, and Pyro's MCMC takes no empty tensors.

@@ -87,17 +87,19 @@ def prior_draw(model: Model, seed: int, *, num_rows: int = 0) -> Values:
     """Globals from their priors, and the locals of so many rows where the model has a prior of these."""
     like = torch.zeros((), dtype=torch.float64)
     with isolated(seed), default_dtype(torch.float64), torch.no_grad():
-        draw = {site: model.prior(site, like=like).sample() for site in model.global_sites}
+        draw: Values = {}
+        for site in model.global_sites:
+            draw[site] = model.prior(site, like=like, values=draw).sample()
         if num_rows and model.local_site in model.priors:
-            prior: Any = model.prior(model.local_site, like=like)
+            prior: Any = model.prior(model.local_site, like=like, values=draw)
             draw[model.local_site] = prior.sample(torch.Size([num_rows]))
     return draw
 
 
 def _same_density(model: Model, before: Values, after: Values) -> bool:
     like = torch.zeros((), dtype=torch.float64)
-    priors: dict[str, Any] = {site: model.prior(site, like=like) for site in before}
-    return all(
-        torch.allclose(prior.log_prob(before[site]), prior.log_prob(after[site]), rtol=1e-9, atol=1e-9)
-        for site, prior in priors.items()
-    )
+
+    def density(values: Values, site: str) -> Tensor:
+        return model.prior(site, like=like, values=values).log_prob(values[site])
+
+    return all(torch.allclose(density(before, site), density(after, site), rtol=1e-9, atol=1e-9) for site in before)

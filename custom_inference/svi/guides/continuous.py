@@ -20,6 +20,7 @@ from torch.distributions.kl import kl_divergence, register_kl
 from torch.nn.functional import softplus
 
 from ppl_models import Data, MethodError, Model
+from ppl_models.core.hierarchy import typical_values
 
 #: Keeps concentrations and scales off zero, where densities have no finite gradient.
 _EDGE = 1e-3
@@ -137,7 +138,7 @@ def continuous_family(model: Model, data: Data) -> ContinuousFamily:
         return ContinuousFamily(2 * size, _normal, zeros)
     if support is not constraints.simplex:
         raise MethodError(f"no guide for a local latent '{model.local_site}' with support {support}")
-    prior: Any = model.prior(model.local_site, like=zeros)
+    prior: Any = model.prior(model.local_site, like=zeros, values=typical_values(model))
     if not isinstance(prior, dist.Dirichlet):
         return ContinuousFamily(2 * (size - 1), logistic_normal, zeros)
     given = model.given(data)
