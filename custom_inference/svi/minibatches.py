@@ -183,10 +183,10 @@ class RowAdam(PyroOptim):
     def _move(self, param: Tensor, grad: Tensor, rate: float) -> None:
         state, (first, second) = self._averages.get(param), self._BETAS
         if state is None:
-            steps = param.new_zeros(len(param) if grad.is_sparse else 1)
+            steps = param.new_zeros((len(param),) if grad.is_sparse else ())
             state = {"steps": steps, "mean": torch.zeros_like(param), "square": torch.zeros_like(param)}
             self._averages[param] = state
-        index: Any = slice(None)
+        index: Any = ...
         if grad.is_sparse:
             grad = grad.coalesce()
             index, grad = grad.indices()[0], grad.values()
@@ -194,6 +194,7 @@ class RowAdam(PyroOptim):
         mean = state["mean"][index].lerp(grad, 1 - first)
         square = state["square"][index].mul(second).addcmul_(grad, grad, value=1 - second)
         state["mean"][index], state["square"][index] = mean, square
-        steps = state["steps"][index].reshape(-1, *[1] * (param.dim() - 1))
+        steps = state["steps"][index]
+        steps = steps.reshape(-1, *[1] * (param.dim() - 1)) if steps.ndim else steps
         size = rate / (1 - first**steps)
         param[index] -= size * mean / (square / (1 - second**steps)).sqrt().add_(self._EPSILON)
