@@ -60,10 +60,10 @@ class Comparison:
 
     def _ties(self) -> str:
         """The methods whose bounds the Monte Carlo errors do not tell from the highest."""
-        bound, error = self.table["bound"], self.table["standard_error"]
-        best = str(self.best_bound)
-        both = (error**2 + error[best] ** 2) ** 0.5
-        close = [str(name) for name in bound.index if name != best and 0 < both[name] * 2 >= bound[best] - bound[name]]
+        bound, error = (self.table[name].to_dict() for name in ("bound", "standard_error"))
+        best = self.best_bound
+        both = {name: 2 * math.hypot(error[name], error[best]) for name in bound}
+        close = [str(name) for name in bound if name != best and 0 < both[name] >= bound[best] - bound[name]]
         return f" (within two standard errors: {', '.join(close)})" if close else ""
 
     def __repr__(self) -> str:

@@ -82,15 +82,15 @@ def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -
 
 def _family(engine: Any, model: Model) -> str:
     """The engine's name, with the settings in which it differs from what the name alone stands for."""
-    make = engines_of(model).get(engine.name)
+    name, make = engine.name, engines_of(model).get(engine.name)
     if make is None or engine.objective == "evidence" or not is_dataclass(engine):
-        return engine.name
+        return name
     usual = local_engine(make())
     if type(usual) is not type(engine) or usual == engine:
-        return engine.name
+        return name
     pairs = [(one.name, getattr(engine, one.name)) for one in fields(engine)]
-    others = [f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)]
-    return f"{engine.name}({', '.join(others)})"
+    others = [f"{setting}={value!r}" for setting, value in pairs if value != getattr(usual, setting)]
+    return f"{name}({', '.join(others)})"
 
 
 @dataclass(frozen=True, kw_only=True)
