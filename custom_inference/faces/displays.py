@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +63,5 @@ def _globals(fit: Result) -> pd.DataFrame:
 
 
 def _picture(figure: Any, text: str) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DPI)
-    return displays.picture(buffer.getvalue(), text)
+    figure.set_dpi(_DPI)
+    return displays.picture(figure._repr_png_(), text)
