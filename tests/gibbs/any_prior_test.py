@@ -32,7 +32,7 @@ from ppl_models.distributions import Flat
 from tests.references import _graphs, mmsb, mmsb_integrated
 from tests.support.priors import PRIORS, OnGrid, logit_normal
 
-SWEEPS = 400
+SWEEPS = 250
 LOGITS_OF_TWO = dist.LogisticNormal(torch.tensor([0.7]), torch.tensor([0.8]))
 RNG = np.random.default_rng(5)
 
@@ -250,7 +250,7 @@ def test_propensities_follow_their_posterior(directed):
             log = log + gammaln(2.0 + events) - (2.0 + events) * np.log(1.5 + exposure) + 2.0 * np.log(1.5)
         weight += np.exp(log)
     weight /= weight.sum()
-    found = series_of(model, x, sites, 800)
+    found = series_of(model, x, sites, 600)
     for place, site in enumerate(sites):
         assert_mean(np.log(found[site]), weight @ grid[:, place])
 
@@ -300,7 +300,7 @@ def test_hyper_parameters_follow_their_posterior():
     scale, events = np.exp(u), x.sum(0)[:, None]
     logs = 3 * u - 2 * scale + (2 * u - (2 + events) * np.log(scale + 2)).sum(0)
     expected = softmax(logs) @ u
-    found = series_of(model, x, ["scale", "rate"], 600)
+    found = series_of(model, x, ["scale", "rate"], 350)
     assert_mean(np.log(found["scale"]), expected)
     assert_mean(found["rate"], softmax(logs) @ ((2 + events) / (scale + 2)).T)
     fit = CollapsedGibbs(num_samples=10, warmup=10, chains=2).fit(model, x, seed=0, progress=False)

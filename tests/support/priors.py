@@ -97,7 +97,7 @@ def _points(kind: str, parts: int) -> tuple[np.ndarray, np.ndarray]:
     if kind == "rate":
         u = np.linspace(-30, 25, 10001)
         return np.exp(u), u
-    free = np.stack(np.meshgrid(*[np.linspace(-24, 20, 265)] * (parts - 1), indexing="ij"), -1).reshape(-1, parts - 1)
+    free = np.stack(np.meshgrid(*[np.linspace(-20, 16, 145)] * (parts - 1), indexing="ij"), -1).reshape(-1, parts - 1)
     logits = np.concatenate([free, np.zeros((len(free), 1))], 1)
     logs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     points = np.exp(logs)

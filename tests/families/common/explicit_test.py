@@ -17,7 +17,7 @@ from ppl_models.distributions import Flat
 from tests.support.priors import PRIORS, OnGrid, correlated_logits
 
 #: Chains side by side, and steps of each.
-CHAINS, STEPS = 3000, 10
+CHAINS, STEPS = 2500, 10
 
 
 def run(prior: Any, scale: Any, counts: tuple[Any, ...], shape: tuple[int, ...], start: Any = None) -> np.ndarray:
@@ -93,7 +93,7 @@ def test_steps_in_many_dimensions_forget_where_they_began():
     one = Explicit("topic", dist.LogisticNormal(torch.zeros(size - 1), torch.ones(size - 1)), Simplexes(), (40, size))
     counts = (torch.as_tensor(generator.poisson(2.0, (40, size)), dtype=torch.float64),)
     trace = []
-    for _ in range(110):
+    for _ in range(90):
         one.update(counts, generator)
         trace.append(torch.log(one.value[:, :20] / one.value[:, 20:40]).numpy())
     late = np.array(trace[30:])
