@@ -22,7 +22,7 @@ from ppl_models.core.priors import require_prior, require_support, support_of
 from ppl_models.core.sites import Site
 
 
-class Declared:
+class SitesOf:
     """A model's ``sites``, a mapping or a property, with its hyper-parameters in front."""
 
     def __init__(self, own: Any):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from torch.distributions import constraints
 
 Role = Literal["global", "latent", "observed", "given"]
 
@@ -32,3 +35,105 @@ class Site:
     def axes(self) -> tuple[str, ...]:
         """The names of all axes of the site's values."""
         return (*self.plates, *self.dims)
+
+
+class Declaration:
+    """What follows from the declaration of a model's sites: shapes, names of axes, what its latents are."""
+
+    #: Every site of the program, in the order of its statements; a property where it depends on the settings.
+    sites: ClassVar[Mapping[str, Site]]
+    #: Axis -> the field that is its size.
+    axes: ClassVar[Mapping[str, str]]
+    #: The hyper-parameters of priors that are functions, and the sizes of their axes.
+    hyper_sites: ClassVar[Mapping[str, Site]] = {}
+    hyper_sizes: ClassVar[Mapping[str, int]] = {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Axis -> size, of the axes whose sizes the model has; rows are the data's."""
+        return {axis: getattr(self, field) for axis, field in self.axes.items()} | dict(self.hyper_sizes)
+
+    def sites_of(self, role: Role) -> tuple[str, ...]:
+        """The names of the sites that play a role."""
+        return tuple(name for name, site in self.sites.items() if site.role == role)
+
+    @property
+    def global_sites(self) -> tuple[str, ...]:
+        return self.sites_of("global")
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Global site -> shape."""
+        sizes = self.sizes
+        return {name: tuple(sizes[axis] for axis in self.sites[name].dims) for name in self.global_sites}
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Site -> names of its axes."""
+        return {name: site.axes for name, site in self.sites.items()}
+
+    @property
+    def local_site(self) -> str:
+        """The main latent: whose posterior ``Fit.transform`` reports."""
+        return self.sites_of("latent")[0]
+
+    @property
+    def observed_site(self) -> str:
+        return self.sites_of("observed")[0]
+
+    @property
+    def other_sites(self) -> tuple[str, ...]:
+        """Observed and given sites beside x: what ``fit`` takes by their names."""
+        return (*self.sites_of("observed")[1:], *self.sites_of("given"))
+
+    @property
+    def component_site(self) -> str:
+        """The global whose rows are the components, (K, D, ...): what is aligned, drawn and reported."""
+        sites = [name for name in self.global_sites if "component" in self.sites[name].dims]
+        return next((name for name in sites if len(self.sites[name].dims) > 1), sites[0])
+
+    @property
+    def row_axis(self) -> str:
+        """What the rows of x are called; labels that come with the data are those of these axes."""
+        return self.sites[self.observed_site].axes[0]
+
+    @property
+    def feature_axis(self) -> str:
+        return self.sites[self.observed_site].axes[-1]
+
+    @property
+    def rows_are_independent(self) -> bool:
+        """Whether p(x | globals) is a product over rows; not where the rows are of the model's own, as nodes are."""
+        return self.row_axis not in self.axes
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether x relates its rows to each other: an adjacency matrix."""
+        return self.feature_axis == f"to_{self.row_axis}"
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of the posterior mean of one row's main latent; of a choice the probabilities of its values."""
+        site, sizes = self.sites[self.local_site], self.sizes
+        return tuple(sizes[axis] for axis in ((site.choice,) if site.choice else site.dims))
+
+    @property
+    def has_continuous_locals(self) -> bool:
+        """Whether the main latent has a density (a membership, a score) rather than finitely many values."""
+        site = self.sites[self.local_site]
+        return site.choice is None and not site.support.is_discrete
+
+    @property
+    def code_bits(self) -> int | None:
+        """Bits of the binary code that each row's main latent is, or None where it is something else."""
+        return self.local_shape[0] if self.sites[self.local_site].support is constraints.boolean else None
+
+    @property
+    def data_kind(self) -> str:
+        """What x holds, which decides the checks that make sense of it: by its support "binary", "counts" or "real".
+
+        Of the suite's models also "documents" (counts whose totals are given), "categories", and, as networkx calls
+        them, "graph", "digraph", "multigraph" and "multidigraph".
+        """
+        kinds = {constraints.boolean: "binary", constraints.nonnegative_integer: "counts"}
+        return kinds.get(self.sites[self.observed_site].support, "real")
