@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -124,10 +123,12 @@ class Fitting:
             guide = laplace(guide, objective)
             objective = objective.at(guide)
             trace.outcome += "; the steps' objective is the log joint, the last the ELBO of Laplace's Gaussian"
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             trace.values[-1], error = objective.evaluated(self.method.steps)
             if error:
                 self.details["objective_standard_error"] = error
+        except KeyboardInterrupt:
+            trace.outcome = f"interrupted after {len(trace.values)} steps, before the objective on all rows was known"
         params, draws = self._globals(guide)
         posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
         inner, learned = None, guide

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import RenyiELBO, TraceGraph_ELBO
@@ -78,6 +80,8 @@ def test_a_schedule_advances_with_every_step():
 def test_lbfgs_ends_in_a_stationary_point(model):
     """The gradient of the exact evidence in unconstrained coordinates, by finite differences."""
     example = model.example()
+    if model is MixtureOfPoissons:  # by default its prior has no mode in this basis
+        example = replace(example, model=example.model.with_priors(rate=dist.Gamma(2.0, 1.0)))
     fit = ci.SVI(guide="delta", optimizer="lbfgs", steps=500).fit(example.model, example.data, progress=False)
     assert "converged" in fit.status and np.isclose(
         float(fit.elbo[-1]), float(fit.evidence.sum() + example.model.log_prior(fit.params)), rtol=1e-8
