@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -125,10 +124,12 @@ class Fitting:
             objective = objective.at(guide)
             trace.outcome += "; the steps' objective is the log joint, the last the ELBO of Laplace's Gaussian"
         error = 0.0
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             trace.values[-1], error = objective.evaluated(self.method.steps)
             if error:
                 self.details["objective_standard_error"] = error
+        except KeyboardInterrupt:
+            trace.outcome = f"interrupted after {len(trace.values)} steps, before the objective on all rows was known"
         params, draws = self._globals(guide)
         params = {site: value.to(data.x) for site, value in model.known.items()} | params
         posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None

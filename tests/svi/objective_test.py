@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import RenyiELBO, TraceGraph_ELBO
@@ -39,7 +41,7 @@ def test_bounds_of_minibatches_are_those_of_all_rows(guide):
 
 def test_an_estimated_objective_has_a_standard_error():
     example = NOCA.example()
-    method = ci.SVI(guide="normal", steps=200, batch_size=20)
+    method = ci.SVI(guide="normal", steps=40, batch_size=20)
     fit = method.fit(example.model, example.data, progress=False)
     error = fit.details["objective_standard_error"]
     assert (
@@ -78,18 +80,22 @@ def test_a_schedule_advances_with_every_step():
 def test_lbfgs_ends_in_a_stationary_point(model):
     """The gradient of the exact evidence in unconstrained coordinates, by finite differences."""
     example = model.example()
+    if model is MixtureOfPoissons:  # by default its prior has no mode in this basis
+        example = replace(example, model=example.model.with_priors(rate=dist.Gamma(2.0, 1.0)))
     fit = ci.SVI(guide="delta", optimizer="lbfgs", steps=500).fit(example.model, example.data, progress=False)
-    assert "converged" in fit.status and np.isclose(
-        float(fit.elbo[-1]), float(fit.evidence.sum() + example.model.log_prior(fit.params)), rtol=1e-8
-    )
+    assert "converged" in fit.status
+
+    def log_joint(params):
+        evidence = ci.Exact(generic=True).local_posterior(example.model, params, example.data).bound.sum()
+        return float(evidence + sum(example.model.prior(one).log_prob(value) for one, value in params.items()))
+
+    assert np.isclose(float(fit.elbo[-1]), log_joint(fit.params), rtol=1e-8)
     site = example.model.component_site
-    value = fit.params[site]
-    for step in (1e-3, -1e-3):
-        support = torch.distributions.biject_to(example.model.prior(site).support)
-        moved = support(support.inv(value) + step)
-        params = {**fit.params, site: moved}
-        other = ci.Exact(generic=True).local_posterior(example.model, params, example.data).bound.sum()
-        assert float(other + example.model.log_prior(params)) < float(fit.elbo[-1]) + 1e-4
+    for index, step in ((0, 1e-3), (0, -1e-3), (7, 1e-3), (7, -1e-3)):
+        transform = torch.distributions.biject_to(example.model.prior(site).support)
+        moved = transform.inv(fit.params[site]).clone()
+        moved.view(-1)[index] += step
+        assert log_joint({**fit.params, site: transform(moved)}) < float(fit.elbo[-1]) + 1e-5
 
 
 def test_losses():

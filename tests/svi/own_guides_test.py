@@ -50,11 +50,11 @@ class Points(pyro.nn.PyroModule):
     def __init__(self):
         super().__init__()
         for name, shape in EXAMPLE().model.shapes.items():
-            setattr(self, name, pyro.nn.PyroParam(torch.rand(shape), constraint=dist.constraints.unit_interval))
+            setattr(self, f"{name}_at", pyro.nn.PyroParam(torch.rand(shape), constraint=dist.constraints.unit_interval))
 
     def forward(self, *arguments, **keywords):
         for name in EXAMPLE().model.shapes:
-            value = getattr(self, name)
+            value = getattr(self, f"{name}_at")
             pyro.sample(name, dist.Delta(value, event_dim=value.ndim))
 
 
@@ -150,10 +150,10 @@ def test_functions_and_modules():
     again = [poutine.trace(fit.guide).get_trace(example.data.x).nodes["leak"]["value"] for _ in range(200)]
     assert torch.allclose(torch.stack(again).mean(0), fit.params["leak"], atol=0.1), "it holds what was learned"
     module = Points()
-    before = module.leak.detach().clone()
+    before = module.leak_at.detach().clone()
     points = ci.SVI(guide=module, steps=80).fit(example.model, example.data, progress=False)
-    assert points.draws is None and points.bound_name == "exact" and torch.equal(module.leak, before)
-    assert torch.equal(points.guide.leak, points.params["leak"])
+    assert points.draws is None and points.bound_name == "exact" and torch.equal(module.leak_at, before)
+    assert torch.equal(points.guide.leak_at, points.params["leak"])
     expected = evidence_and_prior(points.params, example.data.x)
     assert np.isclose(float(points.elbo[-1]), expected), "the objective is that of the result"
 
