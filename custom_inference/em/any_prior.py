@@ -206,7 +206,9 @@ def said_of(engine: Any, guide: Any, model: Model) -> str:
     asked = guide if isinstance(guide, str) else guide.name
     numerical = [s for s in without_closed_form(engine, model) if s in model.unknown_sites]
     parts = (
-        [f"point estimates by '{engine.name}', since '{asked}' integrates the globals"] if asked != engine.name else []
+        [f"point estimates by '{engine.plain.name}', since '{asked}' integrates the globals"]
+        if asked != engine.plain.name
+        else []
     )
     parts += [f"numerical M steps of {', '.join(numerical)}"] if numerical else []
     parts += [f"known: {', '.join(model.known)}"] if model.known else []

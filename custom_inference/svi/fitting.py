@@ -12,6 +12,7 @@ from torch import Tensor
 
 from custom_inference.core.align import align_draws
 from custom_inference.core.engine import POINT
+from custom_inference.core.engine import Objective as Kind
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.local_inference import evaluated
@@ -140,12 +141,13 @@ class Fitting:
             guide.keep(pyro.get_param_store().get_state())
             learned = guide.learned
         bound = self._bound_name(guide, draws)
+        kinds: dict[str, Kind] = {"exact": "evidence", POINT: "log joint"}
         return Fit(
             model=model,
             params=params,
             elbo=torch.tensor(trace.values, dtype=torch.float64),
             bound_name=bound,
-            objective={"exact": "evidence", POINT: "log joint"}.get(bound, "estimate" if error else "bound"),
+            objective=kinds.get(bound, "estimate" if error else "bound"),
             status=trace.outcome or self.outcome,
             method=self.method.name,
             data=data,

@@ -60,7 +60,8 @@ class Objective:
         return -float(value)
 
     def _value(self, size: int | None, program: Any = None, guide: Any = None) -> float:
-        loss = self.loss.loss if isinstance(self.loss, ELBO) else self.loss
+        elbo: Any = self.loss
+        loss = elbo.loss if isinstance(elbo, ELBO) else elbo
         program, guide = program or self.program, guide or self.guide
         return -float(loss(program, guide, self.data.x, **self.keywords(size)))
 

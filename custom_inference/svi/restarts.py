@@ -10,6 +10,7 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.progress import Progress
@@ -29,7 +30,7 @@ class Attempt:
     among those of another."""
 
     guide: Any
-    parameters: dict[str, Any]
+    parameters: Any
     score: float
     error: float = 0.0
     trace: Trace = field(default_factory=Trace)
@@ -95,8 +96,6 @@ def one_component_anew(
         start[site] = best.get(site, value).clone()
         for axis in axes[site]:
             start[site].select(axis, chosen).copy_(value.select(axis, chosen))
-        if model.sites[site].support is torch.distributions.constraints.simplex and axes[site] == [
-            start[site].ndim - 1
-        ]:
+        if model.sites[site].support is constraints.simplex and axes[site] == [start[site].ndim - 1]:
             start[site] = start[site] / start[site].sum(-1, keepdim=True)
     return start

@@ -83,7 +83,8 @@ class Model(Declaration, abc.ABC):
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         if "sites" in vars(cls):
-            cls.sites = hierarchy.SitesOf(vars(cls)["sites"])
+            sites: Any = hierarchy.SitesOf(vars(cls)["sites"])
+            cls.sites = sites
         if "__repr__" not in vars(cls):  # or ``dataclass`` would write one, which does not say what priors are
             cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):

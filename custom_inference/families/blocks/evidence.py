@@ -58,7 +58,8 @@ def correlated(rows: SbmRows, phi: Floats, at: Expected) -> Pairs:
     first, second, there, back = _pairs(rows)
     kept = open_[first] & open_[second]
     first, second, there, back = (part[kept] for part in (first, second, there, back))
-    found = Pairs(*np.zeros((2, phi.shape[1], phi.shape[1])), 0.0)
+    edges, exposure = np.zeros((2, phi.shape[1], phi.shape[1]))
+    found = Pairs(edges, exposure, 0.0)
     total = correlate(first, second, there, back, at.weights.ends, at.lift, at.base, phi, found.edges, found.exposure)
     found = found._replace(information=float(total))
     if rows.directed:
@@ -68,7 +69,7 @@ def correlated(rows: SbmRows, phi: Floats, at: Expected) -> Pairs:
     return Pairs(edges, exposure, found.information)
 
 
-def _pairs(rows: SbmRows) -> tuple[Any, Any, Floats, Floats]:
+def _pairs(rows: SbmRows) -> tuple[Any, Any, Any, Any]:
     """Nodes i < j with an edge, x_ij, and x_ji of directed graphs (of others 0)."""
     ahead = scipy.sparse.triu(rows.edges, 1, format="csr")
     if not rows.directed:
