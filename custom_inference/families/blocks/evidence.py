@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 import torch
-from scipy.special import xlogy
 
 from custom_inference.core.capabilities import objective_at
 from custom_inference.families.blocks.labels_given import labelled, sweep_given
@@ -78,11 +77,6 @@ def _pairs(rows: SbmRows) -> tuple[Any, Any, Floats, Floats]:
     found = (ahead + behind).tocoo()
     there, back = (np.asarray(part[found.row, found.col], dtype=float).ravel() for part in (ahead, behind))
     return found.row, found.col, there, back
-
-
-def entropy(rows: SbmRows, phi: Floats, at: Expected) -> float:
-    """H(z) of a mode with these probabilities (N, K)."""
-    return -float(xlogy(phi, phi).sum()) - correlated(rows, phi, at).information
 
 
 def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, objective: float, seed: int) -> float:
