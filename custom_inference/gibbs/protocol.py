@@ -53,7 +53,7 @@ class Chain(abc.ABC):
         return None
 
     def evidence(self) -> float | None:
-        """An estimate of log p(x, q) summed over the mode that the chain is in now; None where there is none: chains are
+        """An estimate of log p(x, q) summed over the mode that the chain is in; None where there is none: chains are
         then compared by log p(x, q) itself."""
         return None
 
