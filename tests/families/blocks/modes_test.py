@@ -14,7 +14,7 @@ from custom_inference import CollapsedGibbs, VariationalEM
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.families.blocks.evidence import correlated, mode_evidence
-from custom_inference.families.blocks.gibbs import BlockChain, at_globals
+from custom_inference.families.blocks.gibbs import BlockChain
 from custom_inference.families.blocks.planted import planted_shares
 from custom_inference.families.blocks.rows import SbmRows
 from custom_inference.gibbs.modes import left_out, ranked
@@ -78,7 +78,7 @@ def test_correlations_of_neighbours_are_exact_on_trees(kind, directed):
     model, rows, params, x, seen = tree(kind, directed)
     labels, share = weights_of_labellings(model, params, x, seen)
     phi = np.stack([share @ (labels == k) for k in range(2)], 1)
-    at = at_globals(model, rows, params)
+    at = engine_for(model, "mean_field").expected(model, params, rows)
     pairs = correlated(rows, phi, at)
     entropy = -xlogy(phi, phi).sum() - pairs.information
     assert entropy == pytest.approx(-xlogy(share, share).sum(), abs=1e-5)
