@@ -57,17 +57,16 @@ def correlated(rows: SbmRows, phi: Floats, at: Expected) -> Pairs:
     first, second, there, back = _pairs(rows)
     kept = open_[first] & open_[second]
     first, second, there, back = (part[kept] for part in (first, second, there, back))
-    found = Pairs(*np.zeros((2, phi.shape[1], phi.shape[1])), 0.0)
-    total = correlate(first, second, there, back, at.weights.ends, at.lift, at.base, phi, found.edges, found.exposure)
-    found = found._replace(information=float(total))
+    more, longer = np.zeros((2, phi.shape[1], phi.shape[1]))
+    total = float(correlate(first, second, there, back, at.weights.ends, at.lift, at.base, phi, more, longer))
     if rows.directed:
-        return found
+        return Pairs(more, longer, total)
     # As in ``Counts``: both orders of two blocks, each dyad of one block once.
-    edges, exposure = ((part + part.T) * (1 - 0.5 * np.eye(len(part))) for part in found[:2])
-    return Pairs(edges, exposure, found.information)
+    edges, exposure = ((part + part.T) * (1 - 0.5 * np.eye(len(part))) for part in (more, longer))
+    return Pairs(edges, exposure, total)
 
 
-def _pairs(rows: SbmRows) -> tuple[Any, Any, Floats, Floats]:
+def _pairs(rows: SbmRows) -> tuple[Any, Any, Any, Any]:
     """Nodes i < j with an edge, x_ij, and x_ji of directed graphs (of others 0)."""
     ahead = scipy.sparse.triu(rows.edges, 1, format="csr")
     if not rows.directed:
