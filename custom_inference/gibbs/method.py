@@ -33,10 +33,10 @@ class CollapsedGibbs(Settings, Method):
     """Collapsed Gibbs sampling (002, section 27.3.4; Griffiths & Steyvers, PNAS 2004), several chains in threads.
 
     num_samples: draws kept of each chain, ``thin`` sweeps apart, after ``warmup`` sweeps.
-    chains: independent chains. The one in the most probable mode is reported, by its mean log p(x, q) and the entropy
-        of the mode where the sampler estimates it, together with those that found the same components: different modes
-        are never averaged. ``status`` says how many agreed, how far below the others are, and names modes without
-        meaning.
+    chains: independent chains. The one in the most probable mode is reported, by the sampler's estimate of the mode's
+        evidence where it has one, otherwise by the mean log p(x, q), together with those that found the same
+        components: different modes are never averaged. ``status`` says how many agreed, how far below the others are,
+        and names modes without meaning.
     learn: estimate the concentrations of the Dirichlet priors (Minka's fixed point) during the warm-up. They are held
         fixed when draws are collected; ``Fit.model`` has those of the best chain.
     search: start every chain from values of its own near a good mode, where the model's sampler proposes some (LDA: a
@@ -143,7 +143,7 @@ class CollapsedGibbs(Settings, Method):
                 "chains": len(records),
                 "agreeing": len(agreeing),
                 "draws": [record.count for record in records],
-                "log_mass": [round(mode.level, 3) for mode in modes],
+                "log_evidence": [round(mode.level, 3) for mode in modes],
                 "mean_lp": [round(float(np.mean(r.lp)), 3) if r.lp else None for r in records],
             },
         )

@@ -1,8 +1,9 @@
 """Which of several chains sampled the mode that matters, and what is said of the others.
 
-A mode's share of the posterior is in proportion to exp(E[log p(x, q)] + H(q)), both within the mode; H(q) is the
-chain's own estimate (``Chain.entropy``). E[log p(x, q)] is the mean over the draws; its standard error is their spread
-over the root of their effective number.
+A mode's share of the posterior is in proportion to exp(E[log p(x, q)] + H(q)), both within the mode. Where the sampler
+estimates that sum (``Chain.evidence``, of the mode that a chain has ended in) chains are ranked by it: modes of low log
+joint may hold most of the posterior, by the number of their states. Otherwise by the mean log joint of the draws, whose
+standard error is their spread over the root of their effective number.
 """
 
 from __future__ import annotations
@@ -15,37 +16,43 @@ import numpy as np
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.gibbs.chains import Record
 
-#: Levels differ where they are further apart than so many standard errors.
+#: Means of log joints differ where they are further apart than so many standard errors.
 _ERRORS = 3.0
+#: Estimates of evidence differ where they are further apart than this.
+_NATS = 5.0
 
 
 @dataclass(frozen=True)
 class Mode:
-    """What a chain sampled. level: log of the mass, up to what all have in common; error: of its mean log joint."""
+    """What a chain sampled. level: the estimate, or the mean log joint; error: of the latter."""
 
     record: Record
     level: float
     error: float
-    entropy: float
+    estimated: bool
     remark: str
 
     @classmethod
     def of(cls, record: Record) -> Mode:
-        entropy, lp = record.chain.entropy(record.profile), np.array(record.lp)
+        lp, evidence = np.array(record.lp), record.chain.evidence()
         size = effective_size(lp[None])
-        error = lp.std() / np.sqrt(size if np.isfinite(size) else 1.0)
-        return cls(record, float(lp.mean()) + entropy, float(error), entropy, record.chain.remark(record.profile))
+        error = float(lp.std() / np.sqrt(size if np.isfinite(size) else 1.0))
+        level = float(lp.mean()) if evidence is None else evidence
+        return cls(record, level, error, evidence is not None, record.chain.remark())
 
     def lower(self, best: Mode) -> str:
         """How much less probable the mode is than another."""
         apart, spread = best.level - self.level, _ERRORS * float(np.hypot(best.error, self.error))
-        name = "log evidence" if best.entropy or self.entropy else "log p(x, q)"
-        return f"{name} {apart:.1f} lower" + ("" if apart > spread else ", within the chains' spread")
+        if self.estimated:
+            return f"log evidence {apart:.1f} lower" if apart > _NATS else "about as probable"
+        return f"log p(x, q) {apart:.1f} lower" + ("" if apart > spread else ", within the chains' spread")
 
 
 def ranked(records: Sequence[Record]) -> list[Mode]:
-    """The most probable first; equal ones stay in order."""
-    return sorted(map(Mode.of, records), key=lambda mode: -mode.level)
+    """The most probable first; of modes that are as probable the one whose draws have settled best."""
+    modes = sorted(map(Mode.of, records), key=lambda mode: -mode.level)  # stable: equal ones stay in order
+    top = [mode for mode in modes if mode.estimated and mode.level > modes[0].level - _NATS]
+    return [*sorted(top, key=lambda mode: mode.error), *modes[len(top) :]]
 
 
 def left_out(best: Mode, others: Sequence[Mode]) -> list[str]:

@@ -59,15 +59,13 @@ class Chain(abc.ABC):
         """Globals that are not integrated out but values of the chain's state, each with what the status says of it."""
         return {}
 
-    def entropy(self, profile: Tensor) -> float:
-        """H(q) in the mode that the chain has sampled, from the mean of its profiles there: log p(x, q) in the mean and
-        H(q) add up to the log of the posterior mass of the mode. By default 0: modes are compared by log p(x, q)."""
-        del profile
-        return 0.0
+    def evidence(self) -> float | None:
+        """An estimate of log p(x, q) summed over the mode that the chain is in; None where there is none: chains are
+        then compared by log p(x, q) itself."""
+        return None
 
-    def remark(self, profile: Tensor) -> str:
-        """What has to be said of a mode that is worth little, with this mean profile; by default nothing."""
-        del profile
+    def remark(self) -> str:
+        """What has to be said of the mode that the chain is in where it is worth little; by default nothing."""
         return ""
 
     def learn(self) -> None:  # noqa: B027 - an empty default is meant

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 import torch
-from scipy.special import xlogy
 
 from custom_inference.core.capabilities import objective_at
 from custom_inference.families.blocks.labels_given import labelled, sweep_given
@@ -58,15 +57,13 @@ def correlated(rows: SbmRows, phi: Floats, at: Expected) -> Pairs:
     first, second, there, back = _pairs(rows)
     kept = open_[first] & open_[second]
     first, second, there, back = (part[kept] for part in (first, second, there, back))
-    edges, exposure = np.zeros((2, phi.shape[1], phi.shape[1]))
-    found = Pairs(edges, exposure, 0.0)
-    total = correlate(first, second, there, back, at.weights.ends, at.lift, at.base, phi, found.edges, found.exposure)
-    found = found._replace(information=float(total))
+    more, longer = np.zeros((2, phi.shape[1], phi.shape[1]))
+    total = float(correlate(first, second, there, back, at.weights.ends, at.lift, at.base, phi, more, longer))
     if rows.directed:
-        return found
+        return Pairs(more, longer, total)
     # As in ``Counts``: both orders of two blocks, each dyad of one block once.
-    edges, exposure = ((part + part.T) * (1 - 0.5 * np.eye(len(part))) for part in found[:2])
-    return Pairs(edges, exposure, found.information)
+    edges, exposure = ((part + part.T) * (1 - 0.5 * np.eye(len(part))) for part in (more, longer))
+    return Pairs(edges, exposure, total)
 
 
 def _pairs(rows: SbmRows) -> tuple[Any, Any, Any, Any]:
@@ -79,11 +76,6 @@ def _pairs(rows: SbmRows) -> tuple[Any, Any, Any, Any]:
     found = (ahead + behind).tocoo()
     there, back = (np.asarray(part[found.row, found.col], dtype=float).ravel() for part in (ahead, behind))
     return found.row, found.col, there, back
-
-
-def entropy(rows: SbmRows, phi: Floats, at: Expected) -> float:
-    """H(z) of a mode with these probabilities (N, K)."""
-    return -float(xlogy(phi, phi).sum()) - correlated(rows, phi, at).information
 
 
 def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, objective: float, seed: int) -> float:

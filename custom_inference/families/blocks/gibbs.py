@@ -13,14 +13,14 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
-from custom_inference.families.blocks.evidence import entropy, trivial
+from custom_inference.families.blocks.evidence import trivial
 from custom_inference.families.blocks.gibbs_explicit import BlockValues, Walks
 from custom_inference.families.blocks.labels_given import log_joint_given, rename_given, sweep_given
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import division_of, natural_globals
 from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.propose import BlockProposals
-from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, Weights, graph_of
+from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, graph_of
 from custom_inference.families.blocks.sweep import Expected
 from custom_inference.families.blocks.vb import SbmVB
 from custom_inference.families.common.dirichlet import dirichlet_prior
@@ -131,20 +131,24 @@ class BlockChain(Chain):
     def profile(self) -> Tensor:
         """How probable every node is in every block given the others', (K, N + 1): labellings are matched by the nodes
         that they share. The last entry, 1, is what blocks without nodes have in common."""
+        return torch.nn.functional.pad(torch.as_tensor(self._shares().T), (0, 1), value=1.0)
+
+    def evidence(self) -> float:
+        """That of the mode by ``evidence``, from where variational Bayes settles."""
+        engine = BlockProposals(SbmVB())
+        value, state = engine.settled(self.model, self.rows, torch.as_tensor(self._shares()))
+        return engine.weigh(self.model, state, self.rows, value)
+
+    def remark(self) -> str:
+        return trivial(self._shares())
+
+    def _shares(self) -> Floats:
+        """How probable every node is in every block given the others', (N, K)."""
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
         share = np.empty((len(self.rows), self.graph.num_blocks))
         kernels.conditionals(self.graph, self.state, share)
-        return torch.nn.functional.pad(torch.as_tensor(share.T), (0, 1), value=1.0)
-
-    def entropy(self, profile: Tensor) -> float:
-        """By the nodes' probabilities and the correlations of neighbours (``evidence``)."""
-        phi, weights = _shares(profile), Weights(self.graph.weight, self.graph.weight[0] * self.graph.weight[-1])
-        at = Expected(*natural_globals(self.model, self.means()), weights, partition_likelihood(self.model))
-        return entropy(self.rows, phi, at)
-
-    def remark(self, profile: Tensor) -> str:
-        return trivial(_shares(profile))
+        return share
 
     def indicators(self) -> Tensor:
         """The block of every node, (N,)."""
@@ -213,11 +217,6 @@ class PropensityChain(BlockChain):
 
     def draw(self) -> Params:
         return super().draw() | self._propensities()
-
-
-def _shares(profile: Tensor) -> Floats:
-    """phi (N, K) of a mean profile."""
-    return profile[:, :-1].T.contiguous().numpy()
 
 
 class BlockSampler(Sampler):

@@ -62,15 +62,15 @@ class BlockProposals(Proposals):
                 _, first, place = np.unique(label, return_index=True, return_inverse=True)
                 canonical = first[place].tobytes()  # blocks by their first nodes
                 if canonical not in known:
-                    found.append(self._settled(model, rows, _codes(label, blocks)))
+                    found.append(self.settled(model, rows, _codes(label, blocks)))
                 known.add(canonical)
         if all(_clear(state) for _, state in found):
             return max(found, key=lambda one: one[0])[1]
-        found.append(self._settled(model, rows, torch.as_tensor(planted_shares(model, rows, seed, attempt))))
+        found.append(self.settled(model, rows, torch.as_tensor(planted_shares(model, rows, seed, attempt))))
         top = max(found, key=lambda one: self.weigh(model, one[1], rows, one[0]))
         return max((one for one in found if self.same_solution(model, top[1], one[1])), key=lambda one: one[0])[1]
 
-    def _settled(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
+    def settled(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
         """The objective that some iterations reach from a division, and the parameters there."""
         state, value = self.engine.from_responsibilities(model, share, rows), -math.inf
         for _ in range(_SETTLE):
