@@ -19,6 +19,7 @@ from custom_inference.core.presentation import Presentation
 from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
 from ppl_models import Data, MethodError, Model
+from ppl_models.core.hierarchy import is_function
 
 #: Exact EM is the default of models of binary codes up to so many bits.
 EXACT_EM_UP_TO = 10
@@ -57,8 +58,11 @@ class Family:
     otherwise: Family | None = None
 
     def for_priors(self, model: Model) -> Family:
-        """The record at the model's priors: this one, or ``otherwise``."""
+        """The record at the model's priors: this one, or ``otherwise``; of latents whose prior is a function of other
+        sites, for which nothing is derived, one without engines."""
         prior = model.priors.get(model.local_site)
+        if is_function(prior):
+            return Family(model=self.model, presentation=self.presentation, predict=self.predict)
         other = isinstance(prior, Distribution) and not isinstance(prior, Dirichlet)
         return self if self.otherwise is None or not other else replace(self.otherwise, presentation=self.presentation)
 

@@ -115,7 +115,9 @@ def sampler_of(model: Model) -> Sampler:
     """The sampler of a model. Raises MethodError where there is none."""
     make = family_of(model).sampler
     if make is None:
-        raise MethodError(f"{type(model).__name__} has no collapsed Gibbs sampler; use NUTS, or VariationalEM")
+        kind, prior = type(model).__name__, type(model.priors.get(model.local_site)).__name__
+        under = f" under a {prior} prior of '{model.local_site}'" if model.has_continuous_locals else ""
+        raise MethodError(f"{kind} has no collapsed Gibbs sampler{under}; use NUTS, or VariationalEM")
     return make()
 
 
