@@ -60,8 +60,8 @@ class Objective:
         return -float(value)
 
     def _value(self, size: int | None, program: Any = None, guide: Any = None) -> float:
-        elbo: Any = self.loss
-        loss = elbo.loss if isinstance(elbo, ELBO) else elbo
+        whole: Any = self.loss
+        loss: Any = getattr(whole, "loss", whole) if isinstance(whole, ELBO) else whole
         program, guide = program or self.program, guide or self.guide
         return -float(loss(program, guide, self.data.x, **self.keywords(size)))
 

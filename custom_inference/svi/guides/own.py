@@ -242,7 +242,7 @@ def _copied(guide: Any, finite: list[str], start: dict[str, Tensor] | None) -> A
         if start:
             raise MethodError("init= is for guides that SVI makes; a function starts where its parameters say")
         return guide
-    parts = [(part, part._model, part.master) for part in guide.modules() if isinstance(part, AutoGuide)]
+    parts: list[Any] = [(part, part._model, part.master) for part in guide.modules() if isinstance(part, AutoGuide)]
     try:
         copied = copy.deepcopy(guide)
     finally:
