@@ -20,6 +20,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.hierarchy import is_function
+from ppl_models.core.priors import described
 
 #: Exact EM is the default of models of binary codes up to so many bits.
 EXACT_EM_UP_TO = 10
@@ -114,9 +115,17 @@ def engines_of(model: Model) -> Mapping[str, Callable[..., Engine]]:
     return family_of(model).engines
 
 
+def under_prior(model: Model) -> str:
+    """Of models with memberships, whose prior decides which engines and samplers there are: which it is."""
+    prior = model.priors.get(model.local_site) if model.has_continuous_locals else None
+    if prior is None or isinstance(prior, Dirichlet):
+        return ""
+    return f" under the prior of '{model.local_site}', {described(prior)},"
+
+
 def engine_for(model: Model, name: str, **settings: Any) -> Engine:
     """The engine of a model, by its name. Raises MethodError where there is none, with the names that there are."""
-    engines, kind = engines_of(model), type(model).__name__
+    engines, kind = engines_of(model), type(model).__name__ + under_prior(model)
     if not engines:
         raise MethodError(f"{kind} has no closed-form engine; use Exact, SVI or NUTS")
     if name not in engines:

@@ -148,7 +148,8 @@ def _position(engine: Engine, tensors: dict[str, Tensor], about: dict[str, Any])
         ordered = {name: state[name] for name in about["names"]} if state else None
         starts.append(ordered and (state_from(engine, ordered), warm if has_locals else None))
     start, fallback = starts
-    return Position(start, fallback, about["trace"], about["stalled"], about["evaluations"], group("acceleration/"))
+    numbers = {name: about[name] for name in ("trace", "stalled", "evaluations")}
+    return Position(start, fallback, **numbers, acceleration=group("acceleration/"))
 
 
 def _header(about: str, tensors: dict[str, Tensor]) -> dict[str, str]:

@@ -76,8 +76,8 @@ class Position:
     trace: list[float] = field(default_factory=list)
     stalled: int = 0
     evaluations: int = 0
-    before: Any = None
     acceleration: dict[str, Tensor] = field(default_factory=dict)
+    before: Any = None
 
     @classmethod
     def at(cls, given: Any) -> Position:

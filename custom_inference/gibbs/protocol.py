@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local, solve_local
-from custom_inference.core.registry import family_of
+from custom_inference.core.registry import family_of, under_prior
 from custom_inference.core.states import Params as Params
 from ppl_models import Data, MethodError, Model
 
@@ -115,9 +115,8 @@ def sampler_of(model: Model) -> Sampler:
     """The sampler of a model. Raises MethodError where there is none."""
     make = family_of(model).sampler
     if make is None:
-        kind, prior = type(model).__name__, type(model.priors.get(model.local_site)).__name__
-        under = f" under a {prior} prior of '{model.local_site}'" if model.has_continuous_locals else ""
-        raise MethodError(f"{kind} has no collapsed Gibbs sampler{under}; use NUTS, or VariationalEM")
+        kind = type(model).__name__ + under_prior(model)
+        raise MethodError(f"{kind} has no collapsed Gibbs sampler; use NUTS, or VariationalEM")
     return make()
 
 

@@ -120,15 +120,25 @@ def hyper_sites(names: list[str], priors: Mapping[str, Any]) -> tuple[dict[str, 
 
 
 def typical_values(model: Any) -> dict[str, Tensor]:
-    """Values of the globals: medians of their priors (of simplices means), one after the other, and what is known."""
+    """Values of the globals: means of their priors, one after the other (medians of draws where there is none), and
+    what is known."""
     values: dict[str, Tensor] = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for site in model.global_sites:
-            draws = model.prior(site, values=values).sample(torch.Size([1001]))
-            simplex = model.sites[site].support is constraints.simplex
-            values[site] = draws.mean(0) if simplex else draws.median(0).values
+            values[site] = _middle(model.prior(site, values=values), model.sites[site].support is constraints.simplex)
     return values
+
+
+def _middle(prior: Any, simplex: bool) -> Tensor:
+    try:
+        mean = prior.mean
+        if bool(torch.isfinite(mean).all()):
+            return mean
+    except NotImplementedError:
+        pass
+    draws = prior.sample(torch.Size([101]))
+    return draws.mean(0) if simplex else draws.median(0).values
 
 
 def check_functions(model: Any) -> None:

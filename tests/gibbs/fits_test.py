@@ -185,7 +185,7 @@ def test_refusals():
     with pytest.raises(MethodError, match="CVQ has no collapsed Gibbs sampler"):
         SHORT.fit(CVQ(num_components=2, num_features=3), np.eye(3), progress=False)
     logits = model.with_priors(topic_proportion=dist.LogisticNormal(torch.zeros(2), torch.ones(2)))
-    with pytest.raises(MethodError, match="under a LogisticNormal prior of 'topic_proportion'"):
+    with pytest.raises(MethodError, match="under the prior of 'topic_proportion', LogisticNormal"):
         SHORT.fit(logits, x, progress=False)
     assert sampler_of(LDAIndicator(num_topics=2, vocabulary_size=4))
     with pytest.raises(MethodError, match="PLSA has no collapsed Gibbs sampler"):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
-from joblib import effective_n_jobs
 from sklearn.utils.validation import check_is_fitted
 
 from custom_inference.core.posteriors import DirichletPosterior
@@ -133,7 +133,8 @@ class TopicEstimator(DocumentEstimator):
         before = torch.get_num_threads()
         try:
             if self.n_jobs is not None:
-                torch.set_num_threads(effective_n_jobs(self.n_jobs))
+                cores = (os.cpu_count() or 1) + 1 + self.n_jobs  # as scikit-learn counts: -1 is all of them
+                torch.set_num_threads(max(1, self.n_jobs if self.n_jobs > 0 else cores))
             yield
         finally:
             torch.set_num_threads(before)

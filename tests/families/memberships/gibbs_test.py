@@ -268,7 +268,7 @@ def test_starts_where_it_is_told_and_saves(tmp_path):
 
 def test_refusals():
     model, x = sampled(10, 2)
-    with pytest.raises(MethodError, match="Dirichlet prior for 'membership'"):
+    with pytest.raises(MethodError, match="under the prior of 'membership', LogisticNormal"):
         logits = dist.LogisticNormal(torch.zeros(1), torch.ones(1))
         CollapsedGibbs().fit(model.with_priors(membership=logits), x, progress=False)
     with pytest.raises(CapacityError, match=r"up to \d+ nodes would fit; use VariationalEM"):
