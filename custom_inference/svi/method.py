@@ -207,8 +207,7 @@ class SVI(Method):
             settings["max_plate_nesting"] = 1
         settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
         loss = make_loss(kind, **settings)
-        seen_of = {"of_rows": not model.is_graph, "seen": model.num_dyads(len(data)) if model.is_graph else len(data)}
-        return Objective(run, guide, loss, data, mask, size, **seen_of)
+        return Objective(run, guide, loss, data, mask, size, seen.total(data), of_rows=not model.is_graph)
 
     def _loss_kind(self, guide: Any, enumerates: bool) -> Callable[..., Any]:
         """enumerates: whether the program marks sites to be summed out."""

@@ -17,6 +17,7 @@ from typing import Any
 import pyro
 import torch
 from pyro import poutine
+from pyro.distributions import Delta
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
 from pyro.infer.autoguide import (
     AutoDiscreteParallel,
@@ -51,7 +52,7 @@ class OwnGuide:
     nodes: dict[str, Any] = field(default_factory=dict)
     summed: tuple[str, ...] = ()
     of_rows: tuple[str, ...] = ()
-    parameters: dict[str, Any] | None = None
+    parameters: Any = None
 
     def __call__(self, x: Tensor, **keywords: Any) -> Any:
         with contextlib.ExitStack() as stack:
@@ -59,7 +60,7 @@ class OwnGuide:
                 stack.enter_context(pyro.get_param_store().scope(self.parameters))
             return _called(self.guide, x, keywords)
 
-    def keep(self, parameters: dict[str, Any]) -> None:
+    def keep(self, parameters: Any) -> None:
         """What it runs with from now on, where it does not hold its parameters itself."""
         if not isinstance(self.guide, torch.nn.Module):
             self.parameters = parameters
@@ -186,11 +187,11 @@ def _latents(program: Any, data: Data) -> dict[str, Any]:
     """The program's latent sites, but those whose value is known."""
     with torch.no_grad(), _apart():
         trace = poutine.trace(program).get_trace(data.x, **data.arguments)
-    return {name: node for name, node in _sites(trace) if not isinstance(_base(node["fn"]), pyro.distributions.Delta)}
+    return {name: node for name, node in _sites(trace) if not isinstance(_base(node["fn"]), Delta)}
 
 
 def _base(distribution: Any) -> Any:
-    while hasattr(distribution, "base_dist") and not isinstance(distribution, pyro.distributions.Delta):
+    while hasattr(distribution, "base_dist") and not isinstance(distribution, Delta):
         distribution = distribution.base_dist
     return distribution
 
@@ -220,7 +221,8 @@ def _called(guide: Any, x: Tensor, keywords: dict[str, Any]) -> Any:
 def _made(kind: Any, program: Any, start: dict[str, Tensor] | None) -> Any:
     """An automatic guide from its class."""
     settings: dict[str, Any] = {}
-    flow = issubclass(kind.func if isinstance(kind, functools.partial) else kind, AutoNormalizingFlow)  # ignores it
+    made: Any = kind.func if isinstance(kind, functools.partial) else kind
+    flow = issubclass(made, AutoNormalizingFlow)  # ignores it
     if start and not flow and "init_loc_fn" not in _keywords(kind):
         settings = {"init_loc_fn": init_to_value(values=start)}
     try:
@@ -240,7 +242,7 @@ def _copied(guide: Any, finite: list[str], start: dict[str, Tensor] | None) -> A
         if start:
             raise MethodError("init= is for guides that SVI makes; a function starts where its parameters say")
         return guide
-    parts = [(part, part._model, part.master) for part in guide.modules() if isinstance(part, AutoGuide)]
+    parts: list[Any] = [(part, part._model, part.master) for part in guide.modules() if isinstance(part, AutoGuide)]
     try:
         copied = copy.deepcopy(guide)
     finally:
