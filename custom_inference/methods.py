@@ -23,7 +23,7 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
-_POINT_STARTS, _GUIDE_STARTS = 16, 3
+_POINT_STARTS, _GUIDE_STARTS = 8, 3
 
 
 def default_method(model: Model, data: Data | None) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
+from torch.optim import Adam
 
 from custom_inference.core.align import align_draws
 from custom_inference.core.engine import POINT
@@ -21,14 +22,15 @@ from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.own import OwnGuide, is_guide_class, is_laplace, laplace
-from custom_inference.svi.objective import Objective, Trace
+from custom_inference.svi.objective import Objective, Trace, make_optimizer, take_steps
 from custom_inference.svi.restarts import Attempt, one_component_anew, search
 from ppl_models import Data, Model
 
 #: Steps of a brief run, as a part of all, and at least so many; their learning rate relative to that of the others.
 _BRIEF, _FEWEST, _FASTER = 0.1, 50, 4.0
-#: Iterations of L-BFGS from one of several starts.
-_BRIEF_CLIMB = 80
+#: Before L-BFGS climbs from one of several starts, in at most so many iterations, Adam takes so many steps at that many
+#: times the rate: the first long steps of L-BFGS go to the edges of the supports, where poor optima are.
+_BRIEF_CLIMB, _BEFORE, _BEFORE_FASTER = 80, 100, 2.0
 
 
 @dataclass
@@ -99,6 +101,8 @@ class Fitting:
         few = _BRIEF_CLIMB if method.optimizer == "lbfgs" else max(_FEWEST, int(_BRIEF * method.steps))
         brief = replace(method, steps=min(few, method.steps), learning_rate=_FASTER * method.learning_rate)
         objective = self._objective(guide)
+        if method.optimizer == "lbfgs":
+            take_steps(objective, make_optimizer(Adam, _BEFORE_FASTER * method.learning_rate), _BEFORE, trace)
         brief.minimise(objective, trace)
         score, error = objective.evaluated(brief.steps)
         self.bar.advance(score / len(self.data))

@@ -84,8 +84,8 @@ class SVI(Method):
     loss: a Pyro ELBO or its class; by default FactorizedBound for the factorized guide, TraceEnum_ELBO where codes can
         be summed, ClosedFormELBO (divergences from the priors in closed form) for documents and Dirichlets, else
         TraceGraph_ELBO.
-    restarts: brief runs from so many starts, of a tenth of the steps at four times the rate (L-BFGS: 80 iterations);
-        the best by its objective on all rows goes on. Not with ``init``.
+    restarts: brief runs from so many starts, of a tenth of the steps at four times the rate (with L-BFGS: of
+        100 steps of Adam and up to 80 iterations); the best by its objective on all rows goes on. Not with ``init``.
 
     The last of ``Fit.elbo`` is evaluated on all rows at what the fit holds: exact, or where the objective is an
     estimate by draws their mean, with ``Fit.details["objective_standard_error"]``.
@@ -207,9 +207,7 @@ class SVI(Method):
             settings["max_plate_nesting"] = 1
         settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
         loss = make_loss(kind, **settings)
-        graph: Any = model
-        seen_of = {"of_rows": not model.is_graph, "seen": graph.num_dyads(len(data)) if model.is_graph else len(data)}
-        return Objective(run, guide, loss, data, mask, size, **seen_of)
+        return Objective(run, guide, loss, data, mask, size, seen.total(data), of_rows=not model.is_graph)
 
     def _loss_kind(self, guide: Any, enumerates: bool) -> Callable[..., Any]:
         """enumerates: whether the program marks sites to be summed out."""

@@ -65,6 +65,10 @@ class OfRows:
         del data
         return [{}]
 
+    def total(self, data: Data) -> int:
+        """How many rows (dyads) there are."""
+        return len(data)
+
     def batch(self, data: Data) -> int | None:
         """Rows (dyads) a step; None for all."""
         model, size = self.model, self.batch_size
@@ -118,6 +122,9 @@ class OfGraph(OfRows):
             local = clamp_to_interior(self.model, {site: torch.as_tensor(local)}, 1e-6)[site]
             start[site] = local.to(data.x if local.is_floating_point() else data.x.device)
         return start
+
+    def total(self, data: Data) -> int:
+        return self.model.num_dyads(len(data))
 
     def batch(self, data: Data) -> int | None:
         """All, unless they times the values of their ends are more than ``_DYAD_TERMS``."""

@@ -35,8 +35,8 @@ _HUGE = 1e100
 class Objective:
     """A loss of a program and its guide.
 
-    size: rows or dyads a step, None for all. of_rows: whether these are rows, so that all of them are seen in turn;
-    dyads are drawn. seen: how many there are.
+    size: rows or dyads a step, None for all. seen: how many there are. of_rows: whether these are rows, so that all of
+    them are seen in turn; dyads are drawn.
     """
 
     program: Any
@@ -45,8 +45,8 @@ class Objective:
     data: Data
     mask: Tensor | None
     size: int | None
+    seen: int
     of_rows: bool = True
-    seen: int = 0
 
     def keywords(self, size: int | None) -> dict[str, Any]:
         return {"mask": self.mask, "batch_size": size, **self.data.others}
@@ -60,8 +60,7 @@ class Objective:
         return -float(value)
 
     def _value(self, size: int | None, program: Any = None, guide: Any = None) -> float:
-        whole: Any = self.loss
-        loss: Any = getattr(whole, "loss", whole) if isinstance(whole, ELBO) else whole
+        loss: Any = getattr(self.loss, "loss", self.loss)  # of an ELBO, or a function
         program, guide = program or self.program, guide or self.guide
         return -float(loss(program, guide, self.data.x, **self.keywords(size)))
 

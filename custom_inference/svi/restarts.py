@@ -91,11 +91,11 @@ def one_component_anew(
     anew = number < _RANDOM_STARTS or number % 3 == 0
     if anew or best is None or any(len(v) > 1 for v in axes.values()) or not any(axes.values()):
         return dict(drawn)
-    chosen, start = int(torch.randint(model.local_shape[0], ())), {}
+    chosen, start = int(torch.randint(model.sizes["component"], ())), {}
     for site, value in drawn.items():
         start[site] = best.get(site, value).clone()
         for axis in axes[site]:
             start[site].select(axis, chosen).copy_(value.select(axis, chosen))
-        if model.sites[site].support is constraints.simplex and axes[site] == [start[site].ndim - 1]:
+        if axes[site] == [value.ndim - 1] and model.sites[site].support is constraints.simplex:
             start[site] = start[site] / start[site].sum(-1, keepdim=True)
     return start

@@ -44,12 +44,12 @@ class NoisyAnd(ComponentModel):
         return planted(0)
 
 
-def planted(seed: int, *, num_rows: int = 150, num_features: int = 8, present: float = 0.5) -> Example:
-    """Two sources whose vetoes overlap in some features."""
+def planted(seed: int, *, num_rows: int = 200, num_features: int = 10, present: float = 0.4) -> Example:
+    """Two sources, each with a veto on a random half of the features, and little other noise: most random starts end in
+    an optimum in which one source does the work of two."""
     generator = np.random.default_rng(seed)
-    veto = np.full((2, num_features), 0.05)
-    veto[0, : num_features * 5 // 8] = veto[1, num_features * 3 // 8 :] = 0.9
-    truth = {"source_prior": np.full(2, present), "veto": veto, "base": np.full(num_features, 0.95)}
+    veto = np.where(generator.random((2, num_features)) < 0.5, 0.9, 0.001)
+    truth = {"source_prior": np.full(2, present), "veto": veto, "base": np.full(num_features, 0.97)}
     source = (generator.random((num_rows, 2)) < present).astype(float)
     x = generator.random((num_rows, num_features)) < truth["base"] * np.exp(source @ np.log1p(-veto))
     model = NoisyAnd(num_components=2, num_features=num_features)
