@@ -156,7 +156,7 @@ def log_joint_of_draws(
     model: GraphModel, params: Mapping[str, Tensor], data: Data, draws: Tensor, *, batch_size: int
 ) -> tuple[Tensor, Tensor]:
     """``sampled_log_joint`` of draws (S, N, ...), (S,), and the variance of their mean, (), by the choice of dyads."""
-    sites, found, terms, sample = (model.local_site, model.observed_site), [], [], None
+    sites, found, total, sample = (model.local_site, model.observed_site), [], torch.zeros(()), None
     for local in draws:
         program: Any = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         with torch.no_grad():
@@ -165,9 +165,9 @@ def log_joint_of_draws(
         nodes = [trace.nodes[site] for site in sites if site in trace.nodes]
         found.append(torch.stack([node["log_prob_sum"] for node in nodes]).sum())
         if sample is not None:
-            terms.append(nodes[-1]["log_prob"])
+            total = total + nodes[-1]["log_prob"]  # not kept for every draw: there are many dyads
     values = torch.stack(found)
-    return values, values.new_zeros(()) if sample is None else sample.variance(torch.stack(terms).mean(0))
+    return values, values.new_zeros(()) if sample is None else sample.variance(total / len(draws))
 
 
 def sampled_bound(
