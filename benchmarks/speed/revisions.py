@@ -1,7 +1,7 @@
 """Did a change cost speed? Whole default fits of this revision and of another one, taking turns.
 
-    git worktree add /tmp/before REVISION
-    python -m benchmarks.speed.revisions /tmp/before [--other-python EXE] [--runs 7] [--problems noca lda ...]
+    git worktree add ../before REVISION
+    python -m benchmarks.speed.revisions ../before [--other-python EXE] [--runs 7] [--problems noca lda ...]
 
 Writes ``benchmarks/results/revisions.{md,json}``. Each revision has one process of one thread. A seed is fitted by one
 and then the other, the order changing from seed to seed, after a fit that compiles. MMSB needs PPL_DATA.
