@@ -114,10 +114,14 @@ def lines(name: str) -> list[tuple[str, str, str, dict[str, str]]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), help="names, with commas between them")
+    parser.add_argument("--quick", action="store_true", help="a look: nothing is written to the results")
     given = parser.parse_args(arguments)
     torch.set_default_dtype(torch.float64)
     names = given.models.split(",")
-    found = [line for name in names for line in lines(name)]
+    found = []
+    for name in names:
+        found += lines(name)
+        print(name, flush=True)
     methods = list(dict.fromkeys(method for *_, each in found for method in each))
     rows = [[name, site, kind, *(each.get(method) for method in methods)] for name, site, kind, each in found]
     outcomes = [what for *_, each in found for what in each.values()]
@@ -126,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Table("What ran, how often", ["what", "times"], counts),
         Table("By site and prior", ["model", "site", "prior", *methods], rows, note=NOTE),
     ]
-    write_report(NAME, TITLE, tables, folder=RESULTS if len(names) == len(MODELS) else QUICK)
+    write_report(NAME, TITLE, tables, folder=QUICK if given.quick else RESULTS)
 
 
 if __name__ == "__main__":
