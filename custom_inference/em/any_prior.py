@@ -24,11 +24,11 @@ from custom_inference.core.capabilities import Exact, PriorTerm, Tightened, inte
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.registry import engines_of
 from custom_inference.core.states import PointsWithLocals, values_of
-from custom_inference.em.surrogate_priors import MATCHED, alike, certain, inside
+from custom_inference.em.surrogate_priors import MATCHED, alike, centre_of, certain, inside, slopes_of
 from ppl_models import Model, PriorError
 from ppl_models.core.hierarchy import arguments_of, is_function, typical_values
 from ppl_models.core.priors import is_flat, known_value, support_of
-from ppl_models.distributions import Flat, InverseWishart, Symmetric
+from ppl_models.distributions import Flat, InverseWishart
 
 #: Families with closed-form M steps of sites, by what the sites' supports are; the first stands in for others.
 _CONJUGATE: dict[Any, tuple[type, ...]] = {
@@ -129,9 +129,8 @@ class AnyPrior(Tightened, PriorTerm):
         return _adapted(self.unadapted().configured(rows, total))
 
     def tighten(self, factor: float) -> None:
-        object.__setattr__(
-            self, "tightness", max(1.0, self.tightness * factor) if factor > 1 else self.tightness * factor
-        )
+        tightness = self.tightness * factor
+        object.__setattr__(self, "tightness", max(1.0, tightness) if factor > 1 else tightness)
 
     def check(self, model: Model, rows: Any) -> None:
         getattr(super(), "check", lambda *_: None)(for_starts(self, model), rows)
@@ -157,9 +156,8 @@ class AnyPrior(Tightened, PriorTerm):
         """As the program says; of sites with closed-form steps as the engine says, which may be in another basis."""
         values = {site: value.double() for site, value in values_of(model, state).items()}
         flat, sites = _with_flat(self, model), (*model.hyper_sites, *without_closed_form(self, model))
-        own = isinstance(self, PriorTerm) and issubclass(self.plain, PriorTerm)
         try:
-            rest = super().prior_term(flat, state) if own else flat.log_prior(values)  # pyright: ignore
+            rest = super().prior_term(flat, state) if issubclass(self.plain, PriorTerm) else flat.log_prior(values)  # pyright: ignore
             return rest + model.log_prior(values, sites)
         except ValueError:  # an extrapolation out of a support
             return next(iter(values.values())).new_tensor(-torch.inf)
@@ -187,16 +185,15 @@ class AnyPrior(Tightened, PriorTerm):
         """The model with conjugate priors in place of the others, matched to these at the values."""
         priors: dict[str, Any] = {}
         free = [site for site in sites if known_value(model.priors[site]) is None]
-        slopes = _slopes(model, free, values)
+        slopes = slopes_of(model, free, values)
         for site in sites:
-            value, families = known_value(model.priors[site]), families_of(self, model, site)
+            value, at, family = known_value(model.priors[site]), values[site], families_of(self, model, site)[0]
             if value is not None:
-                priors[site] = certain(families[0], value.to(values[site]).expand_as(values[site]))
+                priors[site] = certain(family, value.to(at).expand_as(at))
             else:
-                priors[site] = MATCHED[families[0]](
-                    values[site], *slopes[site], self.tightness, _centre(model, site, values)
-                )
-        return replace(for_starts(self, model), priors={**for_starts(self, model).priors, **priors})
+                priors[site] = MATCHED[family](at, *slopes[site], self.tightness, centre_of(model, site, values))
+        plain = for_starts(self, model)
+        return replace(plain, priors={**plain.priors, **priors})
 
 
 def said_of(engine: Any, guide: Any, model: Model) -> str:
@@ -205,61 +202,20 @@ def said_of(engine: Any, guide: Any, model: Model) -> str:
         return ""
     asked = guide if isinstance(guide, str) else guide.name
     numerical = [s for s in without_closed_form(engine, model) if s in model.unknown_sites]
-    parts = (
-        [f"point estimates by '{engine.plain.name}', since '{asked}' integrates the globals"]
-        if asked != engine.plain.name
-        else []
-    )
+    name, parts = engine.plain.name, []
+    if asked != name:
+        parts.append(f"point estimates by '{name}', since '{asked}' integrates the globals")
     parts += [f"numerical M steps of {', '.join(numerical)}"] if numerical else []
     parts += [f"known: {', '.join(model.known)}"] if model.known else []
     return "".join(f"; {part}" for part in parts)
-
-
-def _slopes(model: Model, sites: list[str], values: Params) -> dict[str, tuple[Tensor, Tensor]]:
-    """Of each site d log p / d theta, and minus its derivative once more, of the program's log prior."""
-    with torch.enable_grad():
-        leaves = {s: v.detach().double().requires_grad_(s in sites) for s, v in values.items()}
-        total = model.log_prior({site: _interior(model, site, leaf) for site, leaf in leaves.items()})
-        if not total.requires_grad:
-            return {site: (torch.zeros_like(values[site]), torch.zeros_like(values[site])) for site in sites}
-        first = torch.autograd.grad(total, [leaves[s] for s in sites], create_graph=True, materialize_grads=True)
-        found = {}
-        for site, slope in zip(sites, first, strict=True):
-            bend = torch.zeros_like(slope)
-            if slope.requires_grad:
-                bend = -torch.autograd.grad(slope.sum(), leaves[site], retain_graph=True, materialize_grads=True)[0]
-            if isinstance(model.prior(site, values=values), Symmetric):  # stated for one half of the matrix
-                slope, bend = (part + part.transpose(0, 1) - _diagonal(part) for part in (slope, bend))
-            like = values[site]
-            found[site] = tuple(torch.nan_to_num(part.detach(), 0.0, 1e12, -1e12).to(like) for part in (slope, bend))
-    return found
-
-
-def _diagonal(matrix: Tensor) -> Tensor:
-    eye = torch.eye(len(matrix)).to(matrix)
-    return matrix * eye.reshape(*eye.shape, *[1] * (matrix.ndim - 2))
-
-
-def _interior(model: Model, site: str, value: Tensor) -> Tensor:
-    """Off the ends of the unit interval and of the simplex, where densities and their slopes may be infinite."""
-    if model.sites[site].support in (constraints.unit_interval, constraints.simplex):
-        return value.clamp(1e-8, 1 - 1e-8)
-    return value
-
-
-def _centre(model: Model, site: str, values: Params) -> Tensor:
-    """Where the prior is centred: its mean, or 0 where it has none."""
-    try:
-        mean = model.prior(site, values=values).mean
-    except (NotImplementedError, AttributeError):
-        mean = torch.zeros(())
-    return torch.nan_to_num(mean, 0.0, 0.0, 0.0).to(values[site])
 
 
 def _moved_hypers(model: Model, values: Params) -> Params:
     """The hyper-parameters by maximum a posteriori given the sites: L-BFGS on the unconstrained scale, from where they
     are; never where the log prior is lower."""
     names = [site for site in model.hyper_sites if known_value(model.priors[site]) is None]
+    if not names:
+        return values
     maps = {name: biject_to(model.prior(name, values=values).support) for name in names}
     start = {name: maps[name].inv(_off_edge(values[name].double())) for name in names}
     sizes = [start[name].numel() for name in names]
@@ -279,9 +235,7 @@ def _moved_hypers(model: Model, values: Params) -> Params:
             return 1e300, np.zeros(len(flat))
         return float(total.detach()), np.nan_to_num(free.grad.numpy())
 
-    first = torch.cat([start[name].flatten() for name in names]).numpy() if names else np.zeros(0)
-    if not len(first):
-        return values
+    first = torch.cat([start[name].flatten() for name in names]).numpy()
     found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": 50})
     if not found.fun <= objective(first)[0]:
         return values

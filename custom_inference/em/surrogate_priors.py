@@ -29,6 +29,9 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import constraints
 
+from ppl_models import Model
+from ppl_models.distributions import Symmetric
+
 #: Pseudo-counts, or the precision, of a value that is known.
 _CERTAIN = 1e8
 #: Draws of a prior from which its conjugate stand-in for searches is matched.
@@ -128,3 +131,44 @@ def inside(value: Tensor, support: Any) -> Tensor:
     if upper is not None:
         return torch.minimum(value, torch.as_tensor(upper).to(value))
     return value
+
+
+def slopes_of(model: Model, sites: list[str], values: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Of each site d log p / d theta, and minus its derivative once more, of the program's log prior."""
+    with torch.enable_grad():
+        leaves = {s: v.detach().double().requires_grad_(s in sites) for s, v in values.items()}
+        total = model.log_prior({site: _interior(model, site, leaf) for site, leaf in leaves.items()})
+        if not total.requires_grad:
+            return {site: (torch.zeros_like(values[site]), torch.zeros_like(values[site])) for site in sites}
+        first = torch.autograd.grad(total, [leaves[s] for s in sites], create_graph=True, materialize_grads=True)
+        found = {}
+        for site, slope in zip(sites, first, strict=True):
+            bend = torch.zeros_like(slope)
+            if slope.requires_grad:
+                bend = -torch.autograd.grad(slope.sum(), leaves[site], retain_graph=True, materialize_grads=True)[0]
+            if isinstance(model.prior(site, values=values), Symmetric):  # stated for one half of the matrix
+                slope, bend = (part + part.transpose(0, 1) - _diagonal(part) for part in (slope, bend))
+            like = values[site]
+            found[site] = tuple(torch.nan_to_num(part.detach(), 0.0, 1e12, -1e12).to(like) for part in (slope, bend))
+    return found
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    eye = torch.eye(len(matrix)).to(matrix)
+    return matrix * eye.reshape(*eye.shape, *[1] * (matrix.ndim - 2))
+
+
+def _interior(model: Model, site: str, value: Tensor) -> Tensor:
+    """Off the ends of the unit interval and of the simplex, where densities and their slopes may be infinite."""
+    if model.sites[site].support in (constraints.unit_interval, constraints.simplex):
+        return value.clamp(1e-8, 1 - 1e-8)
+    return value
+
+
+def centre_of(model: Model, site: str, values: dict[str, Tensor]) -> Tensor:
+    """Where the prior is centred: its mean, or 0 where it has none."""
+    try:
+        mean = model.prior(site, values=values).mean
+    except (NotImplementedError, AttributeError):
+        mean = torch.zeros(())
+    return torch.nan_to_num(mean, 0.0, 0.0, 0.0).to(values[site])
