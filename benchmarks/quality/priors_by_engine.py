@@ -1,7 +1,7 @@
 """Every prior by every method, for every global of every model: what ran.
 
     python -m benchmarks.quality.priors_by_engine                  # all of it
-    python -m benchmarks.quality.priors_by_engine --models noca    # some lines
+    python -m benchmarks.quality.priors_by_engine --models noca    # some lines again, the others kept
 
 Writes benchmarks/results/priors_by_engine.{json,md}.
 """
@@ -9,8 +9,10 @@ Writes benchmarks/results/priors_by_engine.{json,md}.
 from __future__ import annotations
 
 import argparse
+import time
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyro.distributions as dist
@@ -18,11 +20,11 @@ import torch
 from torch.distributions import constraints
 from torch.distributions.transforms import SigmoidTransform
 
-from benchmarks._report import QUICK, RESULTS, Table, write_report
+from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from custom_inference.methods import methods_for, named_method
 from ppl_models import MODELS, PPLError
 
-NAME, TITLE = "priors_by_engine", "Priors by methods"
+NAME, TITLE, TABLE = "priors_by_engine", "Priors by methods", "By site and prior"
 HALVES = dist.Categorical(torch.tensor([0.5, 0.5]))
 
 
@@ -117,20 +119,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a look: nothing is written to the results")
     given = parser.parse_args(arguments)
     torch.set_default_dtype(torch.float64)
-    names = given.models.split(",")
-    found = []
-    for name in names:
-        found += lines(name)
-        print(name, flush=True)
-    methods = list(dict.fromkeys(method for *_, each in found for method in each))
-    rows = [[name, site, kind, *(each.get(method) for method in methods)] for name, site, kind, each in found]
-    outcomes = [what for *_, each in found for what in each.values()]
+    folder = QUICK if given.quick else RESULTS
+    for name in given.models.split(","):  # Written after each model: an interrupted run loses none.
+        started = time.perf_counter()
+        report(lines(name), folder)
+        print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
+
+
+def report(found: list[tuple[str, str, str, dict[str, str]]], folder: Path) -> Path:
+    """Write these lines beside those of other models that were found before."""
+    before = read_tables(NAME, folder=folder).get(TABLE, Table(TABLE))
+    kept = [dict(zip(before.columns, row, strict=True)) for row in before.rows]
+    new = [{"model": name, "site": site, "prior": kind, **each} for name, site, kind, each in found]
+    rows = [row for row in kept if row["model"] != new[0]["model"]] + new
+    rows.sort(key=lambda row: list(MODELS).index(row["model"]))
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    outcomes = [row[column] for row in rows for column in columns[3:] if row.get(column)]
     counts = [[what, outcomes.count(what)] for what in sorted(set(outcomes))]
-    tables = [
-        Table("What ran, how often", ["what", "times"], counts),
-        Table("By site and prior", ["model", "site", "prior", *methods], rows, note=NOTE),
-    ]
-    write_report(NAME, TITLE, tables, folder=QUICK if given.quick else RESULTS)
+    table = Table(TABLE, columns, [[row.get(column) for column in columns] for row in rows], note=NOTE)
+    return write_report(NAME, TITLE, [Table("What ran, how often", ["what", "times"], counts), table], folder=folder)
 
 
 if __name__ == "__main__":

@@ -209,6 +209,9 @@ class MembershipUpdate:
         plain = torch.where(total > 0, plain, torch.full_like(plain, 1 / plain.shape[1]))
         plain = plain / plain.sum(1, keepdim=True)
         trial = self._newton(membership, slope - total, curvature) if self.newton else None
+        if trial is not None:  # A step that ends in 0 on every axis has no direction on the simplex.
+            size = trial.sum(1, keepdim=True)
+            trial = torch.where(size > 0, trial / size, plain)
         return plain, trial, likelihood + self._log_prior(membership)
 
     def _sums(self, block: Tiles, membership: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -237,13 +240,13 @@ class MembershipUpdate:
         return slope, likelihood, curvature
 
     def _newton(self, membership: Tensor, gradient: Tensor, packed: Tensor) -> Tensor:
+        """The Newton step over s >= 0, (B, K); not yet on the simplex."""
         curvature = unpacked(packed)
         if self.informative:
             gradient = gradient + self.prior / membership
             curvature.diagonal(dim1=1, dim2=2).add_(self.prior / membership.square())
         edge = margin(membership.dtype) ** 2 if self.informative else 0.0
-        trial = box_newton(membership, gradient, curvature, edge, torch.inf)
-        return trial / trial.sum(1, keepdim=True).clamp(min=torch.finfo(trial.dtype).tiny)
+        return box_newton(membership, gradient, curvature, edge, torch.inf)
 
     def _evaluated(self, block: Tiles, membership: Tensor) -> tuple[Tensor, list[tuple[slice, dict[str, Tensor]]]]:
         """The log-likelihood of the rows, and the statistics of every tile."""

@@ -9,7 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyro import poutine
 from sklearn.datasets import load_digits
@@ -85,6 +85,7 @@ def test_bound_is_the_binomial_log_likelihood_and_the_membership_prior(total_cou
 
 
 @settings(max_examples=25, deadline=None)
+@example(seed=20000, total_count=1, missing=0.4, update="newton", with_priors=False, accelerate="squarem")
 @given(
     seed=st.integers(0, 10**6),
     total_count=st.sampled_from([1, 2]),
