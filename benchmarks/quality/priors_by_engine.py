@@ -75,8 +75,8 @@ NOTE = (
     "runs of two iterations. *closed form*: the engine's own M step; *numerical*: M steps under conjugate priors "
     "matched to this one where the iterations are, taken back where they lower the objective; *held*: a known value; "
     "*point*: a method that integrates the globals gave way to point estimates, and its status says so; *slice*: slice "
-    "or Metropolis steps of the sampler; *generic*: Pyro's SVI, NUTS or enumeration, which take any; *refused*: with an "
-    "error that says why."
+    "or Metropolis steps of the sampler; *generic*: Pyro's SVI, NUTS or enumeration, which take any; *refused*: with "
+    "an error that says why."
 )
 
 

@@ -89,7 +89,7 @@ def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
     """A table with a header, as pandas reads it. raw: the header and some of the file's lines; None: the whole file.
 
     Raises FileFormatError for a header of numbers that repeat, which is a row of data; and for lines with fewer fields
-    than the header: pandas takes what is not there for missing entries, but it is what a file that was cut off ends with.
+    than the header: pandas takes what is not there for missing entries, but a file that was cut off ends with it.
     """
     with reading(path, "csv"), warnings.catch_warnings(action="ignore"):
         frame, head = (
@@ -98,7 +98,8 @@ def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
         )
     if head.shape[1] == head.select_dtypes("number").shape[1] and bool(head.iloc[0].duplicated().any()):
         first = ",".join(f"{value:g}" for value in head.iloc[0])
-        raise FileFormatError(f"{path}: no header, the first line is {first[:60]!r}; expected names of the columns there")
+        found = f"no header, the first line is {first[:60]!r}"
+        raise FileFormatError(f"{path}: {found}; expected names of the columns there")
     if frame.shape[1] > 1 and bool(frame.iloc[:, -1].isna().any()):
         lines = csv.reader(io.StringIO((file_bytes(path) if raw is None else raw).decode("utf-8-sig")))
         header = next((line for line in lines if line), [])
