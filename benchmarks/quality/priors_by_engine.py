@@ -89,7 +89,7 @@ def ran(model: Any, data: Any, method: str, site: str, known: bool) -> str:
             warnings.simplefilter("ignore")
             fit = named_method(method, model=model, **settings).fit(model, data, progress=False)
     except PPLError as error:
-        return "refused" if site in str(error) or "prior" in str(error) else f"refused: {error}"[:80]
+        return "refused" if site in str(error) or "prior" in str(error) else f"refused: {error}".partition(",")[0]
     except Exception as error:  # a fault, to be shown
         return f"{type(error).__name__}: {error}"[:80]
     if "integrates the globals" in fit.status:
