@@ -1,7 +1,7 @@
 """Poisson PCA: rows of counts whose log rates are linear in a few Gaussian scores.
 
-Source 002, section 27.2.2, eq. 27.9, with a bias and a known log exposure of every row. Townes, Hicks, Aryee & Irizarry,
-*Feature selection and dimension reduction for single-cell RNA-seq based on a multinomial model* (2019):
+Source 002, section 27.2.2, eq. 27.9, with a bias and a known log exposure of every row. Townes, Hicks, Aryee &
+Irizarry, *Feature selection and dimension reduction for single-cell RNA-seq based on a multinomial model* (2019):
 
     s_n        ~ Normal(0, I_K)                                                   n = 1..N
     eta_nj     = o_n + b_j + sum_k s_nk w_kj                                      j = 1..D
