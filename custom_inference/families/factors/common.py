@@ -96,7 +96,9 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         mean, precision = (extended(*parts) for parts in zip(*priors, strict=True))
         found, _ = least_squares(pair, step.statistics["target"], mean, precision, current)
         found = self.moved(current, found, mean, precision, rows)
-        weight, bias = (part.reshape(model.shapes[site]) for site, part in zip(("weight", "bias"), split(found), strict=True))
+        weight, bias = (
+            part.reshape(model.shapes[site]) for site, part in zip(("weight", "bias"), split(found), strict=True)
+        )
         return {"weight": weight.contiguous(), "bias": bias.contiguous()}
 
     def moved(self, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor, rows: Any) -> Tensor:
