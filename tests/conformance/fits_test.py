@@ -8,6 +8,7 @@ import numpy as np
 import pyro
 import pytest
 import torch
+from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference.core.local_inference import is_feasible
@@ -67,7 +68,9 @@ def test_a_fit_keeps_its_promises(model, method):
     assert fit.elbo.ndim == 1 and torch.isfinite(fit.elbo).all() and fit.status and fit.bound_name
     assert mean.shape == (rows, *program.local_shape) and torch.isfinite(mean).all()
     unbounded = isinstance(fit.posterior, GaussianPosterior | LogisticPosterior | PointPosterior)
-    if program.code_bits is not None or not unbounded:
+    if program.sites[local].support is constraints.positive:
+        assert (mean >= 0).all()
+    elif program.code_bits is not None or not unbounded:
         assert ((mean >= 0) & (mean <= 1)).all()
     new = problem.data if model in GRAPHS else problem.data.x[:4]
     assert fit.transform(new).shape == (len(new), mean.shape[1])
