@@ -31,6 +31,8 @@ from ppl_models.data.documents.door import documents
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import as_graph, graph, largest_component
 from ppl_models.data.matrix import Data, as_binary, as_counts, as_matrix
+from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.door import ratings
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson
@@ -44,6 +46,7 @@ from ppl_models.mixture_of_poissons import MixtureOfPoissons
 from ppl_models.mmsb import MMSB, MMSBIndicator
 from ppl_models.noca import NOCA
 from ppl_models.plsa import PLSA
+from ppl_models.pmf import PMF
 from ppl_models.poisson_pca import PoissonPCA
 from ppl_models.rbm import RBM
 from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM

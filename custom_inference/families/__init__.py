@@ -29,6 +29,7 @@ ROOMS: dict[str, str] = {
     "NOCA": "noca",
     "PLSA": "topics",
     "PoissonPCA": "factors",
+    "PMF": "ratings",
     "PoissonSBM": "blocks",
     "RBM": "boltzmann",
     "SBM": "blocks",
