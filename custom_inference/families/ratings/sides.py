@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
 
-from custom_inference.families.ratings.hyper import Basis, PriorSettings, RowPrior, prior_given_rows
+from custom_inference.families.ratings.features import Design
+from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, prior_given_rows
 from custom_inference.families.ratings.incidence import Array, ByRow
-from ppl_models.core.errors import DataError, MethodError
+from ppl_models.core.errors import MethodError
+
+#: Blocks of features, each (N, D).
+Blocks = Sequence["Array | sp.sparray"]
 
 
 @dataclass(frozen=True)
@@ -18,15 +23,17 @@ class Settings:
     """The model beside its number of factors, the same for variational Bayes and Gibbs.
 
     noise_shape, noise_rate: Gamma prior of tau. unit_shape: g, h ~ Gamma(unit_shape, unit_shape); None: all are 1.
-    rank: how many eigenvectors of the features' products are used.
+    rank: how many principal coordinates of each block of features are used. ridge_after: sweeps until their ridges are
+    learned: earlier, rows say little and ridges would grow until features are off.
     """
 
     user: PriorSettings = PriorSettings()
     item: PriorSettings = PriorSettings()
     noise_shape: float = 1.0
     noise_rate: float = 1.0
-    unit_shape: float | None = 10.0
-    rank: int = 300
+    unit_shape: float | None = 20.0
+    rank: int = 40
+    ridge_after: int = 10
 
     def __post_init__(self) -> None:
         positive = [self.noise_shape, self.noise_rate, *([] if self.unit_shape is None else [self.unit_shape])]
@@ -49,11 +56,11 @@ class Side:
     prior_mean: Array
     precision: Array
     prior: RowPrior | None = None
-    basis: Basis | None = None
+    design: Design | None = None
     settings: PriorSettings = field(default_factory=PriorSettings)
 
     @classmethod
-    def empty(cls, ratings: ByRow, d: int, basis: Basis | None, settings: PriorSettings) -> Side:
+    def empty(cls, ratings: ByRow, d: int, design: Design | None, settings: PriorSettings) -> Side:
         """Rows at 0, with the prior's own expectation of L."""
         from custom_inference.families.ratings.kernels import table_width
 
@@ -61,7 +68,7 @@ class Side:
         rows, one = np.zeros((size, d)), np.ones(size)
         return cls(
             ratings, rows, np.zeros((size, half)), one, np.zeros(size), np.zeros(size), np.zeros((size, table_width(d))),
-            np.zeros((size, d)), np.eye(d) / settings.spread, None, basis, settings,
+            np.zeros((size, d)), np.eye(d) / settings.spread, None, design, settings,
         )  # fmt: skip
 
     def lend(self) -> None:
@@ -89,14 +96,15 @@ class Side:
 
     def set_prior(self, prior: RowPrior) -> None:
         self.prior, self.precision = prior, prior.precision
-        self.prior_mean = prior.means(self.basis, len(self.mean))
+        self.prior_mean = prior.means(self.design, len(self.mean))
 
-    def prior_given_rows(self, ridges: tuple[float, ...] | None = None) -> RowPrior:
-        """q(m, beta, L), or its parameters given draws."""
+    def prior_given_rows(self, learn: bool = False) -> RowPrior:
+        """q(m, beta, L) given the rows; of draws, what the next draw is from. learn: ridges too."""
         total = np.zeros_like(self.precision)
         if len(self.covariance):
             total = unpacked(self.covariance.sum(0), len(self.precision))
-        return prior_given_rows(self.mean, total, self.basis, self.settings, ridges)
+        ridges = None if self.prior is None else self.prior.ridges
+        return prior_given_rows(self.mean, total, self.design, self.settings, ridges, learn)
 
 
 def unpacked(packed: Array, d: int) -> Array:
@@ -108,13 +116,9 @@ def unpacked(packed: Array, d: int) -> Array:
     return full
 
 
-def basis_of(features: Array | sp.sparray | None, rows: int, rank: int, site: str) -> Basis | None:
-    """None where there are no features. Raises DataError where they are not for so many rows."""
-    if features is None:
-        return None
-    if features.ndim != 2 or features.shape[0] != rows:
-        raise DataError(f"features of shape {features.shape}", site=site, expected=f"{rows} rows")
-    return Basis.of(features, rank)
+def design_of(blocks: Blocks, rows: int, rank: int, site: str) -> Design | None:
+    """None where there are no features."""
+    return Design.of(blocks, rows, rank, site) if blocks else None
 
 
 class Pool:

@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.special import digamma, gammaln
 
 from custom_inference.families.ratings.incidence import Array, Incidence
-from custom_inference.families.ratings.sides import Pool, Settings, Side, basis_of
+from custom_inference.families.ratings.sides import Blocks, Pool, Settings, Side, design_of
 from ppl_models.core.errors import MethodError
 
 
@@ -38,18 +37,20 @@ class Factors:
 
 
 def initial(
-    ratings: Incidence, num_factors: int, *, user_features: Array | sp.sparray | None = None,
-    item_features: Array | sp.sparray | None = None, settings: Settings | None = None, seed: int = 0, size: float = 0.3,
+    ratings: Incidence, num_factors: int, *, user_features: Blocks = (),
+    item_features: Blocks = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
 ) -> Factors:  # fmt: skip
     """Users at 0 and items' factors at random, N(0, size^2). Raises MethodError where num_factors is negative."""
     if num_factors < 0:
         raise MethodError(f"num_factors must be 0 or more, found {num_factors}")
     settings = settings or Settings()
     users, items = (len(one.start) - 1 for one in (ratings.users, ratings.items))
-    bases = (basis_of(user_features, users, settings.rank, "user_features"),
-             basis_of(item_features, items, settings.rank, "item_features"))  # fmt: skip
-    user = Side.empty(ratings.users, num_factors + 1, bases[0], settings.user)
-    item = Side.empty(ratings.items, num_factors + 1, bases[1], settings.item)
+    designs = [
+        design_of(user_features, users, settings.rank, "user_features"),
+        design_of(item_features, items, settings.rank, "item_features"),
+    ]
+    user = Side.empty(ratings.users, num_factors + 1, designs[0], settings.user)
+    item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item)
     item.mean[:, 1:] = size * np.random.default_rng(seed).standard_normal((items, num_factors))
     item.lend()
     shape = settings.noise_shape + 0.5 * ratings.num_ratings
@@ -58,12 +59,13 @@ def initial(
 
 
 def sweep(at: Factors, pool: Pool) -> float:
-    """Users, their prior, items, their prior, tau: in place; returns the bound."""
+    """Users, their prior, items, their prior, tau: in place; returns the bound, which ``bounds`` has too."""
     for side, other in ((at.user, at.item), (at.item, at.user)):
         side.update(other, at.tau, at.settings.unit_shape, pool)
-        side.set_prior(side.prior_given_rows())
+        side.set_prior(side.prior_given_rows(learn=len(at.bounds) >= at.settings.ridge_after))
     at.tau_rate = at.settings.noise_rate + 0.5 * squared_error(at)
-    return bound(at)
+    at.bounds.append(bound(at))
+    return at.bounds[-1]
 
 
 def squared_error(at: Factors) -> float:
@@ -93,8 +95,8 @@ def _gamma_terms(prior_shape: float, prior_rate: float, shape: Array, rate: Arra
 
 
 def variational(
-    ratings: Incidence, num_factors: int = 10, *, user_features: Array | sp.sparray | None = None,
-    item_features: Array | sp.sparray | None = None, settings: Settings | None = None, sweeps: int = 30,
+    ratings: Incidence, num_factors: int = 10, *, user_features: Blocks = (),
+    item_features: Blocks = (), settings: Settings | None = None, sweeps: int = 30,
     tolerance: float = 0.0, threads: int = 1, seed: int = 0,
 ) -> Factors:  # fmt: skip
     """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating."""
@@ -103,7 +105,7 @@ def variational(
     )
     with Pool(threads) as pool:
         for _ in range(sweeps):
-            at.bounds.append(sweep(at, pool))
+            sweep(at, pool)
             if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
                 break
     return at
