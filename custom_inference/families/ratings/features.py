@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -56,16 +57,16 @@ class Design:
         return np.concatenate(found, 1) - np.concatenate([c @ b for c, b in zip(self.centres, self.backs, strict=True)])
 
 
-def _checked(features: Array | sp.sparray, rows: int | None, site: str) -> Array | sp.csr_array:
+def _checked(features: Any, rows: int | None, site: str) -> Any:
     if features.ndim != 2 or (rows is not None and features.shape[0] != rows):
         raise DataError(f"features of shape {features.shape}", site=site, expected=f"{rows or 'any number of'} rows")
-    x = sp.csr_array(features) if sp.issparse(features) else np.asarray(features, np.float64)
+    x: Any = sp.csr_array(features) if sp.issparse(features) else np.asarray(features, np.float64)
     if not np.isfinite(x.data if sp.issparse(x) else x).all():
         raise DataError("features are not all finite", site=site, expected="numbers")
     return x.astype(np.float64)
 
 
-def _principal(x: Array | sp.csr_array, rank: int) -> tuple[Array, Array, Array]:
+def _principal(x: Any, rank: int) -> tuple[Array, Array, Array]:
     """Columns (N, P) whose squares add up to N, the features' means (D,) and ``back`` (D, P)."""
     size, width = x.shape
     centre = np.asarray(x.sum(0)).ravel() / max(size, 1)
@@ -84,12 +85,12 @@ def _principal(x: Array | sp.csr_array, rank: int) -> tuple[Array, Array, Array]
     return columns * scale, centre, right * scale
 
 
-def _top(products: Array, rank: int) -> tuple[Array, Array]:
+def _top(products: Array, rank: int) -> Any:
     last = len(products)
     return scipy.linalg.eigh(products, subset_by_index=(last - rank, last - 1), check_finite=False)
 
 
-def _randomised(x: Array | sp.csr_array, centre: Array, rank: int, rounds: int = 4) -> tuple[Array, Array]:
+def _randomised(x: Any, centre: Array, rank: int, rounds: int = 4) -> tuple[Array, Array]:
     """Right eigenvectors by subspace iteration (Halko, Martinsson & Tropp 2011, algorithm 4.4)."""
     more = min(rank + 20, *x.shape)
     block = np.random.default_rng(0).standard_normal((x.shape[1], more))
@@ -97,5 +98,5 @@ def _randomised(x: Array | sp.csr_array, centre: Array, rank: int, rounds: int =
         left = np.linalg.qr(x @ block - centre @ block)[0]
         block = x.T @ left - np.outer(centre, left.sum(0))
     basis, upper = np.linalg.qr(block)
-    inner, singular, _ = np.linalg.svd(upper, full_matrices=False)
+    inner, singular = np.linalg.svd(upper, full_matrices=False)[:2]
     return singular[:rank] ** 2, (basis @ inner)[:, :rank]

@@ -3,8 +3,9 @@
     w_n ~ N(m + F_n, L^-1),   F = X beta,   beta_j ~ N(0, (ridge_j L)^-1) by rows,
     m | L ~ N(0, (strength L)^-1),   L ~ Wishart(nu, (spread nu I)^-1),   nu = d - 1 + degrees
 
-(source 002, 27.90 with learned mean and covariance; features as in Macau, Simm et al. 2017), X centred columns (N, P) of
-a ``Design``. Given the rows' moments the posterior is conjugate: with G = X'X + diag(ridge) and k = strength + N,
+(source 002, 27.90 with learned mean and covariance; features as in Macau, Simm et al. 2017), X the centred columns
+(N, P) of a ``Design``. Given the rows' moments the posterior is conjugate: with G = X'X + diag(ridge) and
+k = strength + N,
 
     m | L ~ N(sum_n w_n / k, (k L)^-1),   beta | L ~ N(B, G^-1 x L^-1),   B = G^-1 X'w,
     L ~ Wishart(nu + N, S^-1),   S = spread nu I + E[w'w] - sum_n w_n sum_n w_n' / k - (X'w)' B.
@@ -16,11 +17,12 @@ chosen by it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.special import multigammaln
+from scipy.special import gammaln
 
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.incidence import Array
@@ -43,8 +45,8 @@ class PriorSettings:
 class RowPrior:
     """q(m, beta, L), or a draw from it.
 
-    degrees, scale (d, d): L ~ Wishart(degrees, scale^-1); precision: E[L], or the draw. coefficient (P + 1, d): m and B,
-    or their draws; strength: k; factor (P, P): lower Cholesky factor of G; ridges, one a block; evidence: see the module.
+    degrees, scale (d, d): L ~ Wishart(degrees, scale^-1); precision: E[L], or the draw. coefficient (P + 1, d): m and
+    B, or their draws; strength: k; factor (P, P): lower Cholesky factor of G; ridges: one a block; evidence: see above.
     """
 
     degrees: float
@@ -56,18 +58,10 @@ class RowPrior:
     ridges: Array
     evidence: float
 
-    def means(self, design: Design | None, rows: int) -> Array:
-        """m + F of the rows (N, d)."""
+    def means(self, columns: Array | None, rows: int) -> Array:
+        """m + F (rows, d) for columns of features (rows, P), those of training or of ``Design.of_new``."""
         mean = np.tile(self.coefficient[0], (rows, 1))
-        return mean if design is None else mean + design.columns @ self.coefficient[1:]
-
-    def new_rows(self, columns: Array | None, rows: int) -> tuple[Array, Array]:
-        """Mean (N', d) of further rows and by how much (N',) their covariance exceeds L^-1, relatively."""
-        mean, more = np.tile(self.coefficient[0], (rows, 1)), np.full(rows, 1 / self.strength)
-        if columns is None or not len(self.factor):
-            return mean, more
-        back = scipy.linalg.solve_triangular(self.factor, columns.T, lower=True)
-        return mean + columns @ self.coefficient[1:], more + np.square(back).sum(0)
+        return mean if columns is None else mean + columns @ self.coefficient[1:]
 
 
 def prior_given_rows(
@@ -82,11 +76,11 @@ def prior_given_rows(
     degrees, total = settings.degrees + d - 1, mean.sum(0)
     start, strength = settings.spread * degrees, settings.strength + size
     moments = mean.T @ mean + covariance + start * np.eye(d) - np.outer(total, total) / strength
-    common = multigammaln((degrees + size) / 2, d) - multigammaln(degrees / 2, d) - 0.5 * size * d * np.log(np.pi)
+    common = log_normaliser(degrees + size, d) - log_normaliser(degrees, d) - 0.5 * size * d * np.log(np.pi)
     common += 0.5 * degrees * d * np.log(start) + 0.5 * d * np.log(settings.strength / strength)
     projected = design.columns.T @ mean if design is not None else np.zeros((0, d))
 
-    def value(ridges: Array) -> tuple[float, Array, Array, Array]:
+    def value(ridges: Array) -> tuple[Any, Any, Any, Any]:
         scale, factor, solved, found = moments, np.zeros((0, 0)), projected, 0.0
         if design is not None:
             each = ridges[design.block]
@@ -106,6 +100,11 @@ def prior_given_rows(
     precision = (degrees + size) * np.linalg.inv(scale)
     coefficient = np.concatenate([total[None] / strength, solved])
     return RowPrior(degrees + size, scale, precision, coefficient, strength, factor, ridges, float(common + found))
+
+
+def log_normaliser(degrees: float, d: int) -> float:
+    """log Gamma_d(degrees / 2) less its power of pi, which cancels."""
+    return float(gammaln((degrees - np.arange(d)) / 2).sum())
 
 
 def _moved(ridges: Array, block: int, best, value, most: int = 4):
@@ -133,8 +132,6 @@ def drawn(prior: RowPrior, generator: np.random.Generator) -> RowPrior:
     noise = generator.standard_normal(prior.coefficient.shape)
     noise[0] /= np.sqrt(prior.strength)
     if len(prior.factor):
-        noise[1:] = scipy.linalg.solve_triangular(prior.factor, noise[1:], lower=True, trans="T", check_finite=False)
+        noise[1:] = scipy.linalg.solve_triangular(prior.factor, noise[1:], lower=True, trans=1, check_finite=False)
     coefficient = prior.coefficient + np.linalg.solve(root.T, noise.T).T
-    return RowPrior(
-        prior.degrees, prior.scale, root @ root.T, coefficient, prior.strength, prior.factor, prior.ridges, prior.evidence
-    )  # fmt: skip
+    return replace(prior, precision=root @ root.T, coefficient=coefficient)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppl_models.core.errors import DataError
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class ByRow:
         work = self.start + np.arange(len(self.start)) * 16
         cuts = np.searchsorted(work, np.linspace(0, work[-1], number + 1))
         cuts[-1] = len(self.start) - 1
-        return [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True) if b > a]
+        return [(int(a), int(b)) for a, b in pairwise(cuts) if b > a]
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class Incidence:
         user, item, value = np.asarray(user), np.asarray(item), np.asarray(value, np.float64)
         if not user.shape == item.shape == value.shape or value.ndim != 1 or not len(value):
             shapes = f"users {user.shape}, items {item.shape} and values {value.shape}"
-            raise DataError(f"{shapes} are no list of ratings", axis="rating", expected="three of one length, 1 or more")
+            raise DataError(
+                f"{shapes} are no list of ratings", axis="rating", expected="three of one length, 1 or more"
+            )
         if not np.isfinite(value).all():
             raise DataError(f"{(~np.isfinite(value)).sum()} ratings are not finite", axis="rating", expected="numbers")
         check_indices(user, num_users, "user")

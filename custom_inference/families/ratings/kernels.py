@@ -62,10 +62,9 @@ def update_rows(first, last, start, index, value, other, own, prior_mean, precis
             for i in range(d):
                 b[i] += noise[n, i]
         _backward(a, b)
+        half_log_det[n] = 0.0
         for i in range(d):
             mean[n, i] = b[i]
-            half_log_det[n] = 0.0
-        for i in range(d):
             half_log_det[n] -= math.log(a[i, i])
         if not sampled:
             _invert(a, inverse, covariance[n])
@@ -217,12 +216,14 @@ def pair_moments(user, item, user_mean, user_covariance, item_mean, item_covaria
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
-def pair_means(user, item, user_row, item_row, mean):
-    """a_u + c_i + v_u'v_i added to ``mean``."""
+def add_draw(user, item, user_row, item_row, user_gain, item_gain, tau, total, squares, noise):
+    """Of pairs: a_u + c_i + v_u'v_i of a draw added to total, its square to squares, 1 / (tau g h) to noise."""
     d = user_row.shape[1]
     for m in range(len(user)):
         w, z = user_row[user[m]], item_row[item[m]]
         found = w[0] + z[0]
         for i in range(1, d):
             found += w[i] * z[i]
-        mean[m] += found
+        total[m] += found
+        squares[m] += found * found
+        noise[m] += 1 / (tau * user_gain[user[m]] * item_gain[item[m]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,8 +28,8 @@ class Settings:
     learned: earlier, rows say little and ridges would grow until features are off.
     """
 
-    user: PriorSettings = PriorSettings()
-    item: PriorSettings = PriorSettings()
+    user: PriorSettings = field(default_factory=PriorSettings)
+    item: PriorSettings = field(default_factory=PriorSettings)
     noise_shape: float = 1.0
     noise_rate: float = 1.0
     unit_shape: float | None = 20.0
@@ -60,15 +61,16 @@ class Side:
     settings: PriorSettings = field(default_factory=PriorSettings)
 
     @classmethod
-    def empty(cls, ratings: ByRow, d: int, design: Design | None, settings: PriorSettings) -> Side:
+    def empty(cls, ratings: ByRow, d: int, design: Design | None = None, settings: PriorSettings | None = None) -> Side:
         """Rows at 0, with the prior's own expectation of L."""
         from custom_inference.families.ratings.kernels import table_width
 
+        settings = settings or PriorSettings()
         size, half = len(ratings.start) - 1, d * (d + 1) // 2
         rows, one = np.zeros((size, d)), np.ones(size)
         return cls(
-            ratings, rows, np.zeros((size, half)), one, np.zeros(size), np.zeros(size), np.zeros((size, table_width(d))),
-            np.zeros((size, d)), np.eye(d) / settings.spread, None, design, settings,
+            ratings, rows, np.zeros((size, half)), one, np.zeros(size), np.zeros(size),
+            np.zeros((size, table_width(d))), np.zeros((size, d)), np.eye(d) / settings.spread, None, design, settings,
         )  # fmt: skip
 
     def lend(self) -> None:
@@ -78,25 +80,31 @@ class Side:
         lend_all(self.mean, self.covariance, self.gain, self.table)
 
     def update(
-        self, other: Side, tau: float, unit_shape: float | None, pool: Pool, generator: np.random.Generator | None = None
+        self,
+        other: Side,
+        tau: float,
+        unit_shape: float | None,
+        pool: Pool,
+        generator: np.random.Generator | None = None,
     ) -> None:
         """All rows and gains given the other side; draws where there is a generator."""
         from custom_inference.families.ratings.kernels import update_rows
 
+        update: Any = update_rows
         shape, noise, gammas = unit_shape or 0.0, np.zeros((0, 0)), np.zeros(0)
         if generator is not None:
             noise = generator.standard_normal(self.mean.shape)
             gammas = generator.standard_gamma(shape + 0.5 * self.ratings.counts) if unit_shape else gammas
-        rest = (
+        rest: Any = (
             self.ratings.start, self.ratings.index, self.ratings.value, other.table, self.table, self.prior_mean,
             self.precision, tau, self.gain, shape, shape, noise, gammas, self.mean, self.covariance, self.half_log_det,
             self.error,
         )  # fmt: skip
-        pool.run(lambda part: update_rows(*part, *rest), self.ratings.parts(pool.threads))
+        pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
 
     def set_prior(self, prior: RowPrior) -> None:
         self.prior, self.precision = prior, prior.precision
-        self.prior_mean = prior.means(self.design, len(self.mean))
+        self.prior_mean = prior.means(self.design.columns if self.design else None, len(self.mean))
 
     def prior_given_rows(self, learn: bool = False) -> RowPrior:
         """q(m, beta, L) given the rows; of draws, what the next draw is from. learn: ridges too."""

@@ -1,6 +1,7 @@
-"""Variational Bayes of a matrix factorisation with biases, adaptive priors and features (Ilin & Raiko 2010; 27.90-27.93).
+"""Variational Bayes of matrix factorisation with biases, adaptive priors and features (Ilin & Raiko 2010; 27.90-93).
 
-    y_m ~ N(centre + a_u + c_i + v_u'v_i, 1 / (tau g_u h_i)),   g, h ~ Gamma(s, s),   tau ~ Gamma(noise_shape, noise_rate)
+    y_m ~ N(centre + a_u + c_i + v_u'v_i, 1 / (tau g_u h_i)),   g, h ~ Gamma(unit_shape, unit_shape),
+    tau ~ Gamma(noise_shape, noise_rate),
 
 with (a, v) and (c, v) as in ``hyper``. q has one Gaussian with full covariance for each row, a Gamma for each of g, h
 and tau, and a normal-Wishart for the prior of each side: q(rows) q(g) q(h) q(tau) q(m, beta, L). A sweep takes each at
@@ -9,12 +10,13 @@ its best given the others, so the bound cannot fall (the ridge of features is on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from scipy.special import digamma, gammaln
+from scipy.special import gammaln
 
-from custom_inference.families.ratings.incidence import Array, Incidence
+from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.sides import Blocks, Pool, Settings, Side, design_of
 from ppl_models.core.errors import MethodError
 
@@ -68,7 +70,7 @@ def sweep(at: Factors, pool: Pool) -> float:
     return at.bounds[-1]
 
 
-def squared_error(at: Factors) -> float:
+def squared_error(at: Any) -> float:
     """sum_m E[g h (y - prediction)^2], from what the items' half sweep left."""
     return float(at.item.gain @ at.item.error)
 
@@ -84,12 +86,12 @@ def bound(at: Factors) -> float:
             prior, shape = at.settings.unit_shape, at.settings.unit_shape + 0.5 * side.ratings.counts
             found += _gamma_terms(prior, prior, shape, shape / side.gain).sum()
     prior = at.settings.noise_shape, at.settings.noise_rate
-    found += _gamma_terms(*prior, np.asarray(at.tau_shape), np.asarray(at.tau_rate))
+    found += _gamma_terms(*prior, at.tau_shape, at.tau_rate)
     return float(found - 0.5 * at.tau * squared_error(at))
 
 
-def _gamma_terms(prior_shape: float, prior_rate: float, shape: Array, rate: Array) -> Array:
-    """E[log prior(x) - log q(x) + (shape - prior_shape) log x] under q = Gamma(shape, rate): the last is the likelihood's."""
+def _gamma_terms(prior_shape: float, prior_rate: float, shape: Any, rate: Any) -> Any:
+    """E[log prior(x) - log q(x) + (shape - prior_shape) log x] under q = Gamma(shape, rate)."""
     found = prior_shape * np.log(prior_rate) - gammaln(prior_shape) - shape * np.log(rate) + gammaln(shape)
     return found + (rate - prior_rate) * shape / rate
 
@@ -124,7 +126,23 @@ def predict(at: Factors, user, item) -> tuple[Array, Array, Array]:
 def noise_variance(at: Factors, user, item) -> Array:
     """E[1 / (tau g h)] of pairs: E[1 / x] = shape / (shape - 1) / E[x] under a Gamma."""
     found = np.full(len(user), at.tau_rate / max(at.tau_shape - 1, 0.5))
-    for side, index in ((at.user, user), (at.item, item)) if at.settings.unit_shape else ():
-        shape = at.settings.unit_shape + 0.5 * side.ratings.counts[index]
+    unit_shape = at.settings.unit_shape
+    for side, index in ((at.user, user), (at.item, item)) if unit_shape else ():
+        shape = (unit_shape or 0.0) + 0.5 * side.ratings.counts[index]
         found *= shape / np.maximum(shape - 1, 0.5) / side.gain[index]
     return found
+
+
+def fold_in(at: Factors, ratings: ByRow, axis: str = "user", columns: Array | None = None, rounds: int = 5) -> Factors:
+    """Further users (or items) in place of those of training: their posterior given their ratings, all else as it is.
+
+    ratings: theirs, less ``centre``, of known rows of the other side. columns: ``Design.of_new`` of their features.
+    """
+    own, other = (at.user, at.item) if axis == "user" else (at.item, at.user)
+    assert own.prior is not None
+    side = Side.empty(ratings, own.mean.shape[1])
+    side.precision, side.prior_mean = own.precision, own.prior.means(columns, len(side.mean))
+    with Pool(1) as pool:
+        for _ in range(rounds):
+            side.update(other, at.tau, at.settings.unit_shape, pool)
+    return replace(at, **{axis: side})
