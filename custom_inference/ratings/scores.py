@@ -94,7 +94,7 @@ class _Ranking(NamedTuple):
 
     def sums(self, each: Array) -> Array:
         """Of a number for every sorted pair, over each user's pairs."""
-        return np.bincount(self.user, each, minlength=self.num_users)
+        return np.bincount(self.user, weights=each, minlength=self.num_users).astype(np.float64)
 
     def shared(self, each: Array) -> Array:
         """Of sorted pairs the mean over those of equal prediction: what is expected at each rank."""
@@ -117,8 +117,8 @@ def precision_at(
     """The share of relevant pairs among the k of each user with the highest predictions.
 
     prediction, value, user (M,). relevant: a pair is relevant where its value is at least this (1: of clicks; 4: of
-    ratings from 1 to 5). A user with fewer than k pairs has k in the denominator still. average: the mean over the users
-    rather than an array of all, in the order of their sorted labels.
+    ratings from 1 to 5). A user with fewer than k pairs still has k in the denominator. average: the mean over the
+    users rather than an array of all, in the order of their sorted labels.
 
     Raises DataError as :func:`rmse`; MethodError for a k below 1.
     """
@@ -136,8 +136,9 @@ def recall_at(
 
 
 def average_precision(prediction: Any, value: Any, user: Any, *, relevant: float = 1.0, average: bool = True) -> Any:
-    """The mean over a user's relevant pairs of the precision down to them, at thresholds of the prediction; arguments
-    and errors as of :func:`precision_at`. NaN for users without a relevant pair. The mean over users is known as MAP."""
+    """The mean over a user's relevant pairs of the precision down to them, at thresholds of the prediction; its mean
+    over users is known as MAP. Arguments and errors as of :func:`precision_at`. NaN for users without a relevant pair.
+    """
     ranking, hit = _hits(prediction, value, user, relevant)
     total = np.cumsum(hit)
     before = np.r_[0.0, total][np.arange(len(hit)) - ranking.rank]  # hits of the users before this one
@@ -151,8 +152,8 @@ def ndcg_at(
 ) -> Any:
     """Normalised discounted cumulative gain of the first k ranks (None: of all), within [0, 1].
 
-    gain: of a value r, "linear" r or "exponential" 2^r - 1. Other arguments and errors as of :func:`precision_at`; values
-    must not be negative. NaN for users all of whose values are 0.
+    gain: of a value r, "linear" r or "exponential" 2^r - 1. Other arguments and errors as of :func:`precision_at`;
+    values must not be negative. NaN for users all of whose values are 0.
     """
     gains: dict[str, Callable[[Array], Array]] = {"linear": lambda r: r, "exponential": lambda r: np.exp2(r) - 1.0}
     if gain not in gains:

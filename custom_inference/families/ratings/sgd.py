@@ -6,7 +6,7 @@ For a pair (i, j) with rating r, in random order, e = r - (mu + f_i + g_j + u_i'
 
 are (eq. 27.89, with the regularisers of eq. 27.92; both factors are read before either moves)
 
-    u_i += eta (e v_j - lambda_u u_i),   v_j += eta (e u_i - lambda_v v_j),   f_i += eta (e - lambda_b f_i), g_j likewise
+    u_i += eta (e v_j - lambda_u u_i),  v_j += eta (e u_i - lambda_v v_j),  f_i += eta (e - lambda_b f_i),  g_j likewise
 
 A regulariser counts once a rating rather than once a user, which is what stochastic gradient descent does in the
 literature of figure 27.29: in the units of eq. 27.92 lambda_U of user i is lambda_u times the user's number of ratings.
