@@ -30,6 +30,8 @@ from ppl_models.data.documents.door import documents
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import as_graph, graph, largest_component
 from ppl_models.data.matrix import Data, as_binary, as_counts, as_matrix
+from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.door import ratings
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA
