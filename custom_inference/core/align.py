@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
-from ppl_models import MODELS, ModelError
+from ppl_models import MODELS, Model, ModelError
 
 #: What is known of single nodes, and sites over pairs of blocks, by which mappings without a model are told.
 _NODE_SITES, _PAIR_SITES = ("membership", "block"), ("edge_probability", "edge_rate")
@@ -129,7 +129,7 @@ def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, 
         these nodes: by ``block`` or ``membership`` where both have it; otherwise by their rates of edges
         (:func:`match_blocks`).
     """
-    first, second = (of if isinstance(of, dict) else of.params for of in (to, found))
+    first, second = (of if isinstance(of, dict) else _components_first(of.model, of.params) for of in (to, found))
     for nodes in _NODE_SITES if site is None else ():
         if nodes in first and nodes in second and len(first[nodes]) == len(second[nodes]):
             size = max(_num_blocks(first), _num_blocks(second))
@@ -145,6 +145,15 @@ def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, 
             raise ModelError(f"no site '{site}' to align by; there are: {', '.join(params)}")
     blocks = any(model.is_graph for model in models) or site in _PAIR_SITES
     return (match_blocks if blocks else match_components)(first[site], second[site])
+
+
+def _components_first(model: Model, params: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The values of sites, of the component site with the axis of the components in front."""
+    site = model.component_site
+    if site not in params or "component" not in model.dims[site]:
+        return params
+    axis = model.dims[site].index("component")
+    return {**params, site: params[site].movedim(axis - len(model.dims[site]), 0)}
 
 
 def _num_blocks(params: dict[str, Tensor]) -> int:
@@ -168,7 +177,8 @@ def align_draws(draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, s
     if site not in draws or "component" not in dims.get(site, ()):
         return draws
     chains, length = draws[site].shape[:2]
-    by, match = draws[site], match_blocks if "to_component" in dims[site] else match_components
+    axis = dims[site].index("component") - len(dims[site])
+    by, match = draws[site].movedim(axis, 2), match_blocks if "to_component" in dims[site] else match_components
     if "membership" in draws and "to_component" in dims[site]:
         by, match = draws["membership"].transpose(-1, -2), match_components
     reference = by[0, -max(1, length // 4) :].mean(0)
