@@ -7,6 +7,7 @@ from torch import Tensor
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.quadratic import ClickBound
 from ppl_models import BilinearPMF
 
@@ -25,4 +26,12 @@ _FACTORS = Presentation(
     shut_off=lambda params: params["item"].abs().amax(0) == 0,
 )
 
-FAMILIES = (Family(model=BilinearPMF, engines={"gaussian": ClickBound}, default="gaussian", presentation=_FACTORS),)
+FAMILIES = (
+    Family(
+        model=BilinearPMF,
+        engines={"gaussian": ClickBound},
+        default="gaussian",
+        methods={"matchbox": Matchbox},
+        presentation=_FACTORS,
+    ),
+)
