@@ -43,6 +43,7 @@ from ppl_models.mixture_of_poissons import MixtureOfPoissons
 from ppl_models.mmsb import MMSB, MMSBIndicator
 from ppl_models.noca import NOCA
 from ppl_models.plsa import PLSA
+from ppl_models.pmf import PMF
 from ppl_models.rbm import RBM
 from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM
 from ppl_models.supervised_lda import SupervisedLDA

@@ -40,6 +40,10 @@ class Alignment:
             for axis, name in enumerate(reversed(dims.get(site, ())), start=1):
                 if name in ("component", "to_component"):
                     value = value.index_select(-axis, index.to(value.device))
+                elif name in ("coordinate", "to_coordinate"):  # the components' stand last
+                    before = value.shape[-axis] - len(index)
+                    order = torch.cat([torch.arange(before), before + index])
+                    value = value.index_select(-axis, order.to(value.device))
             moved[site] = value
         return moved
 
@@ -129,7 +133,7 @@ def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, 
         these nodes: by ``block`` or ``membership`` where both have it; otherwise by their rates of edges
         (:func:`match_blocks`).
     """
-    first, second = (of if isinstance(of, dict) else _components_first(of.model, of.params) for of in (to, found))
+    first, second = (of if isinstance(of, dict) else of.params for of in (to, found))
     for nodes in _NODE_SITES if site is None else ():
         if nodes in first and nodes in second and len(first[nodes]) == len(second[nodes]):
             size = max(_num_blocks(first), _num_blocks(second))
@@ -138,22 +142,21 @@ def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, 
     if site is None and models:
         site = models[0].component_site
     elif site is None:
-        known = [kind.example().model.component_site for kind in MODELS.values()]
+        known = [model.component_site for model in _examples()]
         site = next((one for one in known if one in first and one in second), known[0])
     for params in (second, first):
         if site not in params:
             raise ModelError(f"no site '{site}' to align by; there are: {', '.join(params)}")
     blocks = any(model.is_graph for model in models) or site in _PAIR_SITES
-    return (match_blocks if blocks else match_components)(first[site], second[site])
+    if blocks:
+        return match_blocks(first[site], second[site])
+    model = models[0] if models else next((one for one in _examples() if one.component_site == site), None)
+    axis = 0 if model is None else model.dims[site].index("component")
+    return match_components(*(side[site].movedim(axis, 0) for side in (first, second)))
 
 
-def _components_first(model: Model, params: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The values of sites, of the component site with the axis of the components in front."""
-    site = model.component_site
-    if site not in params or "component" not in model.dims[site]:
-        return params
-    axis = model.dims[site].index("component")
-    return {**params, site: params[site].movedim(axis - len(model.dims[site]), 0)}
+def _examples() -> list[Model]:
+    return [kind.example().model for kind in MODELS.values()]
 
 
 def _num_blocks(params: dict[str, Tensor]) -> int:
@@ -177,10 +180,10 @@ def align_draws(draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, s
     if site not in draws or "component" not in dims.get(site, ()):
         return draws
     chains, length = draws[site].shape[:2]
-    axis = dims[site].index("component") - len(dims[site])
-    by, match = draws[site].movedim(axis, 2), match_blocks if "to_component" in dims[site] else match_components
+    by, match = draws[site], match_blocks if "to_component" in dims[site] else match_components
     if "membership" in draws and "to_component" in dims[site]:
         by, match = draws["membership"].transpose(-1, -2), match_components
+    by = by.movedim(2 + dims[site].index("component"), 2) if by is draws[site] else by
     reference = by[0, -max(1, length // 4) :].mean(0)
     aligned = {name: value.clone() for name, value in draws.items()}
     for chain in range(chains):

@@ -120,7 +120,8 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
         plain = {"bool": bool, "int": int, "str": str}.get(types[one])
         _refuse(plain is not None and type(value) is not plain, f"{one} = {shown(value)}")
         is_size = one in kind.axes.values() or (listed and (one.startswith("num_") or one.endswith("_size")))
-        _refuse(is_size and (type(value) is not int or value not in sizes), f"{one} = {shown(value)} of no tensor")
+        known = type(value) is int and value in {0, *sizes}
+        _refuse(is_size and not known, f"{one} = {shown(value)} of no tensor")
 
 
 def _check_instance(model: Model, settings: Mapping[str, Any], sites: Mapping[str, Any] | None) -> None:

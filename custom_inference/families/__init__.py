@@ -24,6 +24,7 @@ ROOMS: dict[str, str] = {
     "MultinomialPCA": "topics",
     "NOCA": "noca",
     "PLSA": "topics",
+    "PMF": "ratings",
     "PoissonSBM": "blocks",
     "RBM": "boltzmann",
     "SBM": "blocks",

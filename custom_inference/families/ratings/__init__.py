@@ -1,32 +1,44 @@
-"""Factors of ratings, clicks and choices: closed-form engines, and passes over the pairs."""
+"""Ratings, clicks and choices: users integrated out, alternating least squares, quadratic bounds, message passing."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-from torch import Tensor
+from dataclasses import dataclass, replace
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
 from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.quadratic import ClickBound
-from ppl_models import BilinearPMF
+from ppl_models import PMF, BilinearPMF, Model
 
 
-def _items(model: Any, params: Mapping[str, Tensor]) -> Tensor:
-    """The items' own factors, a component a row."""
-    del model
-    return params["item"].T
+@dataclass(frozen=True, kw_only=True)
+class _Ratings(Family):
+    """Closed forms are those of Gaussian ratings."""
+
+    def for_priors(self, model: Model) -> Family:
+        assert isinstance(model, PMF)
+        plain = not (model.num_user_covariates or model.num_item_covariates or model.time_edges or model.adaptive)
+        closed = model.likelihood == "gaussian" and plain
+        engines = {} if closed else {"engines": {}, "default": None}
+        baseline = "item_bias" if model.biases else None
+        return replace(self, presentation=replace(self.presentation, baseline=baseline), **engines)
 
 
 _FACTORS = Presentation(
     value="factor of the item",
     local="factor of the user",
-    matrix=_items,
     prominence=lambda _, params: params["item"].norm(dim=0),
-    shut_off=lambda params: params["item"].abs().amax(0) == 0,
+    columns=lambda _, params: {"norm": params["item"].norm(dim=0)},
 )
 
 FAMILIES = (
+    _Ratings(
+        model=PMF,
+        engines={"exact": RatingsExact, "map": RatingsMap},
+        default="exact",
+        presentation=replace(_FACTORS, local="profile", baseline="item_bias"),
+    ),
     Family(
         model=BilinearPMF,
         engines={"gaussian": ClickBound},

@@ -77,7 +77,7 @@ def ratings(
             return found.to(dtype=dtype, device=device)
         how = (num_users, users), (num_items, items)
         if item is None:
-            found = _matrix(user, time, how, dtype) if _is_matrix(user) else _listed(*_columns(user, time), how, dtype)
+            found = _matrix(user, time, how, dtype) if is_matrix(user) else _listed(*_columns(user, time), how, dtype)
         else:
             found = _listed(user, item, value, time, how, dtype)
         _require_between(found.value, between)
@@ -97,7 +97,8 @@ def _require_between(value: Tensor, between: tuple[float, float] | None) -> None
         raise DataError(found, axis="rating", expected=f"{low:g} to {high:g}")
 
 
-def _is_matrix(source: Any) -> bool:
+def is_matrix(source: Any) -> bool:
+    """Whether something is a matrix of users and items, rather than a list or a frame of ratings."""
     refuse_blocks(source)
     if isinstance(source, pd.DataFrame):
         return _named(source) is None
@@ -284,3 +285,14 @@ def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> R
             coords = {**coords, **({key: names} if names is not None else {})}
     users, items = np.asarray(user, np.int64), np.asarray(item, np.int64)
     return ratings_of(users, items, rated, num_users=shape[0], num_items=shape[1], coords=dict(coords))
+
+
+def relabelled(data: Ratings, items: Sequence[Any]) -> Ratings:
+    """The ratings with their items at the places of their labels among ``items``. Raises DataError for unknown ones."""
+    place, size, names = numbered([data.items[n] for n in data.item.tolist()], "item", None, items)
+    coords = {**data.coords, **({} if names is None else {"feature": names})}
+    found = ratings_of(
+        data.user.cpu().numpy(), place, data.value.cpu(), num_users=data.num_users, num_items=size, coords=coords,
+        time=None if data.time is None else data.time.cpu(),
+    )  # fmt: skip
+    return found.to(device=data.x.device)
