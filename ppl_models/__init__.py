@@ -6,6 +6,7 @@ import re
 import ppl_models.core.bars  # before all that imports Pyro, and with it tqdm
 from ppl_models import datasets, distributions
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
+from ppl_models.bilinear_pmf import BilinearPMF
 from ppl_models.categorical_pca import CategoricalPCA
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import (

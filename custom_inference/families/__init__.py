@@ -8,6 +8,7 @@ other's modules; nothing outside imports a room by name, but by :mod:`custom_inf
 #: models is first used.
 ROOMS: dict[str, str] = {
     "AspectBernoulli": "aspects",
+    "BilinearPMF": "ratings",
     "CTM": "topics",
     "CVQ": "cvq",
     "CategoricalPCA": "factors",

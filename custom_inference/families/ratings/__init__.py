@@ -1,4 +1,4 @@
-"""Ratings: profiles of users integrated out, alternating least squares, variational Bayes, Gibbs sampling."""
+"""Ratings, clicks and choices: users integrated out, alternating least squares, quadratic bounds, message passing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
-from ppl_models import PMF, Model
+from custom_inference.families.ratings.matchbox import Matchbox
+from custom_inference.families.ratings.quadratic import ClickBound
+from ppl_models import PMF, BilinearPMF, Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,17 +25,25 @@ class _Ratings(Family):
         return replace(self, presentation=replace(self.presentation, baseline=baseline), **engines)
 
 
+_FACTORS = Presentation(
+    value="factor of the item",
+    local="factor of the user",
+    prominence=lambda _, params: params["item"].norm(dim=0),
+    columns=lambda _, params: {"norm": params["item"].norm(dim=0)},
+)
+
 FAMILIES = (
     _Ratings(
         model=PMF,
         engines={"exact": RatingsExact, "map": RatingsMap},
         default="exact",
-        presentation=Presentation(
-            value="factor of the item",
-            local="profile",
-            baseline="item_bias",
-            prominence=lambda _, params: params["item"].norm(dim=0),
-            columns=lambda _, params: {"norm": params["item"].norm(dim=0)},
-        ),
+        presentation=replace(_FACTORS, local="profile", baseline="item_bias"),
+    ),
+    Family(
+        model=BilinearPMF,
+        engines={"gaussian": ClickBound},
+        default="gaussian",
+        methods={"matchbox": Matchbox},
+        presentation=_FACTORS,
     ),
 )
