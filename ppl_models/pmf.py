@@ -34,8 +34,8 @@ from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.model import prepared_ratings
 from ppl_models.distributions import InverseWishart, OrderedRating, SideBySide, SparseRatings
+from ppl_models.exponential_family_pca import canonical_turn
 from ppl_models.likelihoods import Bernoulli, Gaussian
-from ppl_models.logistic_pca import canonical_turn
 
 #: Name of a likelihood -> what its data are.
 LIKELIHOODS = ("gaussian", "logistic", "ordinal")
