@@ -31,7 +31,7 @@ from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
-from ppl_models.logistic_pca import canonical_turn
+from ppl_models.exponential_family_pca import canonical_turn
 
 #: Where a prior is flat, an update is held back by this share of its own curvature, which keeps the systems regular
 #: and (as a proximal step) the ascent monotone.
