@@ -23,6 +23,7 @@ ROOMS: dict[str, str] = {
     "MultinomialPCA": "topics",
     "NOCA": "noca",
     "PLSA": "topics",
+    "PoissonPCA": "factors",
     "PoissonSBM": "blocks",
     "RBM": "boltzmann",
     "SBM": "blocks",
