@@ -5,9 +5,9 @@ Source 002, section 27.2.2 (Tipping & Bishop, *Probabilistic principal component
     s_n        ~ Normal(0, I_K)                                                   n = 1..N
     x_nj | s_n ~ Normal(b_j + sum_k s_nk w_kj, sigma^2)                           j = 1..D
 
-The scores can be summed out: x_n ~ Normal(b, W'W + sigma^2 I). Under flat priors the maximum of the likelihood has b the
-mean and W the K leading eigenvectors of the covariance, of squared lengths lambda_k - sigma^2, with sigma^2 the mean of
-the other eigenvalues. With a scale for every feature it is factor analysis.
+The scores can be summed out: x_n ~ Normal(b, W'W + sigma^2 I). Under flat priors the maximum of the likelihood has b
+the mean and W the K leading eigenvectors of the covariance, of squared lengths lambda_k - sigma^2, with sigma^2 the
+mean of the other eigenvalues. With a scale for every feature it is factor analysis.
 """
 
 from __future__ import annotations

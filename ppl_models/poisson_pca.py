@@ -1,7 +1,7 @@
 """Poisson PCA: rows of counts whose log rates are linear in a few Gaussian scores.
 
-Source 002, section 27.2.2, eq. 27.9, with a bias and a known log exposure of every row. Townes, Hicks, Aryee & Irizarry,
-*Feature selection and dimension reduction for single-cell RNA-seq based on a multinomial model* (2019):
+Source 002, section 27.2.2, eq. 27.9, with a bias and a known log exposure of every row. Townes, Hicks, Aryee &
+Irizarry, *Feature selection and dimension reduction for single-cell RNA-seq based on a multinomial model* (2019):
 
     s_n        ~ Normal(0, I_K)                                                   n = 1..N
     eta_nj     = o_n + b_j + sum_k s_nk w_kj                                      j = 1..D
@@ -114,8 +114,13 @@ class PoissonPCA(LinearScores, ComponentModel):
         for site, last in (("weight", (1.0, 1e-4)), ("score", (0.0, scale))):
             prior = self.priors[site]
             if not isinstance(prior, dist.Normal) or prior.batch_shape:
-                raise ModelError(f"learned offsets need a Normal prior of one element of '{site}', not {described(prior)}")
-            parts = [torch.cat([part.expand(size), torch.tensor([end])]) for part, end in zip((prior.loc, prior.scale), last, strict=True)]
+                raise ModelError(
+                    f"learned offsets need a Normal prior of one element of '{site}', not {described(prior)}"
+                )
+            parts = [
+                torch.cat([part.expand(size), torch.tensor([end])])
+                for part, end in zip((prior.loc, prior.scale), last, strict=True)
+            ]
             found[site] = dist.Normal(*(part[:, None] if site == "weight" else part for part in parts))
         return replace(self, num_components=size + 1, priors={**self.priors, **found})
 

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro
 import pyro.distributions as dist
-import torch
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -28,6 +27,7 @@ from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.distributions.tokens import SoftmaxTokens
 from ppl_models.exponential_family_pca import LinearScores
+from ppl_models.likelihoods import Multinomial
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,6 +61,10 @@ class SoftmaxPCA(LinearScores, WordCounts):
     }
 
     @property
+    def likelihood(self) -> Multinomial:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Multinomial(self.document_length, self.coefficient)
+
+    @property
     def num_natural(self) -> int:
         return self.num_features - 1
 
@@ -88,10 +92,9 @@ class SoftmaxPCA(LinearScores, WordCounts):
     def example(cls) -> Example:
         """Two components over eight words, sixty documents of eight to twenty tokens."""
         rng = np.random.default_rng(31)
+        ends = [1.5, 1.2, 0.8, 0.0, 0.0, -0.8, -1.2, -1.5]
         truth = {
-            "weight": np.array(
-                [[1.5, 1.2, 0.8, 0.0, 0.0, -0.8, -1.2, -1.5], [0.5, -0.8, 0.8, -1.0, 1.0, -0.8, 0.8, -0.5]]
-            ),
+            "weight": np.array([ends, [0.5, -0.8, 0.8, -1.0, 1.0, -0.8, 0.8, -0.5]]),
             "bias": np.array([0.4, -0.2, 0.0, 0.5, -0.5, 0.2, 0.0, -0.4]),
             "score": rng.standard_normal((60, 2)),
         }

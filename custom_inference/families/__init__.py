@@ -10,8 +10,10 @@ ROOMS: dict[str, str] = {
     "AspectBernoulli": "aspects",
     "CTM": "topics",
     "CVQ": "cvq",
+    "CategoricalPCA": "factors",
     "CovariateSBM": "blocks",
     "DegreeCorrectedSBM": "blocks",
+    "ExponentialFamilyPCA": "factors",
     "LDA": "topics",
     "LogisticPCA": "factors",
     "MMSB": "memberships",
@@ -27,6 +29,7 @@ ROOMS: dict[str, str] = {
     "PoissonSBM": "blocks",
     "RBM": "boltzmann",
     "SBM": "blocks",
+    "SoftmaxPCA": "factors",
     "SupervisedLDA": "topics",
     "UserRatingProfile": "topics",
 }

@@ -29,7 +29,7 @@ def natural(params: Params, score: ArrayLike) -> Array:
 
 
 def by_grid(log_likelihood: Function) -> ByGrid:
-    """By a Gauss-Hermite product rule on the prior, for K = 1 or 2: precise where the likelihood is moderately sharp."""
+    """By a Gauss-Hermite product rule on the prior, K = 1 or 2: precise where the likelihood is moderately sharp."""
 
     def table(params: Params, x: ArrayLike, mask: Maybe, points: int, *more) -> tuple[Array, Array]:
         grid, log_weight = _shared.hermite(np.shape(params["weight"])[0], points)

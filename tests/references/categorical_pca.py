@@ -2,8 +2,8 @@
 
     x_nr | s_n ~ Cat(softmax over c < C_r of b_rc + sum_k s_nk w_krc)
 
-params: weight (K, D, C), bias (D, C). A category c >= C_r is one that feature r lacks; here SIZES has C_r of the model's
-example, and ``log_likelihood_of(sizes)`` that of others. ``mask``: True where an entry was observed.
+params: weight (K, D, C), bias (D, C). A category c >= C_r is one that feature r lacks; SIZES has C_r of the model's
+example, and ``log_likelihood_of(sizes)`` is for others. ``mask``: True where an entry was observed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Poisson PCA's engines: Gaussian scores, with weights as points ("gaussian") or Gaussian too ("variational").
+"""Poisson PCA's engines: Gaussian scores, with weights as points ("variational") or Gaussian too ("bayesian").
 
 Mathematics and derivations are those of :mod:`custom_inference.families.factors.poisson_updates`: an E step is one
 Newton step of every row's scores, an M step one of every column's weights and bias, then the best turn of both. The
 E step's statistics add up over rows, so that minibatches, blocks on disk and several processes serve.
 
-- "gaussian": a lower bound on the evidence at the weights, which have the modes of their priors' objective.
-- "variational": q(c_j) = N(c_j, T_j) of every column, and the precisions of the weights' prior learned, one a component:
+- "variational": a lower bound on the evidence at the weights, which have the modes of their priors' objective.
+- "bayesian": q(c_j) = N(c_j, T_j) of every column, and the precisions of the weights' prior learned, one a component:
   l_k = D / sum_j E[w_jk^2], where superfluous components go to 0 (Bishop, *Variational principal components*, 1999).
   Its objective is an estimate of the bound, since E exp(s'w) of two Gaussian vectors is taken to the first orders.
   Fits begin with points.
@@ -122,7 +122,7 @@ class PoissonState(PointsWithLocals):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonGaussian(Tightened, Accelerated, OwnState, Proposals, Canonical, Checked, Engine):
+class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical, Checked, Engine):
     """Gaussian posteriors of the scores, weights and bias as points.
 
     steps: of Newton's method on the scores, an E step.
@@ -130,10 +130,10 @@ class PoissonGaussian(Tightened, Accelerated, OwnState, Proposals, Canonical, Ch
 
     steps: int = 1
 
-    name: ClassVar[str] = "gaussian"
+    name: ClassVar[str] = "variational"
     state: ClassVar[type[PointsWithLocals]] = PoissonState
     extrapolated: ClassVar[tuple[str, ...]] = ("score", "covariance", "number")
-    engine = property(lambda self: PoissonGaussian(steps=self.steps))  # pyright: ignore
+    engine = property(lambda self: PoissonVariational(steps=self.steps))  # pyright: ignore
     #: How much shorter M steps are taken: by 1 / (1 + tightness).
     tightness = 0.0
 
@@ -296,14 +296,14 @@ class PoissonGaussian(Tightened, Accelerated, OwnState, Proposals, Canonical, Ch
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonVariational(PriorTerm, LocalEngine, PoissonGaussian):
+class PoissonBayesian(PriorTerm, LocalEngine, PoissonVariational):
     """Gaussian posteriors of scores, weights and bias; the precisions of the weights' prior are learned."""
 
-    name: ClassVar[str] = "variational"
+    name: ClassVar[str] = "bayesian"
     objective: ClassVar[Objective] = "estimate"
 
     def local(self) -> Engine:
-        return PoissonGaussian(steps=self.steps)
+        return PoissonVariational(steps=self.steps)
 
     def _before(self, at: Globals) -> Globals:
         size = len(at.weight) + 1
