@@ -21,8 +21,8 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.priors import described
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_tensor, unpacked

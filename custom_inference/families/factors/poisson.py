@@ -24,8 +24,16 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, Canonical, Checked, LocalEngine, OwnState, PriorTerm
-from custom_inference.core.capabilities import InitialStep, Tightened
+from custom_inference.core.capabilities import (
+    Accelerated,
+    Canonical,
+    Checked,
+    InitialStep,
+    LocalEngine,
+    OwnState,
+    PriorTerm,
+    Tightened,
+)
 from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
