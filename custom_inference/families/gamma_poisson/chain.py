@@ -41,6 +41,8 @@ from custom_inference.families.topics.chain import (
 from custom_inference.gibbs.protocol import Params
 from ppl_models import Model
 
+#: Sweeps between two moves of the totals, which take as long as a part of a sweep.
+_MOVES = 4
 #: Rounds of a step of the learned shapes and rates.
 _ROUNDS = 10
 #: Learned shapes stay between these: a component that has no event would never come back from 0.
@@ -67,7 +69,8 @@ class GapChain(LdaChain):
         given: Tensor | None = None,
         explicit: Explicit | None = None,
     ):
-        self.rows, self.rate, self.prior = rows, rate, prior
+        self.rows, self.rate, self.prior, self._swept = rows, rate, prior, 0
+        self._counted: tuple[int, NDArray[np.int64]] | None = None
         tokens = TokenList.of(rows)
         super().__init__(tokens, len(shape), torch.as_tensor(shape), prior[0], seed, explicit=explicit)
         self.constant = float(rows.log_base.double().sum())
@@ -82,9 +85,11 @@ class GapChain(LdaChain):
 
     def sweep(self) -> None:
         """A pass over all events, then new loadings, or new totals of their rows."""
+        self._swept += 1
         if self.explicit is None:
             self._sweep_integrated()
-            self._move_totals()
+            if self._swept % _MOVES == 1:
+                self._move_totals()
             return
         if self._begun:
             self._sweep_at(self.explicit.value)
@@ -94,11 +99,19 @@ class GapChain(LdaChain):
         self._begin_explicit()
         self._begun = True
 
+    @property
+    def document_topic(self) -> NDArray[np.int64]:
+        """n_ik (N, K), counted once after each sweep."""
+        if self._counted is None or self._counted[0] != self._swept:
+            self._counted = self._swept, self.tokens.counted(self.topic, self.num_topics)
+        return self._counted[1]
+
     def _sweep_at(self, loading: Tensor) -> None:
         exposed = self.rate + self._exposure(loading)
         first = self._first(exposed.mean(0))
         sweep_topics(self.tokens, self.topic, self.alpha, loading, self._rng, first=first, weight=1 / exposed)
         self.assign(self.topic)
+        self._counted = None
 
     def _begin_explicit(self) -> None:
         """The first values of explicit loadings; the activations are taken at totals that explain the events."""
