@@ -26,7 +26,8 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import LogisticPosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.factors.logistic_pca import LogisticEngine, ScorePrior, half_signs, squared_rows
+from custom_inference.families.factors.logistic_pca import LogisticEngine, half_signs
+from custom_inference.families.factors.natural import ScorePrior, squared_rows
 from ppl_models import CapacityError, Model
 from ppl_models.core.likelihood import hermite, jaakkola_curvature
 

@@ -87,7 +87,9 @@ def test_vb_is_below_the_evidence_with_everything_integrated_out():
     def density(*loading: float) -> float:
         v, n = np.array(loading), x.sum(1)
         rows = gammaln(a + n) - gammaln(a) + a * np.log(b) - (a + n) * np.log(b + v.sum())
-        return float(np.exp(rows.sum() + (x * np.log(v) - gammaln(x + 1)).sum() + stats.gamma.logpdf(v, c, scale=1 / d).sum()))
+        return float(
+            np.exp(rows.sum() + (x * np.log(v) - gammaln(x + 1)).sum() + stats.gamma.logpdf(v, c, scale=1 / d).sum())
+        )
 
     exact = np.log(nquad(density, [(0, 60)] * 2, opts=[{"points": [1.0], "limit": 200}] * 2)[0])
     fit = ci.VariationalEM(guide="vb", search=None, tolerance=1e-10).fit(model, x, progress=False)
@@ -102,9 +104,10 @@ def test_em_ends_where_the_posterior_is_stationary(missing):
     _, x, mask = given(data, {})
 
     def objective(loading):
-        return gamma_poisson.log_evidence({"loading": loading}, x, SHAPE, RATE, mask).sum() + stats.gamma.logpdf(
-            loading, 2.0
-        ).sum()
+        return (
+            gamma_poisson.log_evidence({"loading": loading}, x, SHAPE, RATE, mask).sum()
+            + stats.gamma.logpdf(loading, 2.0).sum()
+        )
 
     assert np.abs(slopes(objective, fit.params["loading"].numpy())).max() < 1e-4
     assert np.isclose(float(fit.elbo[-1]), objective(fit.params["loading"].numpy()), atol=1e-6)
@@ -114,7 +117,9 @@ def test_em_ends_where_the_posterior_is_stationary(missing):
 def test_points_are_stationary(missing):
     model, data, _ = problem(missing)
     model = model.with_activation(2.0, 0.8).with_loading(2.0, 1.0)
-    fit = ci.VariationalEM(guide="map", search=None, tolerance=1e-13, max_iterations=3000).fit(model, data, progress=False)
+    fit = ci.VariationalEM(guide="map", search=None, tolerance=1e-13, max_iterations=3000).fit(
+        model, data, progress=False
+    )
     _, x, mask = given(data, {})
     priors = {"loading": ("gamma", 2.0, 1.0), "activation": ("gamma", 2.0, 0.8)}
     value = {site: fit.params[site].numpy() for site in ("loading", "activation")}
