@@ -32,6 +32,7 @@ ROOMS: dict[str, str] = {
     "RBM": "boltzmann",
     "SBM": "blocks",
     "SoftmaxPCA": "factors",
+    "SpikeGammaPoisson": "gamma_poisson",
     "SupervisedLDA": "topics",
     "UserRatingProfile": "topics",
 }
