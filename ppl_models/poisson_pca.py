@@ -21,8 +21,8 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.priors import described
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_tensor, unpacked
@@ -114,14 +114,12 @@ class PoissonPCA(LinearScores, ComponentModel):
         for site, last in (("weight", (1.0, 1e-4)), ("score", (0.0, scale))):
             prior = self.priors[site]
             if not isinstance(prior, dist.Normal) or prior.batch_shape:
-                raise ModelError(
-                    f"learned offsets need a Normal prior of one element of '{site}', not {described(prior)}"
-                )
-            parts = [
-                torch.cat([part.expand(size), torch.tensor([end])])
-                for part, end in zip((prior.loc, prior.scale), last, strict=True)
-            ]
-            found[site] = dist.Normal(*(part[:, None] if site == "weight" else part for part in parts))
+                given = described(prior)
+                raise ModelError(f"learned offsets need a Normal prior of one element of '{site}', not {given}")
+            pairs = zip((prior.loc, prior.scale), last, strict=True)
+            parts = [torch.cat([part.expand(size), part.new_tensor([end])]) for part, end in pairs]
+            loc, spread = (part[:, None] if site == "weight" else part for part in parts)
+            found[site] = dist.Normal(loc, spread)
         return replace(self, num_components=size + 1, priors={**self.priors, **found})
 
     @classmethod
