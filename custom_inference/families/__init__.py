@@ -14,6 +14,7 @@ ROOMS: dict[str, str] = {
     "CovariateSBM": "blocks",
     "DegreeCorrectedSBM": "blocks",
     "ExponentialFamilyPCA": "factors",
+    "GaussianPCA": "factors",
     "LDA": "topics",
     "LogisticPCA": "factors",
     "MMSB": "memberships",

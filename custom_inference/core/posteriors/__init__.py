@@ -25,6 +25,7 @@ from custom_inference.core.posteriors.finite import (
 from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
+from custom_inference.core.posteriors.scores import ScorePosterior
 
 __all__ = [
     "POSTERIORS",
@@ -43,6 +44,7 @@ __all__ = [
     "LogisticNormalPosterior",
     "LogisticPosterior",
     "PointPosterior",
+    "ScorePosterior",
     "SymmetricBetaPosterior",
     "SymmetricGammaPosterior",
     "kullback_leibler",
