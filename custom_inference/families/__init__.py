@@ -13,6 +13,7 @@ ROOMS: dict[str, str] = {
     "CategoricalPCA": "factors",
     "CovariateSBM": "blocks",
     "DegreeCorrectedSBM": "blocks",
+    "DiscriminativeCategoricalPCA": "factors",
     "ExponentialFamilyPCA": "factors",
     "GaussianPCA": "factors",
     "LDA": "topics",
