@@ -43,7 +43,7 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
 
     outputs: "categorical", numbers of draws of each of D labels; "bernoulli", each label by itself; "gaussian", real
         numbers with the known standard deviation ``scale``.
-    num_labels: labels that the program generates a row. Of observed rows their number is given.
+    labels_per_row: labels that the program generates a row. Of observed rows their number is given.
 
     Sites
     -----
@@ -51,21 +51,21 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     bias: b (D,), the logits (means) at score 0; Normal(0, 5) by default.
     input_weight: U (P, K); Normal(0, 1) by default.
     score: z (N, K), one event vector a row; Normal(0, 1) by default, moved by U'u_n.
-    covariates: u (N, P), given, finite numbers: ``fit(model, x, covariates=u)``. There is no intercept among the scores,
-        as the bias is one; inputs are best centred and of unit variance.
+    covariates: u (N, P), given, finite numbers: ``fit(model, x, covariates=u)``. There is no intercept
+        among the scores, as the bias is one; inputs are best centred and of unit variance.
     x: (N, D), observed; NaN for unknown labels. Of categorical outputs draws of unknown labels are left out of L_n.
 
-    Raises ModelError for unknown outputs, a scale that is not positive, a prior of the score that is not Normal, and for
-    K > D: the weights would not be identified.
+    Raises ModelError for unknown outputs, a scale that is not positive, a prior of the score that is not Normal, and
+    for K > D: the weights would not be identified.
     """
 
     num_covariates: int
     outputs: str = "categorical"
     scale: float = 1.0
-    num_labels: int = 3
+    labels_per_row: int = 3
 
     axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "covariate": "num_covariates"}
-    whole_fields: ClassVar[tuple[str, ...]] = ("num_labels",)
+    whole_fields: ClassVar[tuple[str, ...]] = ("labels_per_row",)
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
     sites: ClassVar[Mapping[str, Site]] = {
         "weight": LinearScores.sites["weight"],
@@ -88,7 +88,7 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     @property
     def likelihood(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         if self.outputs == "categorical":
-            return Multinomial(self.num_labels, coefficient=False)
+            return Multinomial(self.labels_per_row, coefficient=False)
         return Bernoulli() if self.outputs == "bernoulli" else Gaussian(self.scale)
 
     @property
@@ -135,7 +135,7 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         rows = x if x is None or index is None else x[index]
         if rows is not None and mask is not None:
             rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
-        lengths = self.num_labels if rows is None else rows.sum(-1)
+        lengths = self.labels_per_row if rows is None else rows.sum(-1)
         tokens: Any = SoftmaxTokens(self.natural(site, local), lengths)
         return pyro.sample(self.observed_site, tokens, obs=rows)
 
@@ -157,7 +157,8 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
                 raise DataError(f"shape {tuple(given.shape)}", expected=expected)
             wrong = (~torch.isfinite(given)).nonzero()
             if len(wrong):
-                found = f"{len(wrong)} values are not finite (the first: row {int(wrong[0, 0])}, column {int(wrong[0, 1])})"
+                row, column = wrong[0].tolist()
+                found = f"{len(wrong)} values are not finite (the first: row {row}, column {column})"
                 raise DataError(found, expected="finite numbers; fill in missing inputs first")
         return replace(checked, others={"covariates": given})
 

@@ -1,4 +1,4 @@
-"""Counts of words, thinned: Poisson PCA and other factorisations by the log-likelihood of the tokens that were left out.
+"""Counts of words, thinned: Poisson PCA and other factorisations by the log-likelihood of the tokens left out.
 
     python -m benchmarks.quality.counts [--data DIR] [--lines "Poisson PCA 10;Poisson PCA 20"]
 
@@ -27,8 +27,8 @@ from ppl_models import PoissonPCA
 
 TITLE = "Four newsgroups, thinned"
 NOTE = (
-    "Poisson log-likelihood a test token of the rates fitted to four fifths of the tokens (constants left out, 1 % of the "
-    "unigram mixed in); higher is better. Poisson PCA with K factors learns an offset of every row beside them."
+    "Poisson log-likelihood a test token of the rates fitted to four fifths of the tokens (constants left out, 1 % of "
+    "the unigram mixed in); higher is better. Poisson PCA with K factors learns an offset of every row beside them."
 )
 COLUMNS = ("method", "factors", "log-likelihood a token", "CPU s")
 

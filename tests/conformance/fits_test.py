@@ -70,12 +70,17 @@ def test_a_fit_keeps_its_promises(model, method):
     if program.code_bits is not None or not unbounded:
         assert ((mean >= 0) & (mean <= 1)).all()
     new = problem.data if model in GRAPHS else problem.data.x[:4]
-    assert fit.transform(new).shape == (len(new), mean.shape[1])
+    assert fit.transform(new, **({} if model in GRAPHS else given_rows(problem, 4))).shape == (len(new), mean.shape[1])
     assert fit.posterior.sample(5).shape == (5, *mean.shape) and fit.posterior.mode.shape == mean.shape
     assert len(fit.report()) == mean.shape[1] and np.isfinite(fit.bic()) and np.isfinite(fit.aic())
     assert torch.isfinite(fit.plugin_log_likelihood()).all()
     assert "Fit of" in repr(fit)
     (_promises_of_a_graph if model in GRAPHS else _promises_of_rows)(fit, method)
+
+
+def given_rows(problem, number):
+    """What the model's rows are given with, of the first of them."""
+    return {site: problem.data.others[site][:number] for site in problem.model.sites_of("given")}
 
 
 def _promises_of_rows(fit, method):
@@ -221,7 +226,7 @@ def test_missing_entries_work(model, method):
     fit = small_method(model, method).fit(problem.model, x, seed=0, progress=False, **problem.data.others)
     assert all(torch.isfinite(value).all() for value in fit.params.values())
     scores = fit.log_likelihood(bound=fit.bounds[0]) if model in WITHOUT_EVIDENCE else fit.evidence
-    assert torch.isfinite(scores).all() and torch.isfinite(fit.transform(x[:3])).all()
+    assert torch.isfinite(scores).all() and torch.isfinite(fit.transform(x[:3], **given_rows(problem, 3))).all()
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in WITHOUT_EVIDENCE])
