@@ -32,6 +32,7 @@ from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import as_graph, graph, largest_component
 from ppl_models.data.matrix import Data, as_binary, as_counts, as_matrix
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
+from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA

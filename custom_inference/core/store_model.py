@@ -120,7 +120,14 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
         plain = {"bool": bool, "int": int, "str": str}.get(types[one])
         _refuse(plain is not None and type(value) is not plain, f"{one} = {shown(value)}")
         is_size = one in kind.axes.values() or (listed and (one.startswith("num_") or one.endswith("_size")))
-        _refuse(is_size and (type(value) is not int or value not in sizes), f"{one} = {shown(value)} of no tensor")
+        _refuse(is_size and not _is_size(value, sizes), f"{one} = {shown(value)} of no tensor")
+
+
+def _is_size(value: Any, sizes: set[int]) -> bool:
+    """Whether a size, or of several that one tensor has room for the largest, is that of a tensor."""
+    each = value if isinstance(value, tuple) else (value,)
+    whole = bool(each) and all(type(one) is int for one in each)
+    return whole and max(each) in sizes and (value is not each or len(each) in sizes)
 
 
 def _check_instance(model: Model, settings: Mapping[str, Any], sites: Mapping[str, Any] | None) -> None:

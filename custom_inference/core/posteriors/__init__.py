@@ -26,6 +26,7 @@ from custom_inference.core.posteriors.gamma import GammaMixture, GammaTerms
 from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
+from custom_inference.core.posteriors.scores import ScorePosterior
 
 __all__ = [
     "POSTERIORS",
@@ -46,6 +47,7 @@ __all__ = [
     "LogisticNormalPosterior",
     "LogisticPosterior",
     "PointPosterior",
+    "ScorePosterior",
     "SymmetricBetaPosterior",
     "SymmetricGammaPosterior",
     "kullback_leibler",

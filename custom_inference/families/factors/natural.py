@@ -26,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from custom_inference.core.posteriors.scores import SEPARATE
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import Rows
 from ppl_models import Data, Model, PriorError
@@ -39,7 +40,8 @@ _NODES = 32
 
 
 class ScorePrior(NamedTuple):
-    """mean and precision (K,) of the Normal prior of a row's score; precision 0: flat."""
+    """mean and precision (K,) of the Normal prior of a row's score; precision 0: flat. Where inputs say what to expect
+    of rows, mean (N, K)."""
 
     mean: Tensor
     precision: Tensor
@@ -166,6 +168,11 @@ class Separate:
         return bend * spread.variance()
 
     @property
+    def kind(self) -> int:
+        """Its place in ``SEPARATE``."""
+        return SEPARATE.index(self.likelihood)
+
+    @property
     def bounded(self) -> bool:
         """Whether the curvature of A is bounded."""
         return not isinstance(self.likelihood, Poisson)
@@ -183,6 +190,7 @@ class Softmax:
     present: Tensor
 
     bounded: ClassVar[bool] = True
+    kind: ClassVar[int] = len(SEPARATE)
 
     def at(self, eta: Tensor) -> Expected:
         """At points eta (N, G, C)."""

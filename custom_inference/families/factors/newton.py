@@ -10,7 +10,8 @@ In the notation of :mod:`custom_inference.families.factors.natural`, with the pr
       gradient_m = sum_g w_g (T_g - L_g p_g) - P (m - m0),      -2 gradient_V = P + sum_g L_g w_g D_g w_g' - V^-1
 
   so that V^-1 <- (1 - h) V^-1 + h (P + sum_g L_g w_g D_g w_g'), m <- m + h V gradient_m is a step along the natural
-  gradient (Khan & Lin, *Conjugate-computation variational inference*, AISTATS 2017), h halved until it does not descend.
+  gradient (Khan & Lin, *Conjugate-computation variational inference*, AISTATS 2017), h halved until it does not
+  descend.
 - "gaussian": the bound whose curvature is the largest there is (Boehning 1992; exact for real numbers), best at the
   scores of "map": V_n^-1 = P + sum_g L_g w_g D w_g' at the constant D, and log p(x_n, m_n) less tr(V (V^-1 - P)) / 2.
 - "laplace": log p(x_n, c_n) + K / 2 log 2 pi - 1/2 log|H_n| at the mode c_n, H_n minus the Hessian there: an estimate.
@@ -52,9 +53,8 @@ _HALVINGS = 24
 
 
 class Point(NamedTuple):
-    """Where rows are: scores (N, K) with their precisions (N, K, K), of which covariance and half the log determinant of
-    the covariance follow (None: points); the tilt of groups of categories (N, G, C); what is expected there, and the
-    objective (N,)."""
+    """Where rows are: scores (N, K) with precisions and covariances (N, K, K; None: points), the tilt of groups of
+    categories (N, G, C); what is expected there, and the objective (N,)."""
 
     score: Tensor
     precision: Tensor
@@ -73,7 +73,7 @@ def log_prior(prior: ScorePrior, score: Tensor) -> Tensor:
 def negative_divergence(prior: ScorePrior, score: Tensor, covariance: Tensor, half_log_det: Tensor) -> Tensor:
     """-KL(N(score, covariance) || prior), (N,); half_log_det: log|covariance| / 2."""
     trace = (covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
-    rest = 0.5 * (prior.precision.log().sum() + len(prior.mean) - trace)
+    rest = 0.5 * (prior.precision.log().sum() + len(prior.precision) - trace)
     return log_prior(prior, score) + half_log_det + rest
 
 
