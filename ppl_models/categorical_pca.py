@@ -40,7 +40,7 @@ class CategoricalPCA(LinearScores, ComponentModel):
 
     Sites
     -----
-    weight: w (K, D, C); Normal(0, 2) by default.
+    weight: w (K, D, C); Normal(0, 1) by default.
     bias: b (D, C), the logits at score 0; Normal(0, 10) by default.
     score: s (N, K), one event vector a row; Normal(0, 1) by default.
     x: (N, D), observed, whole numbers 0..C_j - 1; NaN for missing ones.
@@ -107,7 +107,7 @@ class CategoricalPCA(LinearScores, ComponentModel):
         return cls(num_components=num_components, num_features=data.num_features, **settings)
 
     def default_priors(self) -> dict[str, Any]:
-        return {"weight": dist.Normal(0.0, 2.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
+        return {"weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
 
     def natural(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
         """eta of rows with scores (..., N, K), (..., N, D, C); far below the others for categories that are not."""
@@ -141,15 +141,15 @@ class CategoricalPCA(LinearScores, ComponentModel):
 
     @classmethod
     def example(cls) -> Example:
-        """Two components over five features of two to four categories, sixty rows."""
+        """Two components over four features of two to four categories, fifty rows."""
         generator = torch.Generator().manual_seed(29)
-        model = cls(num_components=2, num_features=5, num_categories=(3, 2, 4, 3, 3))
+        model = cls(num_components=2, num_features=4, num_categories=(3, 2, 4, 3))
         present = model.present(torch.ones(()))
         truth = {
-            "weight": 1.4 * torch.randn((2, 5, 4), generator=generator) * present,
-            "bias": 0.5 * torch.randn((5, 4), generator=generator) * present,
-            "score": torch.randn((60, 2), generator=generator),
+            "weight": torch.randn((2, 4, 4), generator=generator) * present,
+            "bias": 0.5 * torch.randn((4, 4), generator=generator) * present,
+            "score": torch.randn((50, 2), generator=generator),
         }
         chance = torch.softmax(model.natural(truth, truth["score"]), -1)
-        x = torch.multinomial(chance.flatten(0, 1), 1, generator=generator).view(60, 5).to(chance)
+        x = torch.multinomial(chance.flatten(0, 1), 1, generator=generator).view(50, 4).to(chance)
         return Example(model=model, data=Data(x=x), truth=truth)

@@ -17,6 +17,7 @@ ROOMS: dict[str, str] = {
     "ExponentialFamilyPCA": "factors",
     "GaussianPCA": "factors",
     "GammaPoisson": "gamma_poisson",
+    "DiscriminativeCategoricalPCA": "factors",
     "LDA": "topics",
     "LogisticPCA": "factors",
     "MMSB": "memberships",
@@ -35,6 +36,7 @@ ROOMS: dict[str, str] = {
     "RBM": "boltzmann",
     "SBM": "blocks",
     "SoftmaxPCA": "factors",
+    "SpikeGammaPoisson": "gamma_poisson",
     "SupervisedLDA": "topics",
     "UserRatingProfile": "topics",
 }

@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from tests.references import _pca, _shared
 from tests.references._shared import Array, Function, Maybe, Params
 
-SIZES = (3, 2, 4, 3, 3)
+SIZES = (3, 2, 4, 3)
 
 
 def log_likelihood_of(sizes: Sequence[int]) -> Function:

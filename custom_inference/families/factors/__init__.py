@@ -7,12 +7,26 @@ from torch import Tensor
 
 from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.factors.discriminative import (
+    DiscriminativeGaussian,
+    DiscriminativeMap,
+    DiscriminativeVariational,
+    predicted,
+)
 from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
 from custom_inference.families.factors.newton import FactorGaussian, FactorLaplace, FactorMap, FactorVariational
 from custom_inference.families.factors.poisson import PoissonBayesian, PoissonVariational
 from custom_inference.families.factors.quadrature import FactorQuadrature, LogisticQuadrature
-from ppl_models import CategoricalPCA, ExponentialFamilyPCA, GaussianPCA, LogisticPCA, PoissonPCA, SoftmaxPCA
+from ppl_models import (
+    CategoricalPCA,
+    DiscriminativeCategoricalPCA,
+    ExponentialFamilyPCA,
+    GaussianPCA,
+    LogisticPCA,
+    PoissonPCA,
+    SoftmaxPCA,
+)
 
 
 def _norm(model: Any, params: Params) -> Tensor:
@@ -34,6 +48,11 @@ _ANY = {"exact": FactorQuadrature, "variational": FactorVariational, "laplace": 
 _BOUNDED = {**_ANY, "gaussian": FactorGaussian}
 #: The first faster than that of any likelihood.
 _POISSON = {**_ANY, "variational": PoissonVariational, "bayesian": PoissonBayesian}
+_DISCRIMINATIVE = {
+    "variational": DiscriminativeVariational,
+    "gaussian": DiscriminativeGaussian,
+    "map": DiscriminativeMap,
+}
 _LOGISTIC = {
     "exact": LogisticQuadrature,
     "gaussian": LogisticGaussian,
@@ -55,5 +74,12 @@ FAMILIES = (
             (SoftmaxPCA, "weight on the logit"),
             (ExponentialFamilyPCA, "weight on the natural parameter"),
         )
+    ),
+    Family(
+        model=DiscriminativeCategoricalPCA,
+        engines=_DISCRIMINATIVE,
+        default="variational",
+        presentation=_shown("weight on the logit"),
+        predict=predicted,
     ),
 )

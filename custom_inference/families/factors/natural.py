@@ -40,7 +40,8 @@ _NODES = 32
 
 
 class ScorePrior(NamedTuple):
-    """mean and precision (K,) of the Normal prior of a row's score; precision 0: flat."""
+    """mean and precision (K,) of the Normal prior of a row's score; precision 0: flat. Where inputs say what to expect
+    of rows, mean (N, K)."""
 
     mean: Tensor
     precision: Tensor

@@ -73,7 +73,7 @@ def log_prior(prior: ScorePrior, score: Tensor) -> Tensor:
 def negative_divergence(prior: ScorePrior, score: Tensor, covariance: Tensor, half_log_det: Tensor) -> Tensor:
     """-KL(N(score, covariance) || prior), (N,); half_log_det: log|covariance| / 2."""
     trace = (covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
-    rest = 0.5 * (prior.precision.log().sum() + len(prior.mean) - trace)
+    rest = 0.5 * (prior.precision.log().sum() + len(prior.precision) - trace)
     return log_prior(prior, score) + half_log_det + rest
 
 

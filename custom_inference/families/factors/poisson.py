@@ -15,12 +15,9 @@ The rates are dense whatever the counts are: N D K^2 operations a step, and the 
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-import pyro.distributions as dist
 import torch
 from torch import Tensor
 
@@ -39,11 +36,10 @@ from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.common.rows import Rows
+from custom_inference.families.factors.poisson_rows import PoissonRows, PoissonState, leading_axes, warm_scores
 from custom_inference.families.factors.poisson_updates import (
     Block,
     Columns,
-    Counts,
     Globals,
     Prior,
     Scores,
@@ -55,8 +51,6 @@ from ppl_models import Data, Model, PriorError
 from ppl_models.data import sparse
 from ppl_models.exponential_family_pca import canonical_turn
 
-#: Entries of a block of rows.
-_BLOCK_ENTRIES = 2**19
 #: Steps of the first E step, which starts at the prior.
 _COLD_STEPS = 4
 #: Rows that starts are made from, at most.
@@ -65,68 +59,6 @@ _START_ROWS = 4096
 _POINT = 1e-12
 #: Of so many entries a single start is made: its principal components leave little to chance.
 _SMALL = 50_000
-
-
-@dataclass(frozen=True)
-class PoissonRows(Rows):
-    """Counts (N, D), sparse ones as they are, with the rows' offsets (N,)."""
-
-    offset: Tensor = field(default=None)  # pyright: ignore[reportAssignmentType]
-
-    @classmethod
-    def of(cls, data: Data) -> Self:
-        offset = data.others.get("offset")
-        x = data.x if data.mask is None else data.dense().x.masked_fill(~data.mask, 0.0)
-        values = sparse.row_sums(x)
-        return cls(x, data.mask, torch.zeros_like(values) if offset is None else offset.to(values))
-
-    def select(self, index: Tensor | slice) -> Self:
-        return replace(super().select(index), offset=self.offset[index])
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(super().to(dtype), offset=self.offset.to(dtype))
-
-    @cached_property
-    def counts(self) -> Counts:
-        x = self.like.to_dense() if sparse.is_sparse(self.like) else self.like
-        return Counts(x, self.offset, self.observed)
-
-    @cached_property
-    def log_factorials(self) -> Tensor:
-        """sum_j log x_nj!, (N,)."""
-        return torch.lgamma(self.counts.x + 1).sum(-1)
-
-    @cached_property
-    def observed(self) -> Tensor | None:
-        return None if self.mask is None else self.mask.to(self.offset)
-
-    def blocks(self) -> list[tuple[slice, PoissonRows]]:
-        """Blocks of rows whose dense arrays are small; they are kept where the counts are dense anyway."""
-        size = max(64, _BLOCK_ENTRIES // self.like.shape[1])
-        return self._cut(size) if sparse.is_sparse(self.like) else self._kept_blocks(size)
-
-    def _kept_blocks(self, size: int) -> list[tuple[slice, PoissonRows]]:
-        if "_blocks" not in vars(self):
-            vars(self)["_blocks"] = self._cut(size)
-        return vars(self)["_blocks"]
-
-
-@dataclass(frozen=True)
-class PoissonState(PointsWithLocals):
-    """Values of the sites; in ``locals`` what else there is: "matrix" and "shift", by which scores are turned that an
-    earlier E step left, with its "number" (1,); the "spread" of the columns and the "precision" of the weights' prior,
-    where these are learned."""
-
-    def fitted_model(self, model: Model) -> Model:
-        if "precision" not in self.locals:
-            return model
-        mean, precision = normal_parameters(model, "weight", model.shapes["weight"], self.sites["weight"])
-        learned = torch.where((mean == 0).all(1), self.locals["precision"], precision[:, 0])
-        return model.with_priors(weight=dist.Normal(mean, learned.rsqrt()[:, None].expand_as(mean)))
-
-    @property
-    def at(self) -> Globals:
-        return Globals(self.sites["weight"], self.sites["bias"], self.locals.get("spread"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,12 +148,12 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
     def e_step(
         self, model: Model, state: Any, rows: PoissonRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        state = _of(state)
+        state = PoissonState.read(state)
         at, prior, total, found, bounds = state.at, self._score_prior(model, rows.offset), {}, [], []
         number = state.locals.get("number", rows.offset.new_zeros(1))
         for place, part in rows.blocks():
             block = Block(part.counts, at, prior, temperature)
-            start = Scores.at(prior, len(part)) if warm is None else _warm(warm, place, state)
+            start = Scores.at(prior, len(part)) if warm is None else warm_scores(warm, place, state)
             row = block.row(start)
             for _ in range(self.steps if warm else max(self.steps, _COLD_STEPS)):
                 row = block.updated(row)
@@ -233,7 +165,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         return EStep(total, kept, torch.cat(bounds))
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: PoissonRows) -> PoissonState:
-        state = _of(state)
+        state = PoissonState.read(state)
         at = self._before(state.at)
         new = stepped(step.statistics, at, self._columns(model, state, at), 1 / (1 + self.tightness))
         turn = self._turn(model, step, new)
@@ -289,7 +221,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
 
     def canonical(self, model: Model, params: Any, locals_: Params) -> tuple[Any, Params]:
         """Orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors allow."""
-        state, sites = _of(params), {"weight": model.shapes["weight"], "score": model.local_shape}
+        state, sites = PoissonState.read(params), {"weight": model.shapes["weight"], "score": model.local_shape}
         priors = [normal_parameters(model, site, shape, state.sites["weight"]) for site, shape in sites.items()]
         if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
             return params, locals_
@@ -334,45 +266,12 @@ class PoissonBayesian(PriorTerm, LocalEngine, PoissonVariational):
     def prior_term(self, model: Model, state: Any) -> Tensor | float:
         """Minus the divergence of q of the columns from their prior; the points of a start are taken for Gaussians that
         are nearly such, so that any step from there is a gain."""
-        state = _of(state)
+        state = PoissonState.read(state)
         at = self._before(state.at)
-        prior = self._columns(model, state, at)
+        prior, spread = self._columns(model, state, at), at.spread
+        assert spread is not None
         far = ((at.columns - prior.mean).square() * prior.precision).sum(-1)
-        trace = (at.spread.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
-        assert at.spread is not None
-        spread = at.spread.double() + _POINT * torch.eye(at.spread.shape[1]).to(at.spread.double())
-        sizes = torch.linalg.slogdet(spread)[1] + prior.precision.double().log().sum(-1)
+        trace = (spread.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
+        wide = spread.double() + _POINT * torch.eye(spread.shape[1]).to(spread.double())
+        sizes = torch.linalg.slogdet(wide)[1] + prior.precision.double().log().sum(-1)
         return 0.5 * (sizes - far - trace + at.columns.shape[1]).sum()
-
-
-def _of(state: Any) -> PoissonState:
-    return state if isinstance(state, PoissonState) else PoissonState(state)
-
-
-def _warm(warm: dict[str, Tensor], place: slice, state: PoissonState) -> Scores:
-    """Where the scores were left, turned as the weights were since."""
-    q = Scores(warm["score"][place], warm["covariance"][place])
-    if "matrix" not in state.locals:
-        return q
-    later = (warm["number"][place] < state.locals["number"]).nonzero().flatten()
-    if not len(later):
-        return q
-    turn = Turn(state.locals["matrix"], state.locals["shift"])
-    if len(later) == len(q.mean):
-        return turn.scores(q)
-    mean, covariance = q.mean.clone(), q.covariance.clone()
-    mean[later], covariance[later] = turn.scores(Scores(mean[later], covariance[later]))
-    return Scores(mean, covariance)
-
-
-def leading_axes(matrix: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """W (K, D) with W'W about the best rank-K approximation of M'M / N, by subspace iteration."""
-    size = min(count + 8, *matrix.shape)
-    basis = torch.randn(matrix.shape[1], size, generator=generator, dtype=torch.float64).to(matrix)
-    for _ in range(3):
-        basis = torch.linalg.qr(matrix.T @ (matrix @ basis))[0]
-    _, value, vector = torch.linalg.svd(matrix @ basis, full_matrices=False)
-    axes = (vector @ basis.T)[:count] * value[:count, None] / math.sqrt(len(matrix))
-    # More components than rows or columns: a component of length 0 would stay there for ever.
-    short = count - len(axes)
-    return axes if short <= 0 else torch.cat([axes, 1e-2 * torch.eye(matrix.shape[1]).to(axes)[:short]])

@@ -11,14 +11,15 @@ Scores. At the best V_n^-1 = H_n = diag(t) + sum_j r_nj w_j w_j', which is Newto
     m_n += H_n^-1 [sum_j (x_nj - r_nj) w_j - t (m_n - p)].
 A row whose bound falls goes half the way, again and again: m along the step, V^-1 along the line to H_n.
 
-Weights. With c_j = (w_j, b_j), s~ = (s, 1) and E[rate s~] = r_nj (m~_n + V~_n c_j), where V~ has a row and a column of 0:
+Weights. With c_j = (w_j, b_j), s~ = (s, 1) and E[rate s~] = r_nj (m~_n + V~_n c_j), where V~ has 0 beside V:
     g_j = sum_n [x_nj m~_n - r_nj (m~_n + V~_n c_j)],   H_j = sum_n r_nj (m~_n m~_n' + V~_n),
 a quadratic about c_j. Held as H_j and H_j c_j + g_j, both are additive over rows. H_j lacks the part of the second
 derivative that is of higher order in V_n; steps are capped, and what holds the iterations sees that none is too long.
 
 Uncertain weights. With q(c_j) = N(c_j, T_j), T_j^-1 = H_j + prior, in place of points, and T_j's part U_j of w_j alone,
 
-    r_nj = exp(o_n + c_j'm~_n + <w_j w_j' + U_j, V_n> / 2 + m~_n'T_j m~_n / 2),   H_n = diag(t) + sum_j r_nj (w_j w_j' + U_j)
+    r_nj = exp(o_n + c_j'm~_n + <w_j w_j' + U_j, V_n> / 2 + m~_n'T_j m~_n / 2)
+    H_n = diag(t) + sum_j r_nj (w_j w_j' + U_j)
 
 The product s_n'w_j is not Gaussian then: this leaves out terms of order V U, so that what is climbed is an *estimate*
 of the bound, not a bound.
@@ -28,11 +29,12 @@ Turns. s' = A (s - d), w' = A^-T w, b' = b + w'd change no rate. The best of the
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from custom_inference.families.factors.packing import halved, packed, products, unpacked
 
 #: The longest step of the scores of a row, and of weights and bias of a column, that is taken at once.
 LONGEST = 1.5
@@ -95,47 +97,6 @@ class Scores(NamedTuple):
         return cls(prior.mean.expand(size, -1), covariance.expand(size, -1, -1))
 
 
-class _Packing(NamedTuple):
-    """Of symmetric matrices (K, K): rows and columns of the upper triangle, where it lies in the flat matrix, where
-    each flat entry lies in it, and what its entries count in half the inner product of two matrices."""
-
-    first: Tensor
-    second: Tensor
-    flat: Tensor
-    back: Tensor
-    half: Tensor
-
-
-@lru_cache(maxsize=64)
-def _packing(size: int, device: torch.device) -> _Packing:
-    first, second = torch.triu_indices(size, size, device=device)
-    back = torch.empty(size, size, dtype=torch.long, device=device)
-    back[first, second] = back[second, first] = torch.arange(len(first), device=device)
-    half = torch.where(first == second, 0.5, 1.0)
-    return _Packing(first, second, first * size + second, back.flatten(), half)
-
-
-def products(matrix: Tensor) -> Tensor:
-    """The products of the entries of every row of (M, K), each pair once: (M, K (K + 1) / 2)."""
-    places = _packing(matrix.shape[1], matrix.device)
-    return matrix.index_select(1, places.first).mul_(matrix.index_select(1, places.second))
-
-
-def packed(matrices: Tensor) -> Tensor:
-    """The upper triangles of symmetric matrices (M, K, K), in the order of :func:`products`."""
-    size = matrices.shape[-1]
-    return matrices.reshape(-1, size * size).index_select(1, _packing(size, matrices.device).flat)
-
-
-def unpacked(values: Tensor, size: int) -> Tensor:
-    """The symmetric matrices (M, K, K) with these upper triangles."""
-    return values.index_select(1, _packing(size, values.device).back).view(-1, size, size)
-
-
-def _halved(values: Tensor, size: int) -> Tensor:
-    return values.mul_(_packing(size, values.device).half.to(values))
-
-
 def extended(matrix: Tensor) -> Tensor:
     """Rows (s, 1)."""
     return torch.cat([matrix, torch.ones_like(matrix[:, :1])], 1)
@@ -146,9 +107,9 @@ def rates(counts: Counts, at: Globals, q: Scores, pairs: Tensor | None = None) -
     pairs, size = at.pairs if pairs is None else pairs, len(at.weight)
     found = torch.addmm(at.bias, q.mean, at.weight)
     found += counts.offset[:, None]
-    found.addmm_(_halved(packed(q.covariance), size), pairs.T)
+    found.addmm_(halved(packed(q.covariance), size), pairs.T)
     if at.spread is not None:
-        found.addmm_(_halved(products(extended(q.mean)), size + 1), packed(at.spread).T)
+        found.addmm_(halved(products(extended(q.mean)), size + 1), packed(at.spread).T)
     found.clamp_(max=_LARGEST_LOG_RATE).exp_()
     return found if counts.observed is None else found.mul_(counts.observed)
 
@@ -316,8 +277,8 @@ def turned(
 
         -(M / 2) log|B| - tr(B^-1 C) / 2 - tr(B G) / 2,   so that M B + B G B = C:
 
-    B = R f(R'G R) R' with C = R R' and f(h) = 2 / (M + sqrt(M^2 + 4 h)) of the eigenvalues. M is the number of rows less,
-    where the columns have covariances, that of the columns.
+    B = R f(R'G R) R' with C = R R' and f(h) = 2 / (M + sqrt(M^2 + 4 h)) of the eigenvalues. M is the number of rows
+    less, where the columns have covariances, that of the columns.
     """
     number, first, (mean, rest) = sums["rows"], sums["first"], bias
     # The shift maximises -N t |d - first / N|^2 / 2 - sum_j rest_j E[(b_j + w_j'd - mean_j)^2] / 2.

@@ -183,8 +183,10 @@ class FactorQuadrature(NewtonSteps, Quadrature):
         for part in self._parts(params, rows):
             score, log_weight = self._nodes(model, params, part, temperature)
             bounds.append(log_weight.logsumexp(-1))
-            # Every node is a row of its own, of so much weight.
-            weight, index = log_weight.softmax(-1).flatten(), torch.arange(len(part)).repeat_interleave(score.shape[1])
+            # Every node is a row of its own, of so much weight; most have next to none.
+            weight = log_weight.softmax(-1)
+            index, node = (weight > 1e-3 * torch.finfo(weight.dtype).eps).nonzero(as_tuple=True)
+            weight = weight[index, node]
             problem = part.problem(model, params, temperature)
             offset = None if problem.offset is None else problem.offset[index]
             problem = problem._replace(
@@ -192,7 +194,7 @@ class FactorQuadrature(NewtonSteps, Quadrature):
                 base=problem.base[index], offset=offset,
             )  # fmt: skip
             moving = Points(problem)
-            at = moving.at(score.flatten(0, 1), moving.prior, None)
+            at = moving.at(score[index, node], moving.prior, None)
             counts = equations(problem, at, None, moving.curvature(at))
             total = {k: total[k] + v if k in total else v for k, v in counts.items()}
         return EStep(total, {}, torch.cat(bounds))
