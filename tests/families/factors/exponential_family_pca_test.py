@@ -177,7 +177,7 @@ def test_offsets_are_exposures():
 
 def test_offsets_are_learned_around():
     """Data of the same rates under other exposures have the same weights."""
-    example = PoissonPCA.example()
+    example: Any = PoissonPCA.example()
     truth, generator = example.truth, torch.Generator().manual_seed(0)
     offset = torch.randn(200, generator=generator) + 2
     score = torch.randn((200, 2), generator=generator)
