@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, about
+from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Example
+from ppl_models.core.priors import described
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
@@ -43,6 +44,7 @@ class PoissonPCA(LinearScores, ComponentModel):
     x: (N, D), observed, whole numbers of at least 0, dense or sparse.
 
     ``offset="total"`` is the logarithm of each row's total count, of at least 1: the rates are then shares of it.
+    :meth:`with_row_offsets` makes a model that learns offsets beside what is given.
 
     Raises ModelError for K > D: the weights would not be identified.
     """
@@ -104,6 +106,23 @@ class PoissonPCA(LinearScores, ComponentModel):
         if "offset" in like.others and offset is None and not own:
             raise DataError("no offsets, which the rows of the fit had", site="offset", expected="offset=...")
         return self.prepare(data, offset=offset, **settings)
+
+    def with_row_offsets(self, scale: float = 1.0) -> PoissonPCA:
+        """The same model with a learned offset Normal(0, scale) of every row: one more component, the last, whose
+        weights are known to be 1 up to 1e-4. Raises ModelError for priors of weight or score that are not Normal."""
+        size, found = self.num_components, {}
+        for site, last in (("weight", (1.0, 1e-4)), ("score", (0.0, scale))):
+            prior = self.priors[site]
+            if not isinstance(prior, dist.Normal) or prior.batch_shape:
+                raise ModelError(
+                    f"learned offsets need a Normal prior of one element of '{site}', not {described(prior)}"
+                )
+            parts = [
+                torch.cat([part.expand(size), torch.tensor([end])])
+                for part, end in zip((prior.loc, prior.scale), last, strict=True)
+            ]
+            found[site] = dist.Normal(*(part[:, None] if site == "weight" else part for part in parts))
+        return replace(self, num_components=size + 1, priors={**self.priors, **found})
 
     @classmethod
     def example(cls) -> Example:

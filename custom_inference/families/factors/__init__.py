@@ -10,6 +10,7 @@ from custom_inference.core.registry import Family
 from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
 from custom_inference.families.factors.newton import FactorGaussian, FactorLaplace, FactorMap, FactorVariational
+from custom_inference.families.factors.poisson import PoissonBayesian, PoissonVariational
 from custom_inference.families.factors.quadrature import FactorQuadrature, LogisticQuadrature
 from ppl_models import CategoricalPCA, ExponentialFamilyPCA, GaussianPCA, LogisticPCA, PoissonPCA, SoftmaxPCA
 
@@ -31,6 +32,8 @@ def _shown(value: str) -> Presentation:
 _ANY = {"exact": FactorQuadrature, "variational": FactorVariational, "laplace": FactorLaplace, "map": FactorMap}
 #: Of those whose curvature has a bound.
 _BOUNDED = {**_ANY, "gaussian": FactorGaussian}
+#: The first faster than that of any likelihood.
+_POISSON = {**_ANY, "variational": PoissonVariational, "bayesian": PoissonBayesian}
 _LOGISTIC = {
     "exact": LogisticQuadrature,
     "gaussian": LogisticGaussian,
@@ -44,7 +47,7 @@ FAMILIES = (
         model=GaussianPCA, engines={"exact": GaussianExact}, default="exact", presentation=_shown("weight on the mean")
     ),
     Family(model=LogisticPCA, engines=_LOGISTIC, default="gaussian", presentation=_shown("weight on the log odds")),
-    Family(model=PoissonPCA, engines=_ANY, default="variational", presentation=_shown("weight on the log rate")),
+    Family(model=PoissonPCA, engines=_POISSON, default="variational", presentation=_shown("weight on the log rate")),
     *(
         Family(model=model, engines=_BOUNDED, default="variational", presentation=_shown(value))
         for model, value in (
