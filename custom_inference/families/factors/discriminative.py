@@ -20,8 +20,9 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.factors.common import FactorEngine
-from custom_inference.families.factors.natural import FactorRows, Problem, ScorePrior
+from custom_inference.families.factors.natural import ScorePrior
 from custom_inference.families.factors.newton import FactorGaussian, FactorMap, FactorVariational
+from custom_inference.families.factors.rows import FactorRows, Problem
 from ppl_models import Data, Model
 from ppl_models.exponential_family_pca import canonical_turn
 
