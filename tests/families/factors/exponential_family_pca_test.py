@@ -13,6 +13,7 @@ import torch
 from custom_inference import VariationalEM
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.core.states import values_of
 from custom_inference.families.factors.newton import FactorVariational
 from ppl_models import (
     CategoricalPCA,
@@ -128,7 +129,8 @@ def test_laplace_is_that_of_finite_differences(name):
             assert log_joint(mode) > max(log_joint(mode + step), log_joint(mode - step))
 
 
-CASES = [(name, engine) for name in KINDS for engine in engines_of(KINDS[name].example().model)]
+#: "bayesian" integrates the weights: what it climbs is no function of their values.
+CASES = [(name, one) for name in KINDS for one in engines_of(KINDS[name].example().model) if one != "bayesian"]
 
 
 @pytest.mark.parametrize(("name", "guide"), [*CASES, ("logistic_pca", "variational"), ("logistic_pca", "laplace")])
@@ -143,7 +145,7 @@ def test_em_ends_at_a_stationary_point(name, guide):
     for _ in range(300):
         step = engine.e_step(model, params, rows, warm)
         params, warm = engine.m_step(model, params, step, rows), step.locals or None
-    settled = step.locals
+    settled, params = step.locals, values_of(model, params)
 
     def objective(values):
         local = LocalSolver(engine=engine, tolerance=1e-14, max_iterations=60)
@@ -258,9 +260,11 @@ def test_sparse_counts_give_what_dense_ones_do(kind):
 def test_poisson_by_name_is_poisson_pca(engine):
     example = PoissonPCA.example()
     named = ExponentialFamilyPCA(likelihood=Poisson(), num_components=2, num_features=6, priors=example.model.priors)
-    settings = {"guide": engine, "search": None, "max_iterations": 5}
+    own = engine == "variational"  # of which Poisson PCA has one of its own: it ends at the same place
+    settings = {"guide": engine, "search": None, "max_iterations": 500 if own else 5, "tolerance": 1e-9}
     fits = [VariationalEM(**settings).fit(m, example.data.x, progress=False) for m in (example.model, named)]
-    assert torch.equal(fits[0].elbo, fits[1].elbo)
+    ends = [fit.elbo[-1:] if own else fit.elbo for fit in fits]
+    assert torch.allclose(*ends, rtol=1e-7) if own else torch.equal(*ends)
 
 
 @pytest.mark.parametrize("engine", ["variational", "gaussian", "laplace", "map", "exact"])
@@ -291,7 +295,7 @@ def test_single_precision_agrees(kind):
             rows = engine.rows(model, model.prepare(example.data.x, dtype=dtype))
             params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
             step = engine.e_step(model, params, rows)
-            params = engine.m_step(model, params, step, rows)
+            params = values_of(model, engine.m_step(model, params, step, rows))
             assert step.bound.dtype == dtype and all(value.dtype == dtype for value in params.values())
             found.append((step.bound.double(), params["weight"].double().abs()))
         assert torch.allclose(found[0][0], found[1][0], atol=2e-3), name

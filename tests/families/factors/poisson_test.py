@@ -317,8 +317,8 @@ def test_uncertain_weights_shut_off_what_is_superfluous_and_learn_the_scale():
 
 def test_the_prior_term_is_minus_the_divergence_of_the_columns():
     model, _ = example()
-    engine, spread = PoissonBayesian(), spread_of(7, 3, 0.3, 1)
-    sites = {"weight": draw(2, 7), "bias": draw(7, seed=1)}
+    engine, spread = PoissonBayesian(), spread_of(6, 3, 0.3, 1)
+    sites = {"weight": draw(2, 6), "bias": draw(6, seed=1)}
     precision = torch.tensor([2.0, 0.5]).double()
     state = PoissonState(sites, {"spread": spread, "precision": precision})
     prior = MultivariateNormal(torch.zeros(3).double(), torch.diag(torch.tensor([0.5, 2.0, 25.0]).double()))
