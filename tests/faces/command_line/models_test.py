@@ -57,7 +57,7 @@ def test_fit_writes_and_prints_every_model(file, tmp_path):
     for kind in ("topics", "documents", "elbo") if of_documents else ("components", "loading", "source", "elbo"):
         assert (out / f"{kind}.png").stat().st_size > 1000
     # A component of a model of categories is a table: its loadings are those of every feature and category.
-    loadings = fit.params[fit.model.component_site][0].numel()
+    loadings = fit.params[fit.model.component_site].numel() // fit.model.sizes["component"]
     for table, shape in (("loading", loadings), ("membership", 2)):
         assert pd.read_csv(out / f"{table}.csv", index_col=0).shape[1] == shape
     locals_ = pd.read_csv(out / "membership.csv", index_col=0).to_numpy()
