@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro.distributions as dist
@@ -148,6 +148,15 @@ class BilinearModel(RowModel):
         prepare: Any = self.prepare
         return prepare(data, item_covariates=features, **settings)
 
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model of the data's items, with as many features as the data have."""
+        for axis in ("user", "item"):
+            features = data.others.get(f"{axis}_covariates")
+            settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
+        sizes = {"num_users": len(data), "num_items": data.num_features, **settings}
+        return cls(num_components=num_components, **sizes)
+
 
 def _features(name: str, value: Any, shape: tuple[int, int], like: Tensor) -> Tensor:
     with about(name):
@@ -215,15 +224,6 @@ class BilinearPMF(BilinearModel):
         value = data.value if isinstance(data, Ratings) else data.x if data.mask is None else data.x[data.mask]
         if not value.numel() or bool((value == value.flatten()[0]).all()):
             raise DataError("every observed entry is the same, or there is none", site="x", expected="both 0 and 1")
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any):
-        """The model of the data's items, with as many features as the data have."""
-        for axis in ("user", "item"):
-            features = data.others.get(f"{axis}_covariates")
-            settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
-        sizes = {"num_users": len(data), "num_items": data.num_features}
-        return cls(num_components=num_components, **sizes, **settings)
 
     @classmethod
     def example(cls) -> Example:

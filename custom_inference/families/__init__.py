@@ -11,6 +11,7 @@ ROOMS: dict[str, str] = {
     "BilinearPMF": "ratings",
     "CTM": "topics",
     "CVQ": "cvq",
+    "ChoicePMF": "ratings",
     "CovariateSBM": "blocks",
     "DegreeCorrectedSBM": "blocks",
     "LDA": "topics",

@@ -59,6 +59,7 @@ EDGES = {
     "covariate_sbm": f"{_BLOCKS}, weight -> x",
     "ctm": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
     "bilinear_pmf": "item -> x, user -> x",
+    "choice_pmf": "item -> x, user -> x",
     "cvq": "source_prior -> source, source -> x, weight -> x, scale -> x",
     "degree_corrected_sbm": f"{_BLOCKS}, edge_rate -> x, propensity -> x",
     "lda": _TOPICS,

@@ -8,8 +8,8 @@ from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
 from custom_inference.families.ratings.matchbox import Matchbox
-from custom_inference.families.ratings.quadratic import ClickBound
-from ppl_models import PMF, BilinearPMF, Model
+from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
+from ppl_models import PMF, BilinearPMF, ChoicePMF, Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,5 +45,11 @@ FAMILIES = (
         default="gaussian",
         methods={"matchbox": Matchbox},
         presentation=_FACTORS,
+    ),
+    Family(
+        model=ChoicePMF,
+        engines={"gaussian": ChoiceBound},
+        default="gaussian",
+        presentation=replace(_FACTORS, labels=lambda model, _: [f"item {v}" for v in range(model.num_items)]),
     ),
 )

@@ -30,8 +30,8 @@ from custom_inference.core.capabilities import Checked, NeedsRows
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.ratings.observations import Observations, pairs_of
-from ppl_models import Data, PriorError
+from custom_inference.families.ratings.observations import Observations, choices_of, pairs_of
+from ppl_models import ChoicePMF, Data, PriorError
 from ppl_models.bilinear_pmf import BilinearModel
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
@@ -165,6 +165,22 @@ class ClickBound(QuadraticEngine):
         curvature, slope = jaakkola_curvature(xi), rows.x - 0.5
         gradient, value = slope - curvature * theta, slope * theta - log_two_cosh_half(xi)
         return Expansion(value, gradient[:, None], curvature[:, None, None], curvature[:, None])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceBound(QuadraticEngine):
+    """Of choices among the items shown, by Boehning's bound about the mean logits."""
+
+    def rows(self, model: ChoicePMF, data: Data) -> Observations:
+        return choices_of(model, data)
+
+    def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> Expansion:
+        shown, places = rows.shown.to(mean), rows.shown.sum(-1, keepdim=True).to(mean)
+        logits = mean.masked_fill(~rows.shown, -torch.inf)
+        picked = torch.nn.functional.one_hot(rows.x.long(), mean.shape[1]).to(mean)
+        curvature = 0.5 * (torch.diag_embed(shown) - shown.unsqueeze(-1) * (shown / places).unsqueeze(-2))
+        value = (picked * mean).sum(-1) - logits.logsumexp(-1) - 0.5 * (curvature * covariance).sum((-2, -1))
+        return Expansion(value, picked - logits.softmax(-1), curvature, 0.5 * shown)
 
 
 # ----- linear algebra -------------------------------------------------------------------------------------------------

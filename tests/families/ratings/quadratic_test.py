@@ -22,7 +22,7 @@ def numbers(params):
 
 
 def with_features(seed=0, missing=0.3):
-    """The example with smaller factors, a constant and a feature of users, a constant and two of items; entries missing."""
+    """The example with smaller factors, two features of users, three of items (the first constant); entries missing."""
     example, rng = problem_of("bilinear_pmf"), np.random.default_rng(seed)
     model = replace(example.model, num_user_covariates=2, num_item_covariates=3)
     weights = {"user_weight": torch.tensor([[0.5, 0.0], [1.0, -1.0]]), "item_weight": rng.normal(size=(3, 2))}
