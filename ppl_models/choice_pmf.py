@@ -79,7 +79,7 @@ class ChoicePMF(BilinearModel):
     @property
     def sites(self) -> Mapping[str, Site]:
         shown = {"shown": Site("given", ("choice", "place"), ("user",))} if self.num_shown else {}
-        return super().sites | shown
+        return {**super().sites, **shown}
 
     @property
     def likelihood(self) -> Categorical:
