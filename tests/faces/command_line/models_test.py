@@ -51,7 +51,9 @@ def test_fit_writes_and_prints_every_model(file, tmp_path):
     written = json.loads(report.read_text())
     assert written["num_components"] == 2 and written["bic"] > 0 and len(written["components"]) == 2
     fit = Fit.load(out / "fit.safetensors")
-    assert fit.transform().shape == (len(fit.data), 2) and written["bic"] == pytest.approx(fit.bic(), rel=1e-5)
+    assert fit.transform().shape == (len(fit.data), len(fit.local_names)) and written["bic"] == pytest.approx(
+        fit.bic(), rel=1e-5
+    )
     summary = pd.read_csv(out / "summary.csv", index_col=0)
     assert len(summary) == sum(value.numel() for value in fit.globals.values())
     of_documents = isinstance(fit.model, DocumentModel)
