@@ -35,7 +35,8 @@ def default_method(model: Model, data: Data | None) -> Any:
     rule = family_of(model).default
     if rule is None:
         return _by_structure(model)
-    return _by_engine(rule if isinstance(rule, str) else rule(model, data))()
+    name = rule if isinstance(rule, str) else rule(model, data)
+    return family_of(model).methods.get(name, _by_engine(name))()
 
 
 def _by_structure(model: Model) -> SVI:

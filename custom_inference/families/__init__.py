@@ -12,6 +12,7 @@ ROOMS: dict[str, str] = {
     "CTM": "topics",
     "CVQ": "cvq",
     "CategoricalPCA": "factors",
+    "ChoicePMF": "ratings",
     "CovariateSBM": "blocks",
     "DegreeCorrectedSBM": "blocks",
     "ExponentialFamilyPCA": "factors",

@@ -1,7 +1,7 @@
 """Gibbs sampling of the model of ``variational`` (Bayesian PMF, Salakhutdinov & Mnih 2008, with biases and features).
 
-A sweep draws, of users and then of items, (m, beta, L) given their rows and every row with its g or h given the other
-side, and then tau; ridges of features stay where variational Bayes left them. Predictions are averages over draws.
+A sweep draws, of users and then of items, (m, beta, L) and ridges given their rows, and every row with its g or h given
+the other side, and then tau. Predictions are averages over draws.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
     """All of the chain once, in place."""
     settings = chain.settings
     for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
-        side.set_prior(drawn(side.prior_given_rows(), generator))
+        side.set_prior(drawn(side.prior_given_rows(), side.design, side.settings, generator))
         side.update(other, chain.tau, settings.unit_shape, pool, generator)
     shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
     chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))

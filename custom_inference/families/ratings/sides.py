@@ -33,7 +33,7 @@ class Settings:
     noise_shape: float = 1.0
     noise_rate: float = 1.0
     unit_shape: float | None = 20.0
-    rank: int = 40
+    rank: int = 60
     ridge_after: int = 10
 
     def __post_init__(self) -> None:
