@@ -53,6 +53,7 @@ class CategoricalPCA(LinearScores, ComponentModel):
 
     num_categories: Any
 
+    information: ClassVar[float] = 0.25
     axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "category": "most_categories"}
     sites: ClassVar[Mapping[str, Site]] = {
         "weight": Site("global", ("component", "feature", "category")),

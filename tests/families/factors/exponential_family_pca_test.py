@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ import torch
 from custom_inference import VariationalEM
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for, engines_of
-from custom_inference.core.states import values_of
 from custom_inference.families.factors.newton import FactorVariational
 from ppl_models import (
     CategoricalPCA,
     ExponentialFamilyPCA,
     GaussianPCA,
+    LogisticPCA,
     MethodError,
     ModelError,
     PoissonPCA,
@@ -55,6 +56,12 @@ def problem(name: str, seed: int, num_components=2, num_rows=5, missing=0.0, sca
     likelihood = categorical.log_likelihood_of(SIZES) if name == "categorical_pca" else reference.log_likelihood
     tensors = {site: torch.tensor(value) for site, value in params.items()}
     return model, likelihood, params, tensors, x.astype(float), mask, data
+
+
+def by_name() -> ExponentialFamilyPCA:
+    """The model of Poisson PCA's example."""
+    priors = PoissonPCA.example().model.priors
+    return ExponentialFamilyPCA(likelihood=Poisson(), num_components=2, num_features=6, priors=priors)
 
 
 def solved(engine, model, tensors, data) -> Any:
@@ -129,15 +136,20 @@ def test_laplace_is_that_of_finite_differences(name):
             assert log_joint(mode) > max(log_joint(mode + step), log_joint(mode - step))
 
 
-#: "bayesian" integrates the weights: what it climbs is no function of their values.
-CASES = [(name, one) for name in KINDS for one in engines_of(KINDS[name].example().model) if one != "bayesian"]
+#: Poisson PCA's own engines have tests of their own; by the likelihood's name it has those of any likelihood.
+EXAMPLES: dict[str, Any] = {name: KINDS[name].example() for name in ("categorical_pca", "softmax_pca")}
+EXAMPLES["logistic_pca"] = LogisticPCA.example()
+EXAMPLES["poisson"] = replace(PoissonPCA.example(), model=by_name())
+EXAMPLES["gaussian_pca"] = GaussianPCA.example()
+CASES = [(name, guide) for name in EXAMPLES for guide in engines_of(EXAMPLES[name].model)]
+CASES = [case for case in CASES if case[0] != "logistic_pca" or case[1] in ("variational", "laplace")]
+CASES.remove(("poisson", "gaussian"))  # which counts refuse
 
 
-@pytest.mark.parametrize(("name", "guide"), [*CASES, ("logistic_pca", "variational"), ("logistic_pca", "laplace")])
+@pytest.mark.parametrize(("name", "guide"), [case for case in CASES if case[0] != "gaussian_pca"])
 def test_em_ends_at_a_stationary_point(name, guide):
     """Slopes of objective and log prior in random directions of the globals are nil; the scores follow."""
-    kind = {**KINDS, "logistic_pca": importlib.import_module("ppl_models").LogisticPCA}[name]
-    example = kind.example()
+    example = EXAMPLES[name]
     model, data = example.model, example.data.to(dtype=torch.float64).rows(slice(0, 20))
     engine: Any = engine_for(model, guide, **({"nodes": 10} if guide == "exact" else {}))
     rows = engine.rows(model, data)
@@ -145,7 +157,7 @@ def test_em_ends_at_a_stationary_point(name, guide):
     for _ in range(300):
         step = engine.e_step(model, params, rows, warm)
         params, warm = engine.m_step(model, params, step, rows), step.locals or None
-    settled, params = step.locals, values_of(model, params)
+    settled = step.locals
 
     def objective(values):
         local = LocalSolver(engine=engine, tolerance=1e-14, max_iterations=60)
@@ -256,15 +268,12 @@ def test_sparse_counts_give_what_dense_ones_do(kind):
     assert other.data.is_sparse and torch.allclose(one.elbo, other.elbo)
 
 
-@pytest.mark.parametrize("engine", ["variational", "laplace", "map", "exact"])
-def test_poisson_by_name_is_poisson_pca(engine):
+def test_poisson_by_name_is_poisson_pca():
+    """The engine of any likelihood ends where Poisson PCA's own does."""
     example = PoissonPCA.example()
-    named = ExponentialFamilyPCA(likelihood=Poisson(), num_components=2, num_features=6, priors=example.model.priors)
-    own = engine == "variational"  # of which Poisson PCA has one of its own: it ends at the same place
-    settings = {"guide": engine, "search": None, "max_iterations": 500 if own else 5, "tolerance": 1e-9}
-    fits = [VariationalEM(**settings).fit(m, example.data.x, progress=False) for m in (example.model, named)]
-    ends = [fit.elbo[-1:] if own else fit.elbo for fit in fits]
-    assert torch.allclose(*ends, rtol=1e-7) if own else torch.equal(*ends)
+    settings = {"guide": "variational", "search": None, "max_iterations": 400, "tolerance": 1e-8}
+    fits = [VariationalEM(**settings).fit(m, example.data.x, progress=False) for m in (example.model, by_name())]
+    assert float(fits[0].elbo[-1]) == pytest.approx(float(fits[1].elbo[-1]), abs=1e-4)
 
 
 @pytest.mark.parametrize("engine", ["variational", "gaussian", "laplace", "map", "exact"])
@@ -284,22 +293,19 @@ def test_two_draws_are_a_binomial(engine):
     assert engine == "map" or torch.allclose(found.bound - coefficient, ones.bound, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", [PoissonPCA, CategoricalPCA, SoftmaxPCA, GaussianPCA])
-def test_single_precision_agrees(kind):
-    example = kind.example()
-    model = example.model
-    for name in engines_of(model):
-        found = []
-        for dtype in (torch.float32, torch.float64):
-            engine: Any = engine_for(model, name)
-            rows = engine.rows(model, model.prepare(example.data.x, dtype=dtype))
-            params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
-            step = engine.e_step(model, params, rows)
-            params = values_of(model, engine.m_step(model, params, step, rows))
-            assert step.bound.dtype == dtype and all(value.dtype == dtype for value in params.values())
-            found.append((step.bound.double(), params["weight"].double().abs()))
-        assert torch.allclose(found[0][0], found[1][0], atol=2e-3), name
-        assert torch.allclose(found[0][1], found[1][1], atol=5e-3), name
+@pytest.mark.parametrize(("name", "guide"), CASES)
+def test_single_precision_agrees(name, guide):
+    model, found = EXAMPLES[name].model, []
+    for dtype in (torch.float32, torch.float64):
+        engine: Any = engine_for(model, guide)
+        rows = engine.rows(model, model.prepare(EXAMPLES[name].data.x, dtype=dtype))
+        params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
+        step = engine.e_step(model, params, rows)
+        params = engine.m_step(model, params, step, rows)
+        assert step.bound.dtype == dtype and all(value.dtype == dtype for value in params.values())
+        found.append((step.bound.double(), params["weight"].double().abs()))
+    assert torch.allclose(found[0][0], found[1][0], atol=2e-3)
+    assert torch.allclose(found[0][1], found[1][1], atol=5e-3)
 
 
 def test_counts_have_no_quadratic_bound():
@@ -324,7 +330,7 @@ def test_surplus_components_go_to_zero(name):
         x = torch.zeros_like(eta).scatter_add_(1, drawn, torch.ones(250, 40))
     model: Any = kind(num_components=4, num_features=15)
     found, engine = [], FactorVariational()
-    for chosen in (model, model.with_learned_scales()):
+    for chosen in (model, model.with_learned_scales(250)):
         settings = {"guide": "variational", "search": None, "max_iterations": 150, "tolerance": 1e-4}
         start = engine.propose(model, engine.rows(model, model.prepare(x)), generator, 0)
         fit = VariationalEM(**settings).fit(chosen, x, init=start, progress=False)
@@ -336,9 +342,9 @@ def test_surplus_components_go_to_zero(name):
 def test_learned_scales_are_the_mode_of_their_density():
     """At the end the variances are (|w_k|^2 + M floor^2) / (M + 4): the maximum of Normal times InverseGamma."""
     example: Any = PoissonPCA.example()
-    model = example.model.with_learned_scales(0.1)
+    model = example.model.with_learned_scales(100)
     fit = VariationalEM(guide="variational", max_iterations=60).fit(model, example.data.x, progress=False)
     expected = (fit.params["weight"].square().sum(1) + 6 * 0.01) / (6 + 4)
     assert torch.allclose(fit.params["weight_variance"], expected, rtol=1e-2)
-    with pytest.raises(ModelError, match="floor = -1"):
-        example.model.with_learned_scales(-1)
+    with pytest.raises(ModelError, match="num_rows = 0"):
+        example.model.with_learned_scales(0)
