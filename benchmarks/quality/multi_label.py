@@ -3,7 +3,7 @@
     python -m benchmarks.quality.multi_label
 
 Sets: scikit-learn's ``make_multilabel_classification``; labels drawn from the model itself; and real images,
-scikit-learn's digits: the inputs are the left half of an image, the labels which pixels of its right half are bright.
+scikit-learn's digits: the inputs are the left half of an image, the labels which pixels of the right half are bright.
 Half of the test rows' labels, at random, are shown; the score is the log-loss of the others, a label, and the share that
 is wrong. Regressions of each label by itself have no use for the labels that are shown.
 """
@@ -30,8 +30,8 @@ from ppl_models import DiscriminativeCategoricalPCA
 Array = NDArray[Any]
 COLUMNS = ("set", "method", "log-loss, half seen", "wrong, half seen", "log-loss, none seen", "CPU s")
 NOTE = (
-    "Log-loss (nats a label) and share of wrong ones among the hidden labels of test rows; lower is better. K: scores of "
-    "discriminative categorical PCA with Bernoulli outputs, by variational EM from one start."
+    "Log-loss (nats a label) and share of wrong ones among the hidden labels of test rows; lower is better. K: scores "
+    "of discriminative categorical PCA with Bernoulli outputs, by variational EM from one start."
 )
 #: The share of each set that is learned from, and that of the labels that is shown.
 _TRAIN, _SHOWN = 0.7, 0.5

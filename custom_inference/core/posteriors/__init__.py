@@ -5,6 +5,7 @@ from dataclasses import is_dataclass
 from custom_inference.core.posteriors.continuous import (
     BetaPosterior,
     GammaPosterior,
+    GaussianMixturePosterior,
     GaussianPosterior,
     PointPosterior,
     SymmetricBetaPosterior,
@@ -37,6 +38,7 @@ __all__ = [
     "DirichletMixture",
     "DirichletPosterior",
     "GammaPosterior",
+    "GaussianMixturePosterior",
     "GaussianPosterior",
     "JointDirichletMixture",
     "LabellingPosterior",
