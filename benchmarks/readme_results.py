@@ -27,6 +27,7 @@ _DATA = {
     "real": "rows of real numbers",
     "counts": "rows of counts",
     "categories": "answers to questions",
+    "ratings": "ratings",
     "documents": "documents",
     "graph": "graphs",
     "digraph": "graphs",

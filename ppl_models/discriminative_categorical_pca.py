@@ -163,8 +163,8 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         return torch.softmax(eta, -1) if self.outputs == "categorical" else self.likelihood.mean(eta)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
-        """Outputs (N, D), and the inputs (N, P); without any they are taken to be 0, as of average rows. Raises DataError
-        for anything else."""
+        """Outputs (N, D), and the inputs (N, P); without any they are taken to be 0, as of average rows. Raises
+        DataError for anything else."""
         known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:

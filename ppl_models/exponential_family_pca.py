@@ -16,9 +16,10 @@ are orthogonal, the longest first, and the largest entry of each is positive.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pyro.distributions as dist
 import torch
@@ -65,6 +66,24 @@ class LinearScores(RowModel):
             turned["score"] = values["score"] @ turn.T
         return {**values, **turned}
 
+    def with_learned_scales(self, floor: float = 0.05) -> Self:
+        """The same model whose components learn how large their weights are, so that surplus ones go to 0: set K high.
+
+        A hyper-prior, InverseGamma(1, M floor^2 / 2) on the variance of the M weights of a component, which is the site
+        ``weight_variance`` (K,). Maximised over, it makes the weights' prior -(M / 2 + 2) log(|w_k|^2 + M floor^2): to
+        keep a component costs about M log(root mean square of its weights / floor), that is with a floor near the
+        weights' standard errors, N^(-1/2) and more, what BIC says. Automatic relevance determination: MacKay, *Bayesian
+        methods for backpropagation networks* (1994); as a mode: Tan & Fevotte, IEEE TPAMI 35 (2013).
+
+        Raises ModelError for a floor that is not positive.
+        """
+        if not 0 < floor < math.inf:
+            raise ModelError(f"floor = {floor!r}, expected a positive number")
+        shape = self.shapes["weight"]
+        rate = torch.full((shape[0],), math.prod(shape[1:]) * floor**2 / 2)
+        hyper = dist.InverseGamma(torch.ones(shape[0]), rate)
+        return self.with_priors(weight_variance=hyper, weight=_RowScales(len(shape)))
+
     @property
     def num_natural(self) -> int:
         """M: natural parameters of a row that the data can tell apart."""
@@ -78,6 +97,16 @@ class LinearScores(RowModel):
         """
         k, m = self.sizes["component"], self.num_natural
         return m + k * (num_rows + m) - k**2 if num_rows else k * m + m - k * (k - 1) // 2
+
+
+@dataclass(frozen=True)
+class _RowScales:
+    """The prior of weights with so many axes whose rows have variances of their own."""
+
+    num_axes: int
+
+    def __call__(self, weight_variance: Tensor) -> Any:
+        return dist.Normal(0.0, weight_variance.sqrt().view(-1, *[1] * (self.num_axes - 1)))
 
 
 def canonical_turn(weight: Tensor) -> Tensor:

@@ -3,9 +3,9 @@
     python -m benchmarks.quality.multi_label
 
 Sets: scikit-learn's ``make_multilabel_classification``; labels drawn from the model itself; and real images,
-scikit-learn's digits: the inputs are the left half of an image, the labels which pixels of the right half are bright.
-Half of the test rows' labels, at random, are shown; the score is the log-loss of the others, a label, and the share that
-is wrong. Regressions of each label by itself have no use for the labels that are shown.
+scikit-learn's digits: the inputs are the left half of an image, the labels which pixels of the other are bright.
+Half of the test rows' labels, at random, are shown; the score is the log-loss of the others, a label, and the share
+that is wrong. Regressions of each label by itself have no use for the labels that are shown.
 """
 
 from __future__ import annotations

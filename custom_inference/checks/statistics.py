@@ -104,6 +104,12 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
         **_of(_rows, "covariance", entries="pair"),
         **_REALISED,
     },
+    "ratings": {
+        **_of(_rows, "mean", "variance", "min", "max"),
+        **_COLUMN_MEAN,
+        **_of(_rows, "column_variance", entries="feature"),
+        **_REALISED,
+    },
     "categories": {
         **_of(_rows, "agreement", "uniform_rows", "modal_share_variance", "row_mean_variance", "distinct_rows"),
         **_of(_rows, "answer_share", entries="answer"),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
-from ppl_models import MODELS, ModelError
+from ppl_models import MODELS, Model, ModelError
 
 #: What is known of single nodes, and sites over pairs of blocks, by which mappings without a model are told.
 _NODE_SITES, _PAIR_SITES = ("membership", "block"), ("edge_probability", "edge_rate")
@@ -40,6 +40,10 @@ class Alignment:
             for axis, name in enumerate(reversed(dims.get(site, ())), start=1):
                 if name in ("component", "to_component"):
                     value = value.index_select(-axis, index.to(value.device))
+                elif name in ("coordinate", "to_coordinate"):  # the components' stand last
+                    before = value.shape[-axis] - len(index)
+                    order = torch.cat([torch.arange(before), before + index])
+                    value = value.index_select(-axis, order.to(value.device))
             moved[site] = value
         return moved
 
@@ -138,13 +142,21 @@ def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, 
     if site is None and models:
         site = models[0].component_site
     elif site is None:
-        known = [kind.example().model.component_site for kind in MODELS.values()]
+        known = [model.component_site for model in _examples()]
         site = next((one for one in known if one in first and one in second), known[0])
     for params in (second, first):
         if site not in params:
             raise ModelError(f"no site '{site}' to align by; there are: {', '.join(params)}")
     blocks = any(model.is_graph for model in models) or site in _PAIR_SITES
-    return (match_blocks if blocks else match_components)(first[site], second[site])
+    if blocks:
+        return match_blocks(first[site], second[site])
+    model = models[0] if models else next((one for one in _examples() if one.component_site == site), None)
+    axis = 0 if model is None else model.dims[site].index("component")
+    return match_components(*(side[site].movedim(axis, 0) for side in (first, second)))
+
+
+def _examples() -> list[Model]:
+    return [kind.example().model for kind in MODELS.values()]
 
 
 def _num_blocks(params: dict[str, Tensor]) -> int:
@@ -171,6 +183,7 @@ def align_draws(draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, s
     by, match = draws[site], match_blocks if "to_component" in dims[site] else match_components
     if "membership" in draws and "to_component" in dims[site]:
         by, match = draws["membership"].transpose(-1, -2), match_components
+    by = by.movedim(2 + dims[site].index("component"), 2) if by is draws[site] else by
     reference = by[0, -max(1, length // 4) :].mean(0)
     aligned = {name: value.clone() for name, value in draws.items()}
     for chain in range(chains):

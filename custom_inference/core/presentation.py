@@ -15,7 +15,8 @@ Params = Mapping[str, Tensor]
 
 
 def _side_by_side(model: Model, params: Params) -> Tensor:
-    return params[model.component_site].flatten(1)
+    axis = model.dims[model.component_site].index("component")
+    return params[model.component_site].movedim(axis, 0).flatten(1)
 
 
 def _features(model: Model, features: Sequence[Any]) -> list[Any]:
@@ -67,7 +68,7 @@ class Presentation:
         """Components that explain nothing, (K,) bool."""
         if self.shut_off is not None:
             return self.shut_off(params, **thresholds)
-        return torch.zeros(model.shapes[model.component_site][0], dtype=torch.bool)
+        return torch.zeros(model.sizes["component"], dtype=torch.bool)
 
 
 def mean_membership(model: Model, params: Params, data: Data, mean: Tensor) -> Tensor:

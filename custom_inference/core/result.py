@@ -30,7 +30,8 @@ class Result:
     model: the model that was fitted (its number of components may be smaller than a start's: see ``details``).
     params: global site -> tensor: the point estimate, or the posterior mean where ``draws`` holds a posterior.
         Methods that estimate the locals as points (an aspect model's memberships) report these here too, (N, ...);
-        fits of graphs always: the most probable ``block`` of each node (N,), the mean ``membership`` (N, K).
+        fits of graphs always: the most probable ``block`` of each node (N,), the mean ``membership`` (N, K); and
+        the means of parts of the main latent that have names of their own (users' factors and biases).
     elbo: (T,) objective per iteration: the bound summed over the rows plus the log prior of the globals.
     objective: what kind of number ``elbo`` is, beside its prior term: "evidence", log p(x | params) itself; "bound", a
         lower bound on it (on log p(x) where the globals have a posterior); "log joint", of globals and locals, up to
@@ -82,6 +83,8 @@ class Result:
         site = self.model.local_site
         if not self.model.rows_are_independent and site not in self.params:
             self.params[site] = self.model.local_value(self.posterior.mean)
+        if any(part not in self.params for part in self.model.part_sites):
+            self.params |= self.model.local_parts(self.params.get(site, self.posterior.mean))
 
     @property
     def described_objective(self) -> str:
@@ -172,7 +175,7 @@ class Result:
 
     def _labelled(self, x: Any, mean: Tensor, data: Data) -> Any:
         """Locals of the rows of x with its labels, if it is a container that has some."""
-        values, names = mean.detach().cpu().numpy(), self.component_names
+        values, names = mean.detach().cpu().numpy(), self.local_names
         if isinstance(x, pd.DataFrame | pd.Series):
             own = len(x) == len(mean) and self.model.rows_are_independent  # a graph may be a list of edges
             index = x.index if own else data.coords.get("row", list(range(len(mean))))
@@ -194,6 +197,11 @@ class Result:
     def component_names(self) -> list[str]:
         """The labels of the components; s0, s1, ... where they have none."""
         return [f"s{label}" if isinstance(label, int) else str(label) for label in self.coords["component"]]
+
+    @property
+    def local_names(self) -> list[str]:
+        """What the entries of a row's main latent are called: the components, after what the model has before them."""
+        return [*self.model.before_components, *self.component_names]
 
     def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
         """log p(x_n | params), (N,): exact by default, or the named lower bound.

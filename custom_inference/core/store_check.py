@@ -109,7 +109,8 @@ def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
             _refuse(not value.is_floating_point(), f"'{site}' of {value.dtype}")
             _refuse(not _inside(model, site, value), f"'{site}' has values that no prior allows")
         elif value.is_floating_point():
-            _refuse(value.shape != (rows, *model.local_shape), f"'{site}' of shape {tuple(value.shape)}")
+            own = model.shape_of(site) if site in model.part_sites else model.local_shape
+            _refuse(value.shape != (rows, *own), f"'{site}' of shape {tuple(value.shape)}")
             _refuse(not bool(torch.isfinite(value).all()), f"'{site}' has values that are not finite")
         else:
             blocks = model.local_shape[0]

@@ -124,10 +124,11 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
 
 
 def _is_size(value: Any, sizes: set[int]) -> bool:
-    """Whether a size, or of several that one tensor has room for the largest, is that of a tensor."""
+    """Whether a size, 0 of what there is none of, or of several that one tensor has room for the largest, is that of a
+    tensor."""
     each = value if isinstance(value, tuple) else (value,)
     whole = bool(each) and all(type(one) is int for one in each)
-    return whole and max(each) in sizes and (value is not each or len(each) in sizes)
+    return whole and max(each) in {0, *sizes} and (value is not each or len(each) in sizes)
 
 
 def _check_instance(model: Model, settings: Mapping[str, Any], sites: Mapping[str, Any] | None) -> None:

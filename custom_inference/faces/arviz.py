@@ -143,7 +143,7 @@ def _log_likelihood(fit: Result, num_draws: int, labels: Labels) -> xr.Dataset:
     scored = [score(fit, params) for params in source.globals_alone()]
     shape = chains_and_draws(fit) if has_draws(fit) else (1, len(source))
     values = torch.stack([row for row, _ in scored]).reshape(*shape, -1)
-    found = dataset({site: values}, {site: (fit.model.row_axis,)}, labels)
+    found = dataset({site: values}, {**fit.model.dims, site: (fit.model.row_axis,)}, labels)
     found.attrs["bound"] = scored[0][1]
     return found
 

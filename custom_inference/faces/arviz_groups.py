@@ -34,15 +34,17 @@ def dataset(
     labels: Labels,
     leading: Sequence[str] = ("chain", "draw"),
 ) -> xr.Dataset:
-    """Variables with their axes named; labels are cut to the length of the axis."""
+    """Variables with their axes named; labels are cut to the length of the axis. An axis that is called as a site is, which
+    xarray cannot have, becomes an "_id" ("user_id" beside the factors "user")."""
     variables, coords = {}, {}
     for name, value in values.items():
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
         inner = dims.get(name) or tuple(f"{name}_dim_{i}" for i in range(array.ndim - len(leading)))
         axes = (*leading, *inner)
-        variables[name] = (axes, array)
-        for axis, size in zip(axes, array.shape, strict=True):
-            coords[axis] = labels[axis][:size] if axis in labels else np.arange(size)
+        called = [f"{axis}_id" if axis in dims else axis for axis in axes]
+        variables[name] = (called, array)
+        for axis, known, size in zip(axes, called, array.shape, strict=True):
+            coords[known] = labels[axis][:size] if axis in labels else np.arange(size)
     return xr.Dataset(variables, coords=coords)
 
 

@@ -187,7 +187,7 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     sheet = Sheet.single(ax, width, 2.4 + 0.16 * len(order) if labelled else 7.0)
     (axes,) = sheet.panels
     rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
-    labels = fit.component_names
+    labels = fit.local_names
     image = drawing.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")

@@ -8,6 +8,7 @@ other's modules; nothing outside imports a room by name, but by :mod:`custom_inf
 #: models is first used.
 ROOMS: dict[str, str] = {
     "AspectBernoulli": "aspects",
+    "BilinearPMF": "ratings",
     "CTM": "topics",
     "CVQ": "cvq",
     "CategoricalPCA": "factors",
@@ -16,6 +17,7 @@ ROOMS: dict[str, str] = {
     "DiscriminativeCategoricalPCA": "factors",
     "ExponentialFamilyPCA": "factors",
     "GaussianPCA": "factors",
+    "GammaPoisson": "gamma_poisson",
     "LDA": "topics",
     "LogisticPCA": "factors",
     "MMSB": "memberships",
@@ -25,9 +27,11 @@ ROOMS: dict[str, str] = {
     "MixtureOfMultinomials": "mixtures",
     "MixtureOfPoissons": "mixtures",
     "MultinomialPCA": "topics",
+    "NMF": "gamma_poisson",
     "NOCA": "noca",
     "PLSA": "topics",
     "PoissonPCA": "factors",
+    "PMF": "ratings",
     "PoissonSBM": "blocks",
     "RBM": "boltzmann",
     "SBM": "blocks",

@@ -267,6 +267,11 @@ class Model(Declaration, abc.ABC):
         """Values of the local site from what posteriors give, (..., N, K) (one-hot rows, ...); by default these."""
         return local
 
+    def local_parts(self, local: Tensor) -> dict[str, Tensor]:
+        """Further latents that are parts of the main one, by their names, from its values (..., N, K); by default none.
+        Fits report them beside the globals."""
+        return {}
+
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Values of the sites under a rule that picks one of those that differ by a symmetry of the likelihood.
 

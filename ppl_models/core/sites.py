@@ -44,6 +44,8 @@ class Declaration:
     sites: ClassVar[Mapping[str, Site]]
     #: Axis -> the field that is its size.
     axes: ClassVar[Mapping[str, str]]
+    #: Names of the entries of the main latent that stand before those of the components.
+    before_components: tuple[str, ...] = ()
     #: The hyper-parameters of priors that are functions, and the sizes of their axes.
     hyper_sites: ClassVar[Mapping[str, Site]] = {}
     hyper_sizes: ClassVar[Mapping[str, int]] = {}
@@ -85,6 +87,11 @@ class Declaration:
     def other_sites(self) -> tuple[str, ...]:
         """Observed and given sites beside x: what ``fit`` takes by their names."""
         return (*self.sites_of("observed")[1:], *self.sites_of("given"))
+
+    @property
+    def part_sites(self) -> tuple[str, ...]:
+        """Latents that are parts of the main one (:meth:`Model.local_parts`)."""
+        return ()
 
     @property
     def component_site(self) -> str:

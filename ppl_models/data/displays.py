@@ -64,3 +64,22 @@ def of_graph(graph: Any) -> str:
     index = pd.Index([str(graph.names[n]) for n in most], name="node")
     table = displays.table(pd.DataFrame({"edges": degree[most].tolist()}, index=index))
     return displays.display(f"Graph: {len(graph)} nodes, {edges} edges, {kind}", displays.facts(told), table)
+
+
+def of_ratings(ratings: Any) -> str:
+    """A ``Ratings``: sizes, the scale, labels, and the items with most ratings."""
+    value, count = ratings.value, torch.bincount(ratings.item, minlength=ratings.num_items)
+    of_user = ratings.x.crow_indices().diff()
+    told = {
+        "observed": f"{len(value) / ratings.x.numel():.3g} of all pairs",
+        "values": f"{float(value.min()):g} to {float(value.max()):g}, mean {float(value.double().mean()):.4g}",
+        "ratings of a user": f"{int(of_user.min())} to {int(of_user.max())}, mean {float(of_user.double().mean()):.3g}",
+        **{f"labels of {axis}": displays.listed(names) for axis, names in ratings.coords.items()},
+        **ratings.others,
+    }
+    most = torch.argsort(count, descending=True, stable=True)[:_LINES]
+    total = torch.zeros(ratings.num_items, dtype=value.dtype).index_add_(0, ratings.item.cpu(), value.cpu())
+    columns = {"ratings": count[most].tolist(), "mean": (total[most.cpu()] / count[most].cpu().clamp(min=1)).tolist()}
+    index = pd.Index([str(ratings.items[n]) for n in most.tolist()], name="item")
+    title = f"Ratings: {len(value)} of {ratings.num_items} items by {ratings.num_users} users"
+    return displays.display(title, displays.facts(told), displays.table(pd.DataFrame(columns, index=index)))

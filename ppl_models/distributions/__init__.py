@@ -15,6 +15,7 @@ from ppl_models.distributions.basic import (
 )
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
 from ppl_models.distributions.positive_definite import InverseWishart
+from ppl_models.distributions.rated import OrderedRating, SideBySide, SparseRatings
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 
 __all__ = [
@@ -26,6 +27,9 @@ __all__ = [
     "InverseWishart",
     "Labelling",
     "NoisyOr",
+    "OrderedRating",
+    "SideBySide",
+    "SparseRatings",
     "Symmetric",
     "Tokens",
     "TopicMeanBernoulli",

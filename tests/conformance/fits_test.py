@@ -8,6 +8,7 @@ import numpy as np
 import pyro
 import pytest
 import torch
+from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference.core.local_inference import is_feasible
@@ -66,18 +67,21 @@ def test_a_fit_keeps_its_promises(model, method):
     local, shapes = program.local_site, dict(program.shapes)
     if local in fit.params or model in GRAPHS:  # of graphs, once the posterior was asked for
         shapes[local] = tuple(problem.truth[local].shape)
+    shapes |= {part: (rows, *program.shape_of(part)) for part in program.part_sites}
     assert {site: tuple(value.shape) for site, value in fit.params.items()} == shapes
     for site, value in fit.params.items():
         assert torch.isfinite(value).all() and value.dtype == (torch.int64 if site == "block" else torch.float64)
     assert fit.elbo.ndim == 1 and torch.isfinite(fit.elbo).all() and fit.status and fit.bound_name
     assert mean.shape == (rows, *program.local_shape) and torch.isfinite(mean).all()
     unbounded = isinstance(fit.posterior, GaussianPosterior | LogisticPosterior | PointPosterior | ScorePosterior)
-    if program.code_bits is not None or not unbounded:
+    if program.sites[local].support is constraints.positive:
+        assert (mean >= 0).all()
+    elif program.code_bits is not None or not unbounded:
         assert ((mean >= 0) & (mean <= 1)).all()
     new = problem.data if model in GRAPHS else problem.data.x[:4]
     assert fit.transform(new, **({} if model in GRAPHS else given_rows(problem, 4))).shape == (len(new), mean.shape[1])
     assert fit.posterior.sample(5).shape == (5, *mean.shape) and fit.posterior.mode.shape == mean.shape
-    assert len(fit.report()) == mean.shape[1] and np.isfinite(fit.bic()) and np.isfinite(fit.aic())
+    assert len(fit.report()) == program.sizes["component"] and np.isfinite(fit.bic()) and np.isfinite(fit.aic())
     assert torch.isfinite(fit.plugin_log_likelihood()).all()
     assert "Fit of" in repr(fit)
     (_promises_of_a_graph if model in GRAPHS else _promises_of_rows)(fit, method)

@@ -73,6 +73,7 @@ EDGES = {
     "multinomial_pca": _TOPICS,
     "noca": "source_prior -> source, source -> x, loading -> x, leak -> x",
     "plsa": _TOPICS,
+    "pmf": "mean -> x, item -> x, item_bias -> x, scale -> x, user_profile -> x",
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
     "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
     "sbm": f"{_BLOCKS}, edge_probability -> x",

@@ -1,5 +1,7 @@
 """The programs of exponential-family PCA: settings, data and refusals."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -70,7 +72,7 @@ def test_a_likelihood_is_saved_by_its_name(tmp_path):
     example = ExponentialFamilyPCA.example()
     fit = ci.VariationalEM(guide="variational", max_iterations=3).fit(example.model, example.data, progress=False)
     path = fit.save(tmp_path / "fit")
-    loaded = ci.Fit.load(path, model=ExponentialFamilyPCA)
+    loaded: Any = ci.Fit.load(path, model=ExponentialFamilyPCA)
     assert loaded.model.likelihood == Binomial(4) and torch.equal(loaded.params["weight"], fit.params["weight"])
     other = ExponentialFamilyPCA(likelihood=Gaussian(0.5), num_components=1, num_features=2)
     assert other.settings()["likelihood"] == ("gaussian", {"scale": 0.5})

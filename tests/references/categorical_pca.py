@@ -28,7 +28,8 @@ def log_likelihood_of(sizes: Sequence[int]) -> Function:
         total = np.zeros(len(x))
         for r, size in enumerate(sizes):
             own = eta[:, r, :size]
-            terms = np.take_along_axis(own, np.minimum(x[:, r : r + 1], size - 1), 1)[:, 0] - logsumexp(own, axis=1)
+            total_odds = np.asarray(logsumexp(own, axis=1))
+            terms = np.take_along_axis(own, np.minimum(x[:, r : r + 1], size - 1), 1)[:, 0] - total_odds
             total += np.where(seen[:, r], terms, 0.0)
         return total
 

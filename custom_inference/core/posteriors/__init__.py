@@ -23,6 +23,7 @@ from custom_inference.core.posteriors.finite import (
     LabellingPosterior,
     kullback_leibler,
 )
+from custom_inference.core.posteriors.gamma import GammaDraws, GammaMixture
 from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
@@ -37,6 +38,8 @@ __all__ = [
     "DirichletDraws",
     "DirichletMixture",
     "DirichletPosterior",
+    "GammaDraws",
+    "GammaMixture",
     "GammaPosterior",
     "GaussianMixturePosterior",
     "GaussianPosterior",

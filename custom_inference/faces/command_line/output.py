@@ -106,7 +106,7 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
         "summary": _summary(fit, converted),
         "components": report(fit, top=top),
         "loading": loading.rename_axis("component"),
-        "membership": pd.DataFrame(_array(fit.transform()), rows, names),
+        "membership": pd.DataFrame(_array(fit.transform()), rows, fit.local_names),
     }
 
 
@@ -148,7 +148,7 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
         "seed": fit.seed,
         "num_rows": len(fit.data),
         "num_features": fit.data.num_features,
-        "num_components": len(fit.params[fit.model.component_site]),
+        "num_components": fit.model.sizes["component"],
         "params": {site: list(value.shape) for site, value in fit.params.items()},
         "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,
         "objective_kind": fit.objective,

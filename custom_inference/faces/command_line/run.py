@@ -36,6 +36,10 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
         if block_rows is not None:
             raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")
         data = source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
+    elif model.data_kind == "ratings":
+        if block_rows is not None:
+            raise DataError("--block-rows for ratings, which are needed at once", expected="all of them")
+        data = source.read_ratings()
     elif block_rows is not None:
         return kind.for_data, source.blocks(block_rows)
     else:

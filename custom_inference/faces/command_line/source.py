@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from custom_inference.faces.command_line.options import SourceOptions
-from ppl_models import Data, DataError, GraphData, RowBlocks, as_matrix, documents, graph, row_blocks
+from ppl_models import Data, DataError, GraphData, Ratings, RowBlocks, as_matrix, documents, graph, ratings, row_blocks
 from ppl_models.data import sparse
 from ppl_models.datasets import read_matrix
 
@@ -72,6 +72,19 @@ class Source(SourceOptions):
         if not bool(joined.any()):
             raise DataError("no node has an edge", axis="node", expected="at least one edge")
         return data.subgraph(joined)
+
+    def read_ratings(self) -> Ratings:
+        """Ratings, from any file that :func:`ppl_models.ratings` reads, or a matrix of them as other models read it."""
+        listed = self.file.suffix.lower() in (".csv", ".parquet") and not self.transpose
+        if not listed:
+            return ratings(self.read())
+        self.refuse((*_MATRIX, "drop_empty_rows", "directed"), "for a list of ratings", "a file of them as it is")
+        data = ratings(self.file, dtype=torch.float64)
+        if self.mask_value is not None:
+            data = data.chosen(data.value != self.mask_value)
+        if self.threshold is None:
+            return data
+        return replace(data, x=sparse.with_values(data.x, (data.value > self.threshold).to(data.value)))
 
     def given(self) -> dict[str, torch.Tensor]:
         """Name -> what the files of ``beside`` hold, (N, P)."""

@@ -111,7 +111,8 @@ class ModelEstimator(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.input_tags.positive_only = self._data_kind != "real" and getattr(self, "binarize", None) is None
+        positive = self._data_kind not in ("real", "ratings")
+        tags.input_tags.positive_only = positive and getattr(self, "binarize", None) is None
         tags.input_tags.categorical = self._data_kind == "categories"
         return tags
 

@@ -21,7 +21,8 @@ from custom_inference.core.capabilities import Canonical, Checked, Tightened
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.factors.natural import FactorRows, Softmax
+from custom_inference.families.factors.natural import Softmax
+from custom_inference.families.factors.rows import FactorRows
 from ppl_models import Data, Model
 from ppl_models.exponential_family_pca import canonical_turn
 
@@ -77,7 +78,7 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         shape = model.shapes["weight"]
         params = {"weight": torch.zeros(shape).to(self.start_bias(model, rows)), "bias": self.start_bias(model, rows)}
         parts = [_pearson(part, model, params) for _, part in rows.parts(1024)]
-        residual, rate = torch.cat([one for one, _ in parts]), sum(two for _, two in parts) / len(rows)
+        residual, rate = torch.cat([one for one, _ in parts]), torch.stack([two for _, two in parts]).sum(0) / len(rows)
         axes = principal_axes(residual, shape[0])
         length = axes.norm(dim=1, keepdim=True).clamp(min=torch.finfo(axes.dtype).tiny)
         axes = axes / length * (length.square() - 1).clamp(min=_LEAST).sqrt()

@@ -28,8 +28,10 @@ from custom_inference.core.posteriors import GaussianMixturePosterior, LocalPost
 from custom_inference.families.common.dirichlet import dirichlet_concentration, dirichlet_mode
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.factors.common import FactorEngine
-from custom_inference.families.factors.natural import FactorRows, Problem, ScorePrior
-from custom_inference.families.factors.newton import FactorGaussian, FactorMap, FactorVariational, equations
+from custom_inference.families.factors.moving import equations
+from custom_inference.families.factors.natural import ScorePrior
+from custom_inference.families.factors.newton import FactorGaussian, FactorMap, FactorVariational
+from custom_inference.families.factors.rows import FactorRows, Problem
 from ppl_models import Data, MethodError, Model
 from ppl_models.exponential_family_pca import canonical_turn
 

@@ -28,8 +28,8 @@ from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.factors.common import FactorEngine, extended, least_squares, split
+from custom_inference.families.factors.moving import negative_divergence
 from custom_inference.families.factors.natural import ScorePrior, squared_rows
-from custom_inference.families.factors.newton import negative_divergence
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.priors import is_flat
 from ppl_models.likelihoods import Gaussian

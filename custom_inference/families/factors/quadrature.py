@@ -32,8 +32,9 @@ from custom_inference.core.posteriors.scores import ScoreJoint
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.factors.common import FactorEngine, NewtonSteps
 from custom_inference.families.factors.logistic_pca import LogisticEngine, half_signs
-from custom_inference.families.factors.natural import FactorRows, ScorePrior, squared_rows
-from custom_inference.families.factors.newton import Points, equations
+from custom_inference.families.factors.moving import Points, equations
+from custom_inference.families.factors.natural import ScorePrior, squared_rows
+from custom_inference.families.factors.rows import FactorRows
 from ppl_models import CapacityError, Model
 from ppl_models.core.likelihood import hermite, jaakkola_curvature
 from ppl_models.data import sparse
@@ -211,8 +212,10 @@ class FactorQuadrature(NewtonSteps, Quadrature):
                 break
         offset = torch.zeros_like(problem.base) if problem.offset is None else problem.offset
         kind = rows.normaliser().kind
-        parts = (problem.target, problem.total, problem.base, offset, problem.weight, problem.bias, *problem.prior)
-        joint = ScoreJoint(*parts, torch.tensor(kind, device=offset.device))
+        joint = ScoreJoint(
+            problem.target, problem.total, problem.base, offset, problem.weight, problem.bias,
+            problem.prior.mean, problem.prior.precision, torch.tensor(kind, device=offset.device),
+        )  # fmt: skip
         return joint, at.score, torch.linalg.cholesky(moving.curved(at))
 
     def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep | None = None) -> ScorePosterior:

@@ -29,7 +29,7 @@ def kind_of(model: type[Model]) -> str:
     return "graphs" if kind.endswith("graph") else "responses" if kind == "categories" else kind
 
 
-KINDS = ("binary", "real", "counts", "documents", "responses", "graphs")
+KINDS = ("binary", "real", "counts", "documents", "responses", "ratings", "graphs")
 
 
 def models_table(kind: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,17 @@ import torch
 from custom_inference import VariationalEM
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for, engines_of
-from custom_inference.core.states import values_of
-from ppl_models import CategoricalPCA, ExponentialFamilyPCA, GaussianPCA, MethodError, PoissonPCA, SoftmaxPCA
+from custom_inference.families.factors.newton import FactorVariational
+from ppl_models import (
+    CategoricalPCA,
+    ExponentialFamilyPCA,
+    GaussianPCA,
+    LogisticPCA,
+    MethodError,
+    ModelError,
+    PoissonPCA,
+    SoftmaxPCA,
+)
 from ppl_models.likelihoods import Binomial, Gaussian, Poisson
 from tests.references import _pca
 from tests.references import categorical_pca as categorical
@@ -47,7 +58,13 @@ def problem(name: str, seed: int, num_components=2, num_rows=5, missing=0.0, sca
     return model, likelihood, params, tensors, x.astype(float), mask, data
 
 
-def solved(engine, model, tensors, data):
+def by_name() -> ExponentialFamilyPCA:
+    """The model of Poisson PCA's example."""
+    priors = PoissonPCA.example().model.priors
+    return ExponentialFamilyPCA(likelihood=Poisson(), num_components=2, num_features=6, priors=priors)
+
+
+def solved(engine, model, tensors, data) -> Any:
     return LocalSolver(engine=engine, tolerance=1e-13, max_iterations=500).solve(model, tensors, data)
 
 
@@ -57,11 +74,11 @@ def solved(engine, model, tensors, data):
 def test_evidence_and_moments_are_the_references(name, num_components, missing):
     model, likelihood, params, tensors, x, mask, data = problem(name, 0, num_components, missing=missing)
     grid, points = _pca.by_grid(likelihood), 120 if num_components == 1 else 60
-    engine = engine_for(model, "exact")
+    engine: Any = engine_for(model, "exact")
     rows = engine.rows(model, data)
     expected = grid.log_evidence(params, x, mask, points=points)
     assert np.allclose(engine.log_evidence(model, tensors, rows), expected, atol=1e-7)
-    posterior = engine.posterior(model, tensors, rows)
+    posterior = engine.posterior(model, tensors, rows, None)
     mean, covariance = grid.moments(params, x, mask, points=points)
     assert np.allclose(posterior.mean, mean, atol=1e-5) and np.allclose(posterior.covariance, covariance, atol=1e-5)
     at = torch.tensor(mean)
@@ -77,7 +94,7 @@ def test_chain_of_bounds_row_by_row(name):
     for seed in range(4):
         model, _, _, tensors, _, _, data = problem(name, seed, missing=0.3 * (seed % 2), scale=0.5 + 0.4 * seed)
         best = solved(engine_for(model, "variational"), model, tensors, data).bound
-        exact = engine_for(model, "exact")
+        exact: Any = engine_for(model, "exact")
         evidence = exact.log_evidence(model, tensors, exact.rows(model, data))
         assert (best <= evidence + 1e-8).all() and (best > evidence - 1.5).all()
         if "gaussian" in engines_of(model):
@@ -119,23 +136,28 @@ def test_laplace_is_that_of_finite_differences(name):
             assert log_joint(mode) > max(log_joint(mode + step), log_joint(mode - step))
 
 
-#: "bayesian" integrates the weights: what it climbs is no function of their values.
-CASES = [(name, one) for name in KINDS for one in engines_of(KINDS[name].example().model) if one != "bayesian"]
+#: Poisson PCA's own engines have tests of their own; by the likelihood's name it has those of any likelihood.
+EXAMPLES: dict[str, Any] = {name: KINDS[name].example() for name in ("categorical_pca", "softmax_pca")}
+EXAMPLES["logistic_pca"] = LogisticPCA.example()
+EXAMPLES["poisson"] = replace(PoissonPCA.example(), model=by_name())
+EXAMPLES["gaussian_pca"] = GaussianPCA.example()
+CASES = [(name, guide) for name in EXAMPLES for guide in engines_of(EXAMPLES[name].model)]
+CASES = [case for case in CASES if case[0] != "logistic_pca" or case[1] in ("variational", "laplace")]
+CASES.remove(("poisson", "gaussian"))  # which counts refuse
 
 
-@pytest.mark.parametrize(("name", "engine"), [*CASES, ("logistic_pca", "variational"), ("logistic_pca", "laplace")])
-def test_em_ends_at_a_stationary_point(name, engine):
+@pytest.mark.parametrize(("name", "guide"), [case for case in CASES if case[0] != "gaussian_pca"])
+def test_em_ends_at_a_stationary_point(name, guide):
     """Slopes of objective and log prior in random directions of the globals are nil; the scores follow."""
-    kind = {**KINDS, "logistic_pca": importlib.import_module("ppl_models").LogisticPCA}[name]
-    example = kind.example()
-    model, data = example.model, example.data.to(dtype=torch.float64).rows(slice(0, 30))
-    engine = engine_for(model, engine, **({"nodes": 12} if engine == "exact" else {}))
+    example = EXAMPLES[name]
+    model, data = example.model, example.data.to(dtype=torch.float64).rows(slice(0, 20))
+    engine: Any = engine_for(model, guide, **({"nodes": 10} if guide == "exact" else {}))
     rows = engine.rows(model, data)
     params, warm = engine.propose(model, rows, torch.Generator().manual_seed(0), 0), None
     for _ in range(300):
         step = engine.e_step(model, params, rows, warm)
         params, warm = engine.m_step(model, params, step, rows), step.locals or None
-    settled, params = step.locals, values_of(model, params)
+    settled = step.locals
 
     def objective(values):
         local = LocalSolver(engine=engine, tolerance=1e-14, max_iterations=60)
@@ -169,17 +191,18 @@ def test_offsets_are_exposures():
 
 def test_offsets_are_learned_around():
     """Data of the same rates under other exposures have the same weights."""
-    example = PoissonPCA.example()
+    example: Any = PoissonPCA.example()
     truth, generator = example.truth, torch.Generator().manual_seed(0)
-    offset = torch.randn(300, generator=generator) + 2
-    score = torch.randn((300, 2), generator=generator)
+    offset = torch.randn(200, generator=generator) + 2
+    score = torch.randn((200, 2), generator=generator)
     eta = truth["bias"] + score @ truth["weight"] + offset[:, None]
     x = torch.poisson(eta.exp(), generator=generator)
-    fit = VariationalEM(guide="variational").fit(example.model, x, offset=offset, progress=False)
+    settings = {"guide": "variational", "search": None, "max_iterations": 60}
+    fit = VariationalEM(**settings).fit(example.model, x, offset=offset, progress=False)
     gram = [w.T @ w for w in (fit.params["weight"], truth["weight"].to(fit.params["weight"]))]
     assert (gram[0] - gram[1]).abs().max() < 0.25 and (fit.params["bias"] - truth["bias"]).abs().max() < 0.2
-    total = VariationalEM(guide="variational").fit(example.model, x, offset="total", progress=False)
-    assert torch.equal(total.data.others["offset"], x.sum(1).clamp(min=1).log())
+    total = example.model.prepare(x, offset="total")
+    assert torch.equal(total.others["offset"], x.sum(1).clamp(min=1).log())
 
 
 # ----- real numbers: exact in closed form -----------------------------------------------------------------------------
@@ -245,21 +268,18 @@ def test_sparse_counts_give_what_dense_ones_do(kind):
     assert other.data.is_sparse and torch.allclose(one.elbo, other.elbo)
 
 
-@pytest.mark.parametrize("engine", ["variational", "laplace", "map", "exact"])
-def test_poisson_by_name_is_poisson_pca(engine):
+def test_poisson_by_name_is_poisson_pca():
+    """The engine of any likelihood ends where Poisson PCA's own does."""
     example = PoissonPCA.example()
-    named = ExponentialFamilyPCA(likelihood=Poisson(), num_components=2, num_features=6, priors=example.model.priors)
-    own = engine == "variational"  # of which Poisson PCA has one of its own: it ends at the same place
-    settings = {"guide": engine, "search": None, "max_iterations": 500 if own else 5, "tolerance": 1e-9}
-    fits = [VariationalEM(**settings).fit(m, example.data.x, progress=False) for m in (example.model, named)]
-    ends = [fit.elbo[-1:] if own else fit.elbo for fit in fits]
-    assert torch.allclose(*ends, rtol=1e-7) if own else torch.equal(*ends)
+    settings = {"guide": "variational", "search": None, "max_iterations": 400, "tolerance": 1e-8}
+    fits = [VariationalEM(**settings).fit(m, example.data.x, progress=False) for m in (example.model, by_name())]
+    assert float(fits[0].elbo[-1]) == pytest.approx(float(fits[1].elbo[-1]), abs=1e-4)
 
 
 @pytest.mark.parametrize("engine", ["variational", "gaussian", "laplace", "map", "exact"])
 def test_two_draws_are_a_binomial(engine):
     """The evidence of counts of two draws, less the coefficients, is that of the draws one by one."""
-    example = ExponentialFamilyPCA.example()
+    example: Any = ExponentialFamilyPCA.example()
     assert example.model.likelihood == Binomial(4)
     params = {site: example.truth[site].double() for site in example.model.global_sites}
     x = example.data.x.double()
@@ -273,25 +293,58 @@ def test_two_draws_are_a_binomial(engine):
     assert engine == "map" or torch.allclose(found.bound - coefficient, ones.bound, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", [PoissonPCA, CategoricalPCA, SoftmaxPCA, GaussianPCA])
-def test_single_precision_agrees(kind):
-    example = kind.example()
-    model = example.model
-    for name in engines_of(model):
-        found = []
-        for dtype in (torch.float32, torch.float64):
-            engine = engine_for(model, name)
-            rows = engine.rows(model, model.prepare(example.data.x, dtype=dtype))
-            params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
-            step = engine.e_step(model, params, rows)
-            params = values_of(model, engine.m_step(model, params, step, rows))
-            assert step.bound.dtype == dtype and all(value.dtype == dtype for value in params.values())
-            found.append((step.bound.double(), params["weight"].double().abs()))
-        assert torch.allclose(found[0][0], found[1][0], atol=2e-3), name
-        assert torch.allclose(found[0][1], found[1][1], atol=5e-3), name
+@pytest.mark.parametrize(("name", "guide"), CASES)
+def test_single_precision_agrees(name, guide):
+    model, found = EXAMPLES[name].model, []
+    for dtype in (torch.float32, torch.float64):
+        engine: Any = engine_for(model, guide)
+        rows = engine.rows(model, model.prepare(EXAMPLES[name].data.x, dtype=dtype))
+        params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
+        step = engine.e_step(model, params, rows)
+        params = engine.m_step(model, params, step, rows)
+        assert step.bound.dtype == dtype and all(value.dtype == dtype for value in params.values())
+        found.append((step.bound.double(), params["weight"].double().abs()))
+    assert torch.allclose(found[0][0], found[1][0], atol=2e-3)
+    assert torch.allclose(found[0][1], found[1][1], atol=5e-3)
 
 
 def test_counts_have_no_quadratic_bound():
     model = ExponentialFamilyPCA(likelihood=Poisson(), num_components=1, num_features=3)
     with pytest.raises(MethodError, match="no quadratic bound; use guide='variational'"):
         VariationalEM(guide="gaussian").fit(model, [[1, 2, 3], [2, 0, 1]], progress=False)
+
+
+# ----- learned prior scales -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["poisson_pca", "softmax_pca"])
+def test_surplus_components_go_to_zero(name):
+    """Two planted, four offered, under learned variances of the rows; without these all four are used."""
+    generator, kind = torch.Generator().manual_seed(1), KINDS[name]
+    weight = 0.8 * torch.randn((2, 15), generator=generator)
+    eta = torch.randn((250, 2), generator=generator) @ weight
+    if name == "poisson_pca":
+        x = torch.poisson(torch.exp(eta), generator=generator)
+    else:
+        drawn = torch.multinomial(torch.softmax(eta, -1), 40, replacement=True, generator=generator)
+        x = torch.zeros_like(eta).scatter_add_(1, drawn, torch.ones(250, 40))
+    model: Any = kind(num_components=4, num_features=15)
+    found, engine = [], FactorVariational()
+    for chosen in (model, model.with_learned_scales()):
+        settings = {"guide": "variational", "search": None, "max_iterations": 150, "tolerance": 1e-4}
+        start = engine.propose(model, engine.rows(model, model.prepare(x)), generator, 0)
+        fit = VariationalEM(**settings).fit(chosen, x, init=start, progress=False)
+        assert (fit.elbo.diff() >= -1e-9).all()
+        found.append(fit.params["weight"].norm(dim=1).sort().values)
+    assert found[0][1] > 0.3 and found[1][1] < 0.15 and found[1][2] > 1.0
+
+
+def test_learned_scales_are_the_mode_of_their_density():
+    """At the end the variances are (|w_k|^2 + M floor^2) / (M + 4): the maximum of Normal times InverseGamma."""
+    example: Any = PoissonPCA.example()
+    model = example.model.with_learned_scales(0.1)
+    fit = VariationalEM(guide="variational", max_iterations=60).fit(model, example.data.x, progress=False)
+    expected = (fit.params["weight"].square().sum(1) + 6 * 0.01) / (6 + 4)
+    assert torch.allclose(fit.params["weight_variance"], expected, rtol=1e-2)
+    with pytest.raises(ModelError, match="floor = -1"):
+        example.model.with_learned_scales(-1)

@@ -1,0 +1,146 @@
+"""Gibbs sampling of the model of ``variational`` (Bayesian PMF, Salakhutdinov & Mnih 2008, with biases and features).
+
+A sweep draws, of users and then of items, (m, beta, L) given their rows and every row with its g or h given the other
+side, and then tau; ridges of features stay where variational Bayes left them. Predictions are averages over draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from custom_inference.families.ratings.features import Design
+from custom_inference.families.ratings.hyper import RowPrior, drawn
+from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
+from custom_inference.families.ratings.sides import Pool, Settings, Side
+from custom_inference.families.ratings.variational import Factors, squared_error
+from ppl_models.core.errors import MethodError
+
+#: Bytes that kept draws may take by default.
+ROOM = 2**29
+
+
+@dataclass
+class SideDraws:
+    """Draws of one side. row (S, N, d), gain (S, N), of the dtype that was asked for; prior: S draws."""
+
+    row: np.ndarray
+    gain: np.ndarray
+    prior: list[RowPrior]
+    design: Design | None
+
+
+@dataclass
+class Draws:
+    """tau (S,); centre: the mean rating of training."""
+
+    user: SideDraws
+    item: SideDraws
+    tau: Array
+    centre: float
+    settings: Settings
+
+    def __len__(self) -> int:
+        return len(self.tau)
+
+
+@dataclass
+class Chain:
+    """Where a chain stands: its sides hold draws, not posteriors."""
+
+    ratings: Incidence
+    user: Side
+    item: Side
+    tau: float
+    settings: Settings
+
+    @classmethod
+    def of(cls, at: Factors) -> Chain:
+        """From the means of a variational fit, which is left as it is."""
+        sides = []
+        for side in (at.user, at.item):
+            copies = {name: getattr(side, name).copy() for name in ("mean", "gain", "half_log_det", "error", "table")}
+            sides.append(replace(side, covariance=side.covariance[:0], **copies))
+            sides[-1].lend()
+        return cls(at.ratings, sides[0], sides[1], at.tau, at.settings)
+
+
+def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
+    """All of the chain once, in place."""
+    settings = chain.settings
+    for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
+        side.set_prior(drawn(side.prior_given_rows(), generator))
+        side.update(other, chain.tau, settings.unit_shape, pool, generator)
+    shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
+    chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))
+
+
+def gibbs(
+    at: Factors, *, sweeps: int = 200, burn_in: int = 20, room: int = ROOM, threads: int = 1, seed: int = 0
+) -> Draws:
+    """Draws after ``burn_in`` sweeps from a variational fit; thinned where all took more than ``room`` bytes."""
+    if not 0 <= burn_in < sweeps:
+        raise MethodError(f"burn_in must be 0 to sweeps - 1, found {burn_in} of {sweeps}")
+    chain, generator = Chain.of(at), np.random.default_rng(seed)
+    sizes = [(len(side.mean), side.mean.shape[1]) for side in (at.user, at.item)]
+    every = max(1, -(-(sweeps - burn_in) * 4 * sum(n * (d + 1) for n, d in sizes) // room))
+    kept = range(sweeps - 1, burn_in - 1, -every)[::-1]
+    rows = [np.empty((len(kept), n, d), np.float32) for n, d in sizes]
+    gains = [np.empty((len(kept), n), np.float32) for n, _ in sizes]
+    priors: tuple[list[RowPrior], list[RowPrior]] = ([], [])
+    tau = []
+    with Pool(threads) as pool:
+        for number in range(sweeps):
+            sweep(chain, pool, generator)
+            if number not in kept:
+                continue
+            for side, row, gain, prior in zip((chain.user, chain.item), rows, gains, priors, strict=True):
+                row[len(tau)], gain[len(tau)] = side.mean, side.gain
+                assert side.prior is not None
+                prior.append(side.prior)
+            tau.append(chain.tau)
+    user, item = (
+        SideDraws(rows[n], gains[n], priors[n], side.design) for n, side in enumerate((chain.user, chain.item))
+    )
+    return Draws(user, item, np.array(tau), at.ratings.centre, at.settings)
+
+
+def predict(draws: Draws, user, item) -> tuple[Array, Array, Array]:
+    """Mean, standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs (M,)."""
+    from custom_inference.families.ratings.kernels import add_draw
+
+    user, item = np.asarray(user), np.asarray(item)
+    total, squares, noise = np.zeros((3, len(user)))
+    add: Any = add_draw
+    for s in range(len(draws)):
+        one, two = draws.user, draws.item
+        add(user, item, one.row[s], two.row[s], one.gain[s], two.gain[s], draws.tau[s], total, squares, noise)
+    mean = total / len(draws)
+    variance = np.maximum(squares / len(draws) - mean**2, 0.0)
+    return draws.centre + mean, np.sqrt(variance), np.sqrt(variance + noise / len(draws))
+
+
+def fold_in(draws: Draws, ratings: ByRow, axis: str = "user", columns: Array | None = None, seed: int = 0) -> Draws:
+    """Draws of further users (or items) in place of those of training: one conditional draw each, twice for g.
+
+    ratings: theirs, less ``centre``, of known rows of the other side. columns: ``Design.of_new`` of their features.
+    """
+    own, other = (draws.user, draws.item) if axis == "user" else (draws.item, draws.user)
+    size, (count, _, d) = len(ratings.counts), own.row.shape
+    generator, pool = np.random.default_rng(seed), Pool(1)
+    row, gain = np.empty((count, size, d), np.float32), np.empty((count, size), np.float32)
+    lender = Side.empty(ByRow(np.zeros(other.row.shape[1] + 1, np.int64), np.zeros(0, np.int32), np.zeros(0)), d)
+    lender.covariance = lender.covariance[:0]
+    side = Side.empty(ratings, d)
+    side.covariance = side.covariance[:0]
+    for s in range(count):
+        lender.mean, lender.gain = other.row[s].astype(np.float64), other.gain[s].astype(np.float64)
+        lender.lend()
+        side.precision, side.prior_mean = own.prior[s].precision, own.prior[s].means(columns, size)
+        for _ in range(2):
+            side.update(lender, float(draws.tau[s]), draws.settings.unit_shape, pool, generator)
+        row[s], gain[s] = side.mean, side.gain
+    replaced = replace(own, row=row, gain=gain)
+    return replace(draws, **{axis: replaced})

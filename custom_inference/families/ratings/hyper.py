@@ -1,0 +1,137 @@
+"""The adaptive prior of the rows of one side: a multivariate regression on their features.
+
+    w_n ~ N(m + F_n, L^-1),   F = X beta,   beta_j ~ N(0, (ridge_j L)^-1) by rows,
+    m | L ~ N(0, (strength L)^-1),   L ~ Wishart(nu, (spread nu I)^-1),   nu = d - 1 + degrees
+
+(source 002, 27.90 with learned mean and covariance; features as in Macau, Simm et al. 2017), X the centred columns
+(N, P) of a ``Design``. Given the rows' moments the posterior is conjugate: with G = X'X + diag(ridge) and
+k = strength + N,
+
+    m | L ~ N(sum_n w_n / k, (k L)^-1),   beta | L ~ N(B, G^-1 x L^-1),   B = G^-1 X'w,
+    L ~ Wishart(nu + N, S^-1),   S = spread nu I + E[w'w] - sum_n w_n sum_n w_n' / k - (X'w)' B.
+
+``evidence`` is the log of what the prior of the rows integrates to over m, beta and L, at expected moments: the part of
+the evidence lower bound that has the rows' prior in it, at the best q(m, beta, L). Ridges, one a block of features, are
+chosen by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.special import gammaln
+
+from custom_inference.families.ratings.features import Design
+from custom_inference.families.ratings.incidence import Array
+
+#: Ridges move on a grid of this ratio, between these ends.
+STEP, LEAST, MOST = 10**0.25, 1e-4, 1e6
+
+
+@dataclass(frozen=True)
+class PriorSettings:
+    """strength, degrees (above d - 1), spread: of the prior of m and L. ridge: where the blocks' ridges start."""
+
+    strength: float = 1.0
+    degrees: float = 1.0
+    spread: float = 0.4
+    ridge: float = 3.0
+
+
+@dataclass(frozen=True)
+class RowPrior:
+    """q(m, beta, L), or a draw from it.
+
+    degrees, scale (d, d): L ~ Wishart(degrees, scale^-1); precision: E[L], or the draw. coefficient (P + 1, d): m and
+    B, or their draws; strength: k; factor (P, P): lower Cholesky factor of G; ridges: one a block; evidence: see above.
+    """
+
+    degrees: float
+    scale: Array
+    precision: Array
+    coefficient: Array
+    strength: float
+    factor: Array
+    ridges: Array
+    evidence: float
+
+    def means(self, columns: Array | None, rows: int) -> Array:
+        """m + F (rows, d) for columns of features (rows, P), those of training or of ``Design.of_new``."""
+        mean = np.tile(self.coefficient[0], (rows, 1))
+        return mean if columns is None else mean + columns @ self.coefficient[1:]
+
+
+def prior_given_rows(
+    mean: Array, covariance: Array, design: Design | None, settings: PriorSettings, ridges: Array | None = None,
+    learn: bool = True,
+) -> RowPrior:  # fmt: skip
+    """q(m, beta, L) given the rows' means (N, d) and the sum of their covariances (d, d).
+
+    ridges: where they stand. learn: whether they move, up or down the grid, to more evidence.
+    """
+    size, d = mean.shape
+    degrees, total = settings.degrees + d - 1, mean.sum(0)
+    start, strength = settings.spread * degrees, settings.strength + size
+    moments = mean.T @ mean + covariance + start * np.eye(d) - np.outer(total, total) / strength
+    common = log_normaliser(degrees + size, d) - log_normaliser(degrees, d) - 0.5 * size * d * np.log(np.pi)
+    common += 0.5 * degrees * d * np.log(start) + 0.5 * d * np.log(settings.strength / strength)
+    projected = design.columns.T @ mean if design is not None else np.zeros((0, d))
+
+    def value(ridges: Array) -> tuple[Any, Any, Any, Any]:
+        scale, factor, solved, found = moments, np.zeros((0, 0)), projected, 0.0
+        if design is not None:
+            each = ridges[design.block]
+            factor = np.linalg.cholesky(design.gram + np.diag(each))
+            solved = scipy.linalg.cho_solve((factor, True), projected, check_finite=False)
+            scale = moments - projected.T @ solved
+            found = 0.5 * d * (np.log(each).sum() - 2 * np.log(np.diag(factor)).sum())
+        return found - 0.5 * (degrees + size) * np.linalg.slogdet(scale)[1], scale, factor, solved
+
+    blocks = len(design.backs) if design is not None else 0
+    ridges = np.full(blocks, settings.ridge) if ridges is None else ridges
+    best = value(ridges)
+    for b in range(blocks) if learn else ():
+        ridges, best = _moved(ridges, b, best, value)
+    found, scale, factor, solved = best
+    scale = 0.5 * (scale + scale.T)
+    precision = (degrees + size) * np.linalg.inv(scale)
+    coefficient = np.concatenate([total[None] / strength, solved])
+    return RowPrior(degrees + size, scale, precision, coefficient, strength, factor, ridges, float(common + found))
+
+
+def log_normaliser(degrees: float, d: int) -> float:
+    """log Gamma_d(degrees / 2) less its power of pi, which cancels."""
+    return float(gammaln((degrees - np.arange(d)) / 2).sum())
+
+
+def _moved(ridges: Array, block: int, best, value, most: int = 4):
+    """The ridge of one block up or down the grid while the value rises, ``most`` steps."""
+    for ratio in (STEP, 1 / STEP):
+        gained = False
+        for _ in range(most):
+            there = ridges.copy()
+            there[block] = min(max(there[block] * ratio, LEAST), MOST)
+            found = value(there)
+            if found[0] <= best[0]:
+                break
+            ridges, best, gained = there, found, True
+        if gained:
+            break
+    return ridges, best
+
+
+def drawn(prior: RowPrior, generator: np.random.Generator) -> RowPrior:
+    """A draw of L (Bartlett's decomposition) and of m and beta given L."""
+    d = len(prior.scale)
+    lower = np.tril(generator.standard_normal((d, d)), -1)
+    lower[np.diag_indices(d)] = np.sqrt(generator.chisquare(prior.degrees - np.arange(d)))
+    root = np.linalg.cholesky(np.linalg.inv(prior.scale)) @ lower
+    noise = generator.standard_normal(prior.coefficient.shape)
+    noise[0] /= np.sqrt(prior.strength)
+    if len(prior.factor):
+        noise[1:] = scipy.linalg.solve_triangular(prior.factor, noise[1:], lower=True, trans=1, check_finite=False)
+    coefficient = prior.coefficient + np.linalg.solve(root.T, noise.T).T
+    return replace(prior, precision=root @ root.T, coefficient=coefficient)

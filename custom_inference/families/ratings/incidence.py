@@ -1,0 +1,80 @@
+"""Ratings by user and by item: two compressed copies, which the two halves of a sweep read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppl_models.core.errors import DataError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ByRow:
+    """Ratings of rows of one side. start (N + 1,), index and value (M,): those of row n at start[n]..start[n + 1]."""
+
+    start: NDArray[np.int64]
+    index: NDArray[np.int32]
+    value: Array
+
+    @classmethod
+    def of(cls, row: NDArray, other: NDArray, value: Array, rows: int) -> ByRow:
+        order = np.argsort(row, kind="stable")
+        start = np.zeros(rows + 1, np.int64)
+        np.cumsum(np.bincount(row, minlength=rows), out=start[1:])
+        return cls(start, np.ascontiguousarray(other[order], np.int32), value[order])
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        return np.diff(self.start)
+
+    def parts(self, number: int) -> list[tuple[int, int]]:
+        """``number`` ranges of rows, first to last, with about as many ratings and rows each."""
+        work = self.start + np.arange(len(self.start)) * 16
+        cuts = np.searchsorted(work, np.linspace(0, work[-1], number + 1))
+        cuts[-1] = len(self.start) - 1
+        return [(int(a), int(b)) for a, b in pairwise(cuts) if b > a]
+
+
+@dataclass(frozen=True)
+class Incidence:
+    """Ratings as two compressed copies. centre: the mean rating, which both have less."""
+
+    users: ByRow
+    items: ByRow
+    centre: float
+
+    @classmethod
+    def of(cls, user: NDArray, item: NDArray, value: NDArray, num_users: int, num_items: int) -> Incidence:
+        """user, item, value: (M,). Raises DataError where they do not fit together or are not finite."""
+        user, item, value = np.asarray(user), np.asarray(item), np.asarray(value, np.float64)
+        if not user.shape == item.shape == value.shape or value.ndim != 1 or not len(value):
+            shapes = f"users {user.shape}, items {item.shape} and values {value.shape}"
+            raise DataError(
+                f"{shapes} are no list of ratings", axis="rating", expected="three of one length, 1 or more"
+            )
+        if not np.isfinite(value).all():
+            raise DataError(f"{(~np.isfinite(value)).sum()} ratings are not finite", axis="rating", expected="numbers")
+        check_indices(user, num_users, "user")
+        check_indices(item, num_items, "item")
+        centre = float(value.mean())
+        rest = value - centre
+        return cls(ByRow.of(user, item, rest, num_users), ByRow.of(item, user, rest, num_items), centre)
+
+    @property
+    def num_ratings(self) -> int:
+        return len(self.users.index)
+
+
+def check_indices(index: NDArray, size: int, axis: str) -> None:
+    """Raises DataError where not all are whole numbers 0..size - 1."""
+    if not np.issubdtype(index.dtype, np.integer):
+        raise DataError(f"{axis}s are of type {index.dtype}", axis=axis, expected="whole numbers")
+    if len(index) and (index.min() < 0 or index.max() >= size):
+        found = f"{axis}s {index.min()} to {index.max()}"
+        raise DataError(found, axis=axis, expected=f"0 to {size - 1}: there are {size} {axis}s")

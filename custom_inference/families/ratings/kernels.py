@@ -1,0 +1,229 @@
+"""Rows of one side given the other side, compiled: import inside functions only.
+
+Rating m of user u for item i is y_m = a_u + c_i + v_u'v_i + noise of precision tau g_u h_i. With w = (a, v_1..v_K) the
+row of a user, d = K + 1, and x = (1, v_i), t = y - c_i, its conditional given expectations of the items' rows is
+
+    N(A^-1 b, A^-1),   A = L + tau g_u sum_i h_i E[x x'],   b = L (prior mean) + tau g_u sum_i h_i E[x (y - c_i)],
+
+and items are the same with users in their place. What a row lends to the other side is a line of its ``table``,
+
+    g (1, v), g E[v v'] (lower half, column by column), g E[a (1, v)], g E[a^2]     d (d + 1) / 2 + d + 1 numbers,
+
+so that a rating costs one addition of such a line, and the sums give the expected squared error of the whole row too:
+
+    sum h E[(y - a - c - v_u'v_i)^2] = sum h E[(y - c)^2] - 2 w' sum h E[x (y - c)] + tr(E[w w'] sum h E[x x']).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+def table_width(d):
+    return d * (d + 1) // 2 + d + 1
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def update_rows(first, last, start, index, value, other, own, prior_mean, precision, tau, gain, shape, rate, noise,
+                gammas, mean, covariance, half_log_det, error):  # fmt: skip
+    """Rows first..last in place: posteriors, or draws where ``noise`` (N, d) holds standard normals and not nothing.
+
+    start, index, value: the ratings by row; other, own: tables (M, width), (N, width). prior_mean (N, d), precision
+    (d, d): L. gain (N,): E[g], or g; its Gamma prior has ``shape`` and ``rate``, and is as it was where shape is 0;
+    gammas (N,): standard Gammas of shape + n / 2. mean (N, d); covariance (N, d (d + 1) / 2), lower half column by
+    column; half_log_det (N,): of the covariance; error (N,): the expected weighted squared error of the row.
+    """
+    d = mean.shape[1]
+    half, width, sampled = d * (d + 1) // 2, other.shape[1], len(noise) > 0
+    total, rhs, b = np.zeros(width, other.dtype), np.zeros(d, other.dtype), np.zeros(d)
+    a, inverse = np.zeros((d, d)), np.zeros((d, d))
+    for n in range(first, last):
+        square = _gather(start[n], start[n + 1], index, value, other, total, rhs)
+        for i in range(d):
+            rhs[i] -= total[half + i]
+        scale = tau * gain[n]
+        at = 0
+        for j in range(d):
+            for i in range(j, d):
+                a[i, j] = precision[i, j] + scale * total[at]
+                at += 1
+        for i in range(d):
+            b[i] = scale * rhs[i]
+            for j in range(d):
+                b[i] += precision[i, j] * prior_mean[n, j]
+        _cholesky(a)
+        _forward(a, b)
+        if sampled:
+            for i in range(d):
+                b[i] += noise[n, i]
+        _backward(a, b)
+        half_log_det[n] = 0.0
+        for i in range(d):
+            mean[n, i] = b[i]
+            half_log_det[n] -= math.log(a[i, i])
+        if not sampled:
+            _invert(a, inverse, covariance[n])
+        square += total[half + d]
+        for i in range(d):
+            square -= 2 * b[i] * rhs[i]
+        square += _expected(total, b, covariance[n] if not sampled else total, not sampled)
+        error[n] = max(square, 0.0)
+        if shape > 0:
+            observed = start[n + 1] - start[n]
+            gain[n] = (gammas[n] if sampled else shape + 0.5 * observed) / (rate + 0.5 * tau * error[n])
+        lend(mean[n], covariance[n] if not sampled else total, not sampled, gain[n], own[n])
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def _gather(begin, end, index, value, other, total, rhs):
+    """The sums over a row's ratings into total and rhs = sum h y E[x]; returns sum h (y^2 - 2 y E[c])."""
+    d, width = len(rhs), len(total)
+    half, square = d * (d + 1) // 2, 0.0
+    total[:] = 0
+    rhs[:] = 0
+    for at in range(begin, end):
+        line, y = other[index[at]], value[at]
+        for i in range(width):
+            total[i] += line[i]
+        for i in range(d):
+            rhs[i] += y * line[i]
+        square += y * (y * line[0] - 2 * line[half])
+    return square
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def _expected(total, w, covariance, spread):
+    """tr(E[w w'] B), B the lower half in ``total``."""
+    d = len(w)
+    at, found = 0, 0.0
+    for j in range(d):
+        part = 0.0
+        for i in range(j + 1, d):
+            part += total[at + i - j] * w[i]
+        found += w[j] * (total[at] * w[j] + 2 * part)
+        if spread:
+            part = 0.0
+            for i in range(j + 1, d):
+                part += total[at + i - j] * covariance[at + i - j]
+            found += total[at] * covariance[at] + 2 * part
+        at += d - j
+    return found
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def lend(w, covariance, spread, gain, line):
+    """The line of the table for a row with this mean and, where ``spread``, this covariance."""
+    d = len(w)
+    half = d * (d + 1) // 2
+    line[0] = gain
+    for i in range(1, d):
+        line[i] = gain * w[i]
+    at = d
+    for j in range(1, d):
+        for i in range(j, d):
+            line[at] = gain * (w[i] * w[j] + (covariance[at] if spread else 0.0))
+            at += 1
+    line[half] = gain * w[0]
+    for i in range(1, d):
+        line[half + i] = gain * (w[i] * w[0] + (covariance[i] if spread else 0.0))
+    line[half + d] = gain * (w[0] * w[0] + (covariance[0] if spread else 0.0))
+
+
+@numba.njit(nogil=True, cache=True)
+def lend_all(mean, covariance, gain, own):
+    """``lend`` for all rows; covariance (0, .) where there is none."""
+    spread = len(covariance) > 0
+    for n in range(len(mean)):
+        lend(mean[n], covariance[n] if spread else mean[n], spread, gain[n], own[n])
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def _cholesky(a):
+    """The lower factor in place of the lower half."""
+    d = len(a)
+    for j in range(d):
+        for i in range(j, d):
+            part = a[i, j]
+            for k in range(j):
+                part -= a[i, k] * a[j, k]
+            a[i, j] = math.sqrt(part) if i == j else part / a[j, j]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def _forward(a, b):
+    for i in range(len(b)):
+        part = b[i]
+        for k in range(i):
+            part -= a[i, k] * b[k]
+        b[i] = part / a[i, i]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def _backward(a, b):
+    d = len(b)
+    for i in range(d - 1, -1, -1):
+        b[i] /= a[i, i]
+        for k in range(i):
+            b[k] -= a[i, k] * b[i]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def _invert(a, inverse, packed):
+    """(a a')^-1 for the lower factor a: its lower half, column by column. ``inverse``: room for (a^-1)'."""
+    d = len(a)
+    for j in range(d):
+        inverse[j, j] = 1.0 / a[j, j]
+        for i in range(j + 1, d):
+            part = 0.0
+            for k in range(j, i):
+                part -= a[i, k] * inverse[j, k]
+            inverse[j, i] = part / a[i, i]
+    at = 0
+    for j in range(d):
+        for i in range(j, d):
+            part = 0.0
+            for k in range(i, d):
+                part += inverse[i, k] * inverse[j, k]
+            packed[at] = part
+            at += 1
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def pair_moments(user, item, user_mean, user_covariance, item_mean, item_covariance, mean, variance):
+    """Mean and variance of a_u + c_i + v_u'v_i for independent Gaussian rows of pairs (user, item)."""
+    d = user_mean.shape[1]
+    for m in range(len(user)):
+        w, z, p, q = user_mean[user[m]], item_mean[item[m]], user_covariance[user[m]], item_covariance[item[m]]
+        found, at = w[0] + z[0], d
+        for i in range(1, d):
+            found += w[i] * z[i]
+        spread = p[0] + q[0]
+        for i in range(1, d):
+            spread += 2 * (p[i] * z[i] + q[i] * w[i])
+        for j in range(1, d):
+            part = 0.0
+            for i in range(j + 1, d):
+                part += p[at + i - j] * (z[i] * z[j] + q[at + i - j]) + q[at + i - j] * w[i] * w[j]
+            spread += p[at] * (z[j] * z[j] + q[at]) + q[at] * w[j] * w[j] + 2 * part
+            at += d - j
+        mean[m] = found
+        variance[m] = spread
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def add_draw(user, item, user_row, item_row, user_gain, item_gain, tau, total, squares, noise):
+    """Of pairs: a_u + c_i + v_u'v_i of a draw added to total, its square to squares, 1 / (tau g h) to noise."""
+    d = user_row.shape[1]
+    for m in range(len(user)):
+        w, z = user_row[user[m]], item_row[item[m]]
+        found = w[0] + z[0]
+        for i in range(1, d):
+            found += w[i] * z[i]
+        total[m] += found
+        squares[m] += found * found
+        noise[m] += 1 / (tau * user_gain[user[m]] * item_gain[item[m]])

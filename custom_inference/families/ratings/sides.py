@@ -1,0 +1,149 @@
+"""Users or items of a factorisation: their ratings, rows, noise and prior, and the half sweep over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from custom_inference.families.ratings.features import Design
+from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, prior_given_rows
+from custom_inference.families.ratings.incidence import Array, ByRow
+from ppl_models.core.errors import MethodError
+
+#: Blocks of features, each (N, D).
+Blocks = Sequence["Array | sp.sparray"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The model beside its number of factors, the same for variational Bayes and Gibbs.
+
+    noise_shape, noise_rate: Gamma prior of tau. unit_shape: g, h ~ Gamma(unit_shape, unit_shape); None: all are 1.
+    rank: how many principal coordinates of each block of features are used. ridge_after: sweeps until their ridges are
+    learned: earlier, rows say little and ridges would grow until features are off.
+    """
+
+    user: PriorSettings = field(default_factory=PriorSettings)
+    item: PriorSettings = field(default_factory=PriorSettings)
+    noise_shape: float = 1.0
+    noise_rate: float = 1.0
+    unit_shape: float | None = 20.0
+    rank: int = 40
+    ridge_after: int = 10
+
+    def __post_init__(self) -> None:
+        positive = [self.noise_shape, self.noise_rate, *([] if self.unit_shape is None else [self.unit_shape])]
+        positive += [one for side in (self.user, self.item) for one in (side.strength, side.degrees, side.spread)]
+        if not all(value > 0 for value in positive):
+            raise MethodError(f"settings of a factorisation must be positive, found {min(positive)}")
+
+
+@dataclass
+class Side:
+    """mean (N, d), covariance (N, d (d + 1) / 2), gain (N,): of q or the draw; error, table: see ``kernels``."""
+
+    ratings: ByRow
+    mean: Array
+    covariance: Array
+    gain: Array
+    half_log_det: Array
+    error: Array
+    table: Array
+    prior_mean: Array
+    precision: Array
+    prior: RowPrior | None = None
+    design: Design | None = None
+    settings: PriorSettings = field(default_factory=PriorSettings)
+
+    @classmethod
+    def empty(cls, ratings: ByRow, d: int, design: Design | None = None, settings: PriorSettings | None = None) -> Side:
+        """Rows at 0, with the prior's own expectation of L."""
+        from custom_inference.families.ratings.kernels import table_width
+
+        settings = settings or PriorSettings()
+        size, half = len(ratings.start) - 1, d * (d + 1) // 2
+        rows, one = np.zeros((size, d)), np.ones(size)
+        return cls(
+            ratings, rows, np.zeros((size, half)), one, np.zeros(size), np.zeros(size),
+            np.zeros((size, table_width(d))), np.zeros((size, d)), np.eye(d) / settings.spread, None, design, settings,
+        )  # fmt: skip
+
+    def lend(self) -> None:
+        """The table from rows, covariances and gains."""
+        from custom_inference.families.ratings.kernels import lend_all
+
+        lend_all(self.mean, self.covariance, self.gain, self.table)
+
+    def update(
+        self,
+        other: Side,
+        tau: float,
+        unit_shape: float | None,
+        pool: Pool,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        """All rows and gains given the other side; draws where there is a generator."""
+        from custom_inference.families.ratings.kernels import update_rows
+
+        update: Any = update_rows
+        shape, noise, gammas = unit_shape or 0.0, np.zeros((0, 0)), np.zeros(0)
+        if generator is not None:
+            noise = generator.standard_normal(self.mean.shape)
+            gammas = generator.standard_gamma(shape + 0.5 * self.ratings.counts) if unit_shape else gammas
+        rest: Any = (
+            self.ratings.start, self.ratings.index, self.ratings.value, other.table, self.table, self.prior_mean,
+            self.precision, tau, self.gain, shape, shape, noise, gammas, self.mean, self.covariance, self.half_log_det,
+            self.error,
+        )  # fmt: skip
+        pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
+
+    def set_prior(self, prior: RowPrior) -> None:
+        self.prior, self.precision = prior, prior.precision
+        self.prior_mean = prior.means(self.design.columns if self.design else None, len(self.mean))
+
+    def prior_given_rows(self, learn: bool = False) -> RowPrior:
+        """q(m, beta, L) given the rows; of draws, what the next draw is from. learn: ridges too."""
+        total = np.zeros_like(self.precision)
+        if len(self.covariance):
+            total = unpacked(self.covariance.sum(0), len(self.precision))
+        ridges = None if self.prior is None else self.prior.ridges
+        return prior_given_rows(self.mean, total, self.design, self.settings, ridges, learn)
+
+
+def unpacked(packed: Array, d: int) -> Array:
+    """(..., d, d) from lower halves (..., d (d + 1) / 2), column by column."""
+    full = np.zeros((*packed.shape[:-1], d, d))
+    column, row = np.triu_indices(d)
+    full[..., row, column] = packed
+    full[..., column, row] = packed
+    return full
+
+
+def design_of(blocks: Blocks, rows: int, rank: int, site: str) -> Design | None:
+    """None where there are no features."""
+    return Design.of(blocks, rows, rank, site) if blocks else None
+
+
+class Pool:
+    """Threads for ranges of rows; one runs in the caller's own."""
+
+    def __init__(self, threads: int):
+        if threads < 1:
+            raise MethodError(f"threads must be 1 or more, found {threads}")
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def run(self, work, parts) -> None:
+        list((self._pool.map if self._pool else map)(work, parts))
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._pool:
+            self._pool.shutdown()

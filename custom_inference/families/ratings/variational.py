@@ -1,0 +1,148 @@
+"""Variational Bayes of matrix factorisation with biases, adaptive priors and features (Ilin & Raiko 2010; 27.90-93).
+
+    y_m ~ N(centre + a_u + c_i + v_u'v_i, 1 / (tau g_u h_i)),   g, h ~ Gamma(unit_shape, unit_shape),
+    tau ~ Gamma(noise_shape, noise_rate),
+
+with (a, v) and (c, v) as in ``hyper``. q has one Gaussian with full covariance for each row, a Gamma for each of g, h
+and tau, and a normal-Wishart for the prior of each side: q(rows) q(g) q(h) q(tau) q(m, beta, L). A sweep takes each at
+its best given the others, so the bound cannot fall (the ridge of features is one of a grid, by the bound).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
+from custom_inference.families.ratings.sides import Blocks, Pool, Settings, Side, design_of
+from ppl_models.core.errors import MethodError
+
+
+@dataclass
+class Factors:
+    """Where a fit stands. tau_shape, tau_rate: q(tau); bounds: the evidence lower bound after each sweep."""
+
+    ratings: Incidence
+    user: Side
+    item: Side
+    settings: Settings
+    tau_shape: float
+    tau_rate: float
+    bounds: list[float] = field(default_factory=list)
+
+    @property
+    def tau(self) -> float:
+        return self.tau_shape / self.tau_rate
+
+
+def initial(
+    ratings: Incidence, num_factors: int, *, user_features: Blocks = (),
+    item_features: Blocks = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
+) -> Factors:  # fmt: skip
+    """Users at 0 and items' factors at random, N(0, size^2). Raises MethodError where num_factors is negative."""
+    if num_factors < 0:
+        raise MethodError(f"num_factors must be 0 or more, found {num_factors}")
+    settings = settings or Settings()
+    users, items = (len(one.start) - 1 for one in (ratings.users, ratings.items))
+    designs = [
+        design_of(user_features, users, settings.rank, "user_features"),
+        design_of(item_features, items, settings.rank, "item_features"),
+    ]
+    user = Side.empty(ratings.users, num_factors + 1, designs[0], settings.user)
+    item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item)
+    item.mean[:, 1:] = size * np.random.default_rng(seed).standard_normal((items, num_factors))
+    item.lend()
+    shape = settings.noise_shape + 0.5 * ratings.num_ratings
+    rate = settings.noise_rate + 0.5 * float(ratings.users.value @ ratings.users.value)
+    return Factors(ratings, user, item, settings, shape, rate)
+
+
+def sweep(at: Factors, pool: Pool) -> float:
+    """Users, their prior, items, their prior, tau: in place; returns the bound, which ``bounds`` has too."""
+    for side, other in ((at.user, at.item), (at.item, at.user)):
+        side.update(other, at.tau, at.settings.unit_shape, pool)
+        side.set_prior(side.prior_given_rows(learn=len(at.bounds) >= at.settings.ridge_after))
+    at.tau_rate = at.settings.noise_rate + 0.5 * squared_error(at)
+    at.bounds.append(bound(at))
+    return at.bounds[-1]
+
+
+def squared_error(at: Any) -> float:
+    """sum_m E[g h (y - prediction)^2], from what the items' half sweep left."""
+    return float(at.item.gain @ at.item.error)
+
+
+def bound(at: Factors) -> float:
+    """The evidence lower bound after a sweep."""
+    found = -0.5 * at.ratings.num_ratings * np.log(2 * np.pi)
+    for side in (at.user, at.item):
+        assert side.prior is not None
+        d = side.mean.shape[1]
+        found += side.prior.evidence + side.half_log_det.sum() + 0.5 * len(side.mean) * d * (1 + np.log(2 * np.pi))
+        if at.settings.unit_shape:
+            prior, shape = at.settings.unit_shape, at.settings.unit_shape + 0.5 * side.ratings.counts
+            found += _gamma_terms(prior, prior, shape, shape / side.gain).sum()
+    prior = at.settings.noise_shape, at.settings.noise_rate
+    found += _gamma_terms(*prior, at.tau_shape, at.tau_rate)
+    return float(found - 0.5 * at.tau * squared_error(at))
+
+
+def _gamma_terms(prior_shape: float, prior_rate: float, shape: Any, rate: Any) -> Any:
+    """E[log prior(x) - log q(x) + (shape - prior_shape) log x] under q = Gamma(shape, rate)."""
+    found = prior_shape * np.log(prior_rate) - gammaln(prior_shape) - shape * np.log(rate) + gammaln(shape)
+    return found + (rate - prior_rate) * shape / rate
+
+
+def variational(
+    ratings: Incidence, num_factors: int = 10, *, user_features: Blocks = (),
+    item_features: Blocks = (), settings: Settings | None = None, sweeps: int = 30,
+    tolerance: float = 0.0, threads: int = 1, seed: int = 0,
+) -> Factors:  # fmt: skip
+    """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating."""
+    at = initial(
+        ratings, num_factors, user_features=user_features, item_features=item_features, settings=settings, seed=seed
+    )
+    with Pool(threads) as pool:
+        for _ in range(sweeps):
+            sweep(at, pool)
+            if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
+                break
+    return at
+
+
+def predict(at: Factors, user, item) -> tuple[Array, Array, Array]:
+    """Mean, standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs (M,)."""
+    from custom_inference.families.ratings.kernels import pair_moments
+
+    user, item = np.asarray(user), np.asarray(item)
+    mean, variance = np.empty(len(user)), np.empty(len(user))
+    pair_moments(user, item, at.user.mean, at.user.covariance, at.item.mean, at.item.covariance, mean, variance)
+    return at.ratings.centre + mean, np.sqrt(variance), np.sqrt(variance + noise_variance(at, user, item))
+
+
+def noise_variance(at: Factors, user, item) -> Array:
+    """E[1 / (tau g h)] of pairs: E[1 / x] = shape / (shape - 1) / E[x] under a Gamma."""
+    found = np.full(len(user), at.tau_rate / max(at.tau_shape - 1, 0.5))
+    unit_shape = at.settings.unit_shape
+    for side, index in ((at.user, user), (at.item, item)) if unit_shape else ():
+        shape = (unit_shape or 0.0) + 0.5 * side.ratings.counts[index]
+        found *= shape / np.maximum(shape - 1, 0.5) / side.gain[index]
+    return found
+
+
+def fold_in(at: Factors, ratings: ByRow, axis: str = "user", columns: Array | None = None, rounds: int = 5) -> Factors:
+    """Further users (or items) in place of those of training: their posterior given their ratings, all else as it is.
+
+    ratings: theirs, less ``centre``, of known rows of the other side. columns: ``Design.of_new`` of their features.
+    """
+    own, other = (at.user, at.item) if axis == "user" else (at.item, at.user)
+    assert own.prior is not None
+    side = Side.empty(ratings, own.mean.shape[1])
+    side.precision, side.prior_mean = own.precision, own.prior.means(columns, len(side.mean))
+    with Pool(1) as pool:
+        for _ in range(rounds):
+            side.update(other, at.tau, at.settings.unit_shape, pool)
+    return replace(at, **{axis: side})

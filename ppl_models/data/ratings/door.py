@@ -1,0 +1,298 @@
+"""``ratings(...)``: columns, frames, triples, matrices and files, as data that models of ratings take."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError
+from ppl_models.data import sparse
+from ppl_models.data.containers import as_numbers, as_tensor, labels_of, plain, plausible_size, refuse_blocks, unpacked
+from ppl_models.data.files.reading import named_file, naming, table
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.matrix import Data
+from ppl_models.data.ratings.data import Ratings, ratings_of
+
+#: What the columns of frames of ratings may be called.
+_NAMES = {
+    "user": ("user", "user_id", "userId"),
+    "item": ("item", "item_id", "itemId", "movie", "movie_id", "movieId"),
+    "value": ("rating", "value"),
+    "time": ("time", "timestamp"),
+}
+_EXPECTED = "user, item, rating: columns of one length, a frame, triples, a matrix, or the path of a file"
+
+
+def ratings(
+    user: Any,
+    item: Any = None,
+    value: Any = None,
+    *,
+    num_users: int | None = None,
+    num_items: int | None = None,
+    users: Sequence[Hashable] | None = None,
+    items: Sequence[Hashable] | None = None,
+    time: Any = None,
+    between: tuple[float, float] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Ratings:
+    """Ratings of items by users, from whatever people hold them in.
+
+    >>> data = ratings(["ann", "bob", "ann"], ["Heat", "Heat", "Alien"], [5, 3, 4])
+    >>> data.num_users, data.items, data.value.tolist()
+    (2, ['Heat', 'Alien'], [5.0, 4.0, 3.0])
+
+    Parameters
+    ----------
+    user, item, value: (M,) who rated what how. Or in place of ``user`` alone: a frame with the columns user, item and
+        rating, perhaps time (also as MovieLens calls them); a list of tuples (user, item, rating) or (user, item,
+        rating, time); a scipy or torch sparse matrix (U, I), all of whose stored entries are ratings; a dense matrix
+        (U, I), NaN where nothing was rated; or the path of a CSV or Parquet file of a frame.
+    num_users, num_items: sizes, where some have no ratings. Users and items are then whole numbers from 0.
+    users, items: the labels of all of them, in order. By default those that occur: whole numbers in their order (0, 1,
+        ..., U - 1 are positions), other labels in order of appearance.
+    time: (M,) when each rating was given: numbers, or dates, which become days since 1970.
+    between: the lowest and the highest rating that there can be.
+
+    Raises DataError for columns of different lengths, ratings that are no numbers or out of range, users and items that
+    are out of range or unknown, and pairs that occur twice.
+    """
+    file = None
+    if (item is None and isinstance(user, str | bytes)) or hasattr(user, "__fspath__"):
+        file = named_file(user, _EXPECTED)
+        assert file is not None
+        user = table(file, file.suffix.lower())
+    with naming(file):
+        if isinstance(user, Ratings):
+            found = user if item is None else None
+            if found is None:
+                raise DataError("columns beside ratings", axis="rating", expected=_EXPECTED)
+            _require_between(found.value, between)
+            return found.to(dtype=dtype, device=device)
+        how = (num_users, users), (num_items, items)
+        if item is None:
+            found = _matrix(user, time, how, dtype) if is_matrix(user) else _listed(*_columns(user, time), how, dtype)
+        else:
+            found = _listed(user, item, value, time, how, dtype)
+        _require_between(found.value, between)
+        return found.to(device=device)
+
+
+_Sizes = tuple[tuple[int | None, Sequence[Hashable] | None], tuple[int | None, Sequence[Hashable] | None]]
+
+
+def _require_between(value: Tensor, between: tuple[float, float] | None) -> None:
+    if between is None:
+        return
+    low, high = between
+    wrong = (value < low) | (value > high)
+    if bool(wrong.any()):
+        found = f"{int(wrong.sum())} ratings out of range (the first: {float(value[wrong][0]):g})"
+        raise DataError(found, axis="rating", expected=f"{low:g} to {high:g}")
+
+
+def is_matrix(source: Any) -> bool:
+    """Whether something is a matrix of users and items, rather than a list or a frame of ratings."""
+    refuse_blocks(source)
+    if isinstance(source, pd.DataFrame):
+        return _named(source) is None
+    return not (isinstance(source, list | tuple) and len(source) > 0 and all(isinstance(one, tuple) for one in source))
+
+
+def _named(frame: pd.DataFrame) -> dict[str, Any] | None:
+    """Column by what it is; None for a frame with items for columns. Without known names three or four columns whose
+    first two have no fractions are user, item, rating, time."""
+    found = {kind: next((one for one in names if one in frame.columns), None) for kind, names in _NAMES.items()}
+    if found["user"] is not None and found["item"] is not None:
+        return found
+    if frame.shape[1] not in (3, 4) or any(frame.iloc[:, n].dtype.kind == "f" for n in (0, 1)):
+        return None
+    return dict(zip(_NAMES, [*frame.columns, None], strict=False))
+
+
+def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
+    """User, item, value and time of a frame or of tuples."""
+    if isinstance(source, pd.DataFrame):
+        names = _named(source)
+        assert names is not None
+        if names["value"] is None:
+            known = " or ".join(_NAMES["value"])
+            raise DataError("no column of ratings", axis="rating", expected=f"{known} among {list(source.columns)}")
+        if time is None and names["time"] is not None:
+            time = source[names["time"]]
+        return source[names["user"]], source[names["item"]], source[names["value"]], time
+    lengths = {len(one) for one in source}
+    if not lengths <= {3, 4} or len(lengths) > 1:
+        raise DataError(f"tuples of {sorted(lengths)} entries", axis="rating",
+                        expected="(user, item, rating) or (user, item, rating, time), all alike")  # fmt: skip
+    columns = list(zip(*source, strict=True))
+    return columns[0], columns[1], columns[2], columns[3] if len(columns) == 4 and time is None else time
+
+
+def _listed(user: Any, item: Any, value: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> Ratings:
+    """The ratings of columns."""
+    if value is None:
+        raise DataError("users and items without ratings", axis="rating", expected=_EXPECTED)
+    number = as_numbers(_array(value), axis="rating")
+    given: dict[str, Any] = {"user": _array(user), "item": _array(item), "value": number}
+    given |= {} if time is None else {"time": _array(time)}
+    lengths = {name: len(one) for name, one in given.items()}
+    if any(one.ndim != 1 for one in given.values()) or len(set(lengths.values())) > 1:
+        found = ", ".join(f"{length} of {name}" for name, length in lengths.items())
+        raise DataError(f"columns of different lengths: {found}", axis="rating", expected="one entry a rating in each")
+    rated = as_tensor(number, dtype)
+    _require_finite(rated)
+    (who, users, user_names), (what, items, item_names) = (
+        numbered(given[axis], axis, *one) for axis, one in zip(("user", "item"), how, strict=True)
+    )
+    coords = {axis: names for axis, names in (("row", user_names), ("feature", item_names)) if names is not None}
+    when = _times(given["time"], rated.dtype) if "time" in given else None
+    return ratings_of(who, what, rated, num_users=users, num_items=items, time=when, coords=coords)
+
+
+def _require_finite(rated: Tensor) -> None:
+    wrong = ~torch.isfinite(rated)
+    if not len(rated):
+        raise DataError("no ratings", axis="rating", expected="at least one")
+    if bool(wrong.any()):
+        place = int(wrong.nonzero()[0])
+        found = f"{int(wrong.sum())} ratings are no finite numbers (the first: {float(rated[place])} at {place})"
+        raise DataError(found, axis="rating", expected="finite numbers; leave out what was not rated")
+
+
+def _array(values: Any) -> np.ndarray:
+    if isinstance(values, Tensor):
+        return values.detach().cpu().numpy()
+    if isinstance(values, pd.Series | pd.Index):
+        return values.to_numpy()
+    if isinstance(values, list | tuple):  # numbers beside strings stay numbers
+        found = np.empty(len(values), dtype=object)
+        found[:] = plain(values)
+        kinds = set(map(type, found.tolist()))
+        return np.asarray(values) if kinds <= {int} or kinds <= {int, float, bool} else found
+    return np.asarray(values)
+
+
+def _times(given: np.ndarray, dtype: torch.dtype) -> Tensor:
+    """Numbers as they are; dates and what reads as such as days since 1970."""
+    if given.dtype.kind not in "buif":
+        try:
+            seconds = pd.to_datetime(pd.Series(given)).to_numpy().astype("datetime64[s]").astype(np.int64)
+        except (ValueError, TypeError):
+            raise DataError(
+                "times that are neither numbers nor dates", axis="rating", expected="numbers or dates"
+            ) from None
+        given = seconds / 86400
+    found = as_tensor(as_numbers(given, axis="rating"), torch.promote_types(dtype, torch.float64))
+    if not bool(torch.isfinite(found).all()):
+        raise DataError("times that are missing or infinite", axis="rating", expected="a time of every rating")
+    return found.to(dtype)
+
+
+def numbered(
+    given: Any, axis: str, size: int | None = None, labels: Sequence[Hashable] | None = None
+) -> tuple[np.ndarray, int, list[Any] | None]:
+    """The places of users or items, how many there are, and their labels, None where these are 0, 1, ...
+
+    size, labels: what is known of them. Raises DataError for others, by ``axis``.
+    """
+    given = _whole(_array(given), axis)
+    if labels is not None:
+        names = plain(labels)
+        if size is not None and size != len(names):
+            raise DataError(f"{len(names)} labels", axis=axis, expected=f"{size}, as their number says")
+        return _places(given, names, axis), len(names), labels_of(names)
+    if size is not None:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise DataError(f"{size!r} of them", axis=axis, expected="a whole number of at least 1")
+        out = np.ones(len(given), bool) if given.dtype.kind not in "iu" else (given < 0) | (given >= size)
+        if out.any():
+            found = f"{int(out.sum())} ratings of {axis}s out of range (the first: {plain(given[out])[0]!r})"
+            raise DataError(found, axis=axis, expected=f"whole numbers from 0 to {size - 1}")
+        return given.astype(np.int64), int(size), None
+    if given.dtype.kind in "iu":
+        names, place = np.unique(given, return_inverse=True)
+        return place.astype(np.int64), len(names), labels_of(names)
+    place, found = pd.factorize(given)
+    return place.astype(np.int64), len(found), labels_of(found)
+
+
+def _places(given: np.ndarray, names: list[Any], axis: str) -> np.ndarray:
+    index = pd.Index(np.array([*names, None], dtype=object)[:-1], tupleize_cols=False)
+    if index.has_duplicates:
+        raise DataError(f"the label {index[index.duplicated()][0]!r} twice", axis=axis, expected="labels that differ")
+    place = index.get_indexer(pd.Index(np.array([*given.tolist(), None], dtype=object)[:-1], tupleize_cols=False))
+    if (place < 0).any():
+        unknown = given[place < 0].tolist()
+        found = f"{len(set(unknown))} unknown {axis}s (the first: {unknown[0]!r})"
+        raise DataError(found, axis=axis, expected=f"labels such as {names[0]!r}")
+    return place.astype(np.int64)
+
+
+def _whole(given: np.ndarray, axis: str) -> np.ndarray:
+    """Whole numbers as such, where all are; otherwise labels, none of them missing."""
+    if given.dtype.kind in "iub":
+        return given.astype(np.int64)
+    missing = pd.isna(given)
+    if missing.any():
+        found = f"the {axis} of rating {int(np.flatnonzero(missing)[0])} is missing"
+        raise DataError(found, axis=axis, expected="a label of every user and item")
+    if given.dtype.kind == "f" and bool((given == given.round()).all()):
+        return given.astype(np.int64)
+    return given
+
+
+def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> Ratings:
+    """The ratings of a matrix (U, I)."""
+    if time is not None:
+        raise DataError("times beside a matrix", axis="rating", expected="columns user, item and rating beside time")
+    coords: dict[str, list[Any]] = {}
+    if isinstance(source, Data):
+        hidden, coords = source.mask, source.coords
+        source = source.x if hidden is None else torch.where(hidden, source.x, torch.nan)
+    shape = [*getattr(source, "shape", ())]
+    if sparse.is_tensor(source):
+        if source.layout != torch.sparse_csr:
+            source = sparse.from_dense(source.coalesce() if source.layout == torch.sparse_coo else source)
+        user, item, value = sparse.triplets(source)
+        user, item, value = user.cpu().numpy(), item.cpu().numpy(), value.detach()
+    elif scipy.sparse.issparse(source):
+        part = scipy.sparse.coo_array(source)
+        user, item, value = part.row, part.col, as_numbers(part.data)
+    else:
+        dense, labels = unpacked(source)
+        dense = dense if isinstance(dense, Tensor) else torch.as_tensor(np.array(dense, dtype=np.float64))
+        if dense.ndim != 2:
+            raise DataError(f"{dense.ndim} dimensions, shape {tuple(dense.shape)}", expected=_EXPECTED)
+        coords, shape = coords or labels, tuple(dense.shape)
+        user, item = (part.cpu().numpy() for part in (~torch.isnan(dense.double())).nonzero(as_tuple=True))
+        value = dense[user, item]
+    rated = as_tensor(value, dtype)
+    _require_finite(rated)
+    for axis, key, place, (size, labels) in zip(("user", "item"), ("row", "feature"), (0, 1), how, strict=True):
+        size = len(labels) if labels is not None else size
+        if size is not None and size != shape[place]:
+            raise DataError(f"a matrix of shape {tuple(shape)}", axis=axis, expected=f"{size} {axis}s")
+        plausible_size(shape[place], len(rated), axis)
+        if labels is not None:
+            names = labels_of(labels)
+            coords = {**coords, **({key: names} if names is not None else {})}
+    users, items = np.asarray(user, np.int64), np.asarray(item, np.int64)
+    return ratings_of(users, items, rated, num_users=shape[0], num_items=shape[1], coords=dict(coords))
+
+
+def relabelled(data: Ratings, items: Sequence[Any]) -> Ratings:
+    """The ratings with their items at the places of their labels among ``items``. Raises DataError for unknown ones."""
+    place, size, names = numbered([data.items[n] for n in data.item.tolist()], "item", None, items)
+    coords = {**data.coords, **({} if names is None else {"feature": names})}
+    found = ratings_of(
+        data.user.cpu().numpy(), place, data.value.cpu(), num_users=data.num_users, num_items=size, coords=coords,
+        time=None if data.time is None else data.time.cpu(),
+    )  # fmt: skip
+    return found.to(device=data.x.device)

@@ -1,0 +1,99 @@
+"""What models of ratings make of their data, or an error that says what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError, about
+from ppl_models.data import sparse
+from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.matrix import Data, as_matrix
+from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.door import is_matrix, ratings, relabelled
+
+
+def prepared_ratings(
+    model: Any,
+    data: Any,
+    *,
+    mask: Any = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    others: Mapping[str, Any],
+    like: Data | None = None,
+) -> Data:
+    """Dense data (U, I) from dense matrices, :class:`Ratings` from all else, with what is given beside them.
+
+    model: has ``num_users``, ``num_items``, ``refusal`` and the sites of what is given. like: data whose items these
+        are; without them these are all data, of the model's users.
+    """
+    with about(model.observed_site):
+        known = dict(data.others) if isinstance(data, Data) else {}
+        checked = _read(model, data, mask, dtype, like).to(dtype=dtype, device=device)
+        if like is not None:
+            known = {**{name: like.others[name] for name in ("item_covariates",) if name in like.others}, **known}
+        known |= {name: value for name, value in others.items() if value is not None}
+        if isinstance(checked, Ratings) and checked.time is not None:
+            known.setdefault("time", checked.time)
+        if "item_covariates" in model.sites_of("given") and not isinstance(checked, Ratings):
+            checked = ratings(checked)  # rows of other data are those of all that is beside them
+        checked = replace(checked, others=_beside(model, checked, known))
+        _require_valid(model, checked)
+        return checked
+
+
+def _read(model: Any, data: Any, mask: Any, dtype: torch.dtype | None, like: Data | None) -> Data:
+    if isinstance(data, Data) and not isinstance(data, Ratings) and data.is_sparse:
+        data = Ratings(x=data.x, coords=data.coords)
+    if not isinstance(data, Ratings):
+        listed: Any = data
+        columns = isinstance(listed, tuple) and len(listed) == 3 and not all(isinstance(one, tuple) for one in listed)
+        if not columns and not scipy.sparse.issparse(data) and not sparse.is_tensor(data) and is_matrix(data):
+            return as_matrix(data, mask=mask, num_features=model.num_items, dtype=dtype)
+        sizes = {} if like is not None else {"num_users": model.num_users}
+        names = None if like is None else like.coords.get("feature")
+        sizes |= {"num_items": model.num_items} if names is None else {"items": names}
+        data = ratings(*listed, **sizes) if columns else ratings(data, **sizes)
+    if mask is not None:
+        raise DataError("a mask beside ratings", expected="the ratings that were given, and no others")
+    if like is not None and "feature" in like.coords and data.coords.get("feature") != like.coords["feature"]:
+        data = relabelled(data, like.coords["feature"])
+    if data.num_items != model.num_items:
+        found = f"{data.num_items} items where the model has num_items = {model.num_items}"
+        raise DataError(found, axis="item", expected=f"{model.num_items}; ratings(..., num_items=)")
+    return data
+
+
+def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What is given, of the shapes that the model's sites say."""
+    pairs = data.num_ratings if isinstance(data, Ratings) else 0
+    lengths, found = {"user": len(data), "item": data.num_features, "rating": pairs}, {}
+    for site in model.sites_of("given"):
+        if site not in known:
+            continue
+        value = as_tensor(unpacked(known[site])[0], data.x.dtype).to(data.x.device)
+        shape = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in model.sites[site].axes)
+        if site == "time" and not isinstance(data, Ratings):
+            shape = tuple(data.x.shape)
+        if tuple(value.shape) != shape or not bool(torch.isfinite(value).all()):
+            raise DataError(
+                f"shape {tuple(value.shape)}, or values that are not finite", site=site, expected=f"{shape}"
+            )
+        found[site] = value
+    return found
+
+
+def _require_valid(model: Any, data: Data) -> None:
+    value = data.value if isinstance(data, Ratings) else data.x
+    wrong, what, expected = model.refusal(value)
+    if not isinstance(data, Ratings) and data.mask is not None:
+        wrong = wrong & data.mask
+    if bool(wrong.any()):
+        first = float(value[tuple(wrong.nonzero()[0])])
+        raise DataError(f"{int(wrong.sum())} ratings {what} (the first: {first:g})", axis="rating", expected=expected)

@@ -1,0 +1,125 @@
+"""The ratings of a user as one distribution, of sparse values; ratings on an ordered scale; priors side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.data import sparse as _sparse
+
+
+class SparseRatings(TorchDistribution):
+    """The ratings x (I,) that users gave: a product over the stored entries of a torch CSR tensor (U, I).
+
+    predictor: (user (M,), item (M,)) -> (..., M), the linear predictors of ratings.
+    entry: linear predictors -> the distribution of ratings.
+    batch_shape: (..., U); num_items: I.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+    support: ClassVar[Any] = constraints.independent(constraints.real, 1)
+
+    def __init__(self, predictor: Callable[[Tensor, Tensor], Tensor], entry: Callable[[Tensor], Any], shape: Any):
+        self.predictor, self.entry = predictor, entry
+        super().__init__(torch.Size(shape[:-1]), torch.Size(shape[-1:]), validate_args=False)
+
+    def expand(self, batch_shape, _instance=None):
+        return type(self)(self.predictor, self.entry, (*batch_shape, *self.event_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        user, item, rating = _sparse.triplets(value)
+        terms = self.entry(self.predictor(user, item)).log_prob(rating)
+        return terms.new_zeros(*terms.shape[:-1], value.shape[0]).index_add(-1, user, terms)
+
+
+class OrderedRating(TorchDistribution):
+    """One of the levels lowest, lowest + 1, ..., highest, by a logistic variable that is rounded to them:
+
+        P(r <= c) = sigmoid((c + 1/2 - location) / scale),   c < highest
+
+    The cumulative logit of McCullagh, *Regression models for ordinal data* (1980), with equidistant cuts.
+    """
+
+    arg_constraints: ClassVar[Any] = {"location": constraints.real, "scale": constraints.positive}
+
+    def __init__(self, location: Tensor, scale: Tensor, lowest: int, highest: int, validate_args: Any = None):
+        self.location, self.scale = torch.broadcast_tensors(location, scale)
+        self.lowest, self.highest = lowest, highest
+        super().__init__(self.location.shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return constraints.integer_interval(self.lowest, self.highest)
+
+    def expand(self, batch_shape, _instance=None):
+        return type(self)(self.location.expand(batch_shape), self.scale.expand(batch_shape), self.lowest, self.highest)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log(sigmoid(b) - sigmoid(a)) = log sigmoid(b) + log sigmoid(-a) + log(1 - e^(a - b)): no cancellation."""
+        above, below = (value + 0.5 - self.location) / self.scale, (value - 0.5 - self.location) / self.scale
+        top, bottom, log = value >= self.highest, value <= self.lowest, torch.nn.functional.logsigmoid
+        zero = torch.zeros_like(above)
+        inside = torch.log(-torch.expm1(-1 / self.scale))
+        found = torch.where(top, zero, log(above)) + torch.where(bottom, zero, log(-below))
+        return found + torch.where(top | bottom, zero, inside)
+
+    @property
+    def probs(self) -> Tensor:
+        """Of every level, (..., C)."""
+        levels = torch.arange(self.lowest, self.highest + 1).to(self.location)
+        spread = OrderedRating(self.location.unsqueeze(-1), self.scale.unsqueeze(-1), self.lowest, self.highest)
+        return spread.log_prob(levels).exp()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs @ torch.arange(self.lowest, self.highest + 1).to(self.location)
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            drawn = torch.distributions.Categorical(probs=self.probs).sample(torch.Size(sample_shape))
+            return drawn.to(self.location) + self.lowest
+
+
+class SideBySide(TorchDistribution):
+    """A vector whose first entries have one distribution and whose last another, independently; both vectors."""
+
+    arg_constraints: ClassVar[Any] = {}
+
+    def __init__(self, first: Any, last: Any):
+        self.first, self.last = first, last
+        batch = torch.broadcast_shapes(first.batch_shape, last.batch_shape)
+        size = torch.Size([first.event_shape[0] + last.event_shape[0]])
+        super().__init__(batch, size, validate_args=False)
+
+    @property
+    def support(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        lengths = [self.first.event_shape[0], self.last.event_shape[0]]
+        parts = [getattr(one.support, "base_constraint", one.support) for one in (self.first, self.last)]
+        return constraints.real_vector if set(parts) == {constraints.real} else constraints.cat(parts, -1, lengths)
+
+    @property
+    def has_rsample(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.first.has_rsample and self.last.has_rsample
+
+    @property
+    def mean(self) -> Tensor:
+        parts = [one.mean.expand(*self.batch_shape, -1) for one in (self.first, self.last)]
+        return torch.cat(parts, -1)
+
+    def expand(self, batch_shape, _instance=None):
+        return type(self)(self.first.expand(batch_shape), self.last.expand(batch_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        at = self.first.event_shape[0]
+        return self.first.log_prob(value[..., :at]) + self.last.log_prob(value[..., at:])
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        return torch.cat([one.expand(self.batch_shape).sample(sample_shape) for one in (self.first, self.last)], -1)
+
+    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        return torch.cat([one.expand(self.batch_shape).rsample(sample_shape) for one in (self.first, self.last)], -1)

@@ -1,0 +1,362 @@
+"""Probabilistic matrix factorisation: the rating of an item by a user is a product of their factors, and noise.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.6.2 (Salakhutdinov & Mnih,
+*Probabilistic matrix factorization*, NIPS 2008; Ilin & Raiko, *Practical approaches to PCA in the presence of missing
+values*, JMLR 11, 2010). User n, item j:
+
+    p(r_nj | u_n, v_j) = Normal(u_n' v_j + mu + f_n + g_j, sigma^2)                                (eqs. 27.86, 27.93)
+    u_n ~ Normal(m_u, Sigma_u),   v_j ~ Normal(m_v, Sigma_v)                                             (eq. 27.90)
+
+Of the pairs only those that were rated are observed. Given the items, users are independent: they are the rows, as in
+PCA with missing entries, and a user's profile (f_n, u_n) is one latent vector, whose entries depend on each other given
+the ratings. Factors are identified up to a rotation, where their priors do not tell directions apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.errors import DataError, ModelError, unknown_name, warn_of_data
+from ppl_models.core.model import Example
+from ppl_models.core.row_models import RowModel
+from ppl_models.core.sites import Site
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.matrix import Data
+from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.model import prepared_ratings
+from ppl_models.distributions import InverseWishart, OrderedRating, SideBySide, SparseRatings
+from ppl_models.exponential_family_pca import canonical_turn
+from ppl_models.likelihoods import Bernoulli, Gaussian
+
+#: Name of a likelihood -> what its data are.
+LIKELIHOODS = ("gaussian", "logistic", "ordinal")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PMF(RowModel):
+    """Probabilistic matrix factorisation: ratings as products of factors of users and items.
+
+    likelihood: of a rating with the predictor eta = u_n' v_j + mu + f_n + g_j: "gaussian", Normal(eta, sigma);
+        "logistic", 0 or 1 with the log-odds eta; "ordinal", whole numbers from ``levels[0]`` to ``levels[1]``, a
+        logistic variable with location eta and scale sigma that is rounded to them.
+    biases: whether there are f_n and g_j; without them profiles are factors alone (27.86).
+    adaptive: learn means and full covariances of the profiles and of (g_j, v_j) (27.90): m and Sigma are sites.
+    num_user_covariates, num_item_covariates: P, Q, of the covariates beside the ratings, if there are any. They move
+        profiles: eta has (f_n, u_n) + x_n B and (g_j, v_j) + z_j A in place of what they are called.
+    time_edges: inner edges, increasing, of the bins of ``time`` in which biases may differ; none: no such biases.
+
+    Sites
+    -----
+    mean: mu, the overall mean; Normal(0, 10) by default.
+    item: V (I, K); Normal(0, 1) by default. item_bias: g (I,); Normal(0, 1) by default.
+    scale: sigma; LogNormal(0, 1) by default; not of the logistic likelihood.
+    user_profile: (f_n, u_n), (U, K + 1), local: the latent vector of a user. Its parts are user_bias, f (U,), and user
+        (U, K); their priors are Normal(0, 1) by default, and fits report them by these names.
+    user_mean, user_covariance, item_mean, item_covariance: (K + 1) and (K + 1, K + 1), with ``adaptive``; Normal(0, 1)
+        and InverseWishart(K + 3, I) by default, in place of priors of the factors and biases.
+    user_weight: B (P, K + 1), item_weight: A (Q, K + 1); Normal(0, .3) by default.
+    bin_bias: (T,), of all ratings of a bin, and item_bin_bias: (I, T); Normal(0, .2) by default.
+    x: (U, I), observed: ``ppl_models.ratings``, all that it takes, or a matrix with NaN where nothing was rated.
+    user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names.
+
+    Raises ModelError for unknown likelihoods, levels and edges that do not increase.
+    """
+
+    num_components: int
+    num_users: int
+    num_items: int
+    likelihood: str = "gaussian"  # pyright: ignore[reportIncompatibleVariableOverride]
+    biases: bool = True
+    adaptive: bool = False
+    levels: tuple[int, int] | None = None
+    num_user_covariates: int = 0
+    num_item_covariates: int = 0
+    time_edges: tuple[float, ...] | None = None
+
+    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "item": "num_items"}
+    whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
+
+    def __post_init__(self) -> None:
+        if self.likelihood not in LIKELIHOODS:
+            raise ModelError(unknown_name("likelihood", self.likelihood, LIKELIHOODS))
+        levels = self.levels
+        if (levels is None) == (self.likelihood == "ordinal") or (levels is not None and levels[0] >= levels[1]):
+            found = f"levels = {levels!r} of the likelihood '{self.likelihood}'"
+            raise ModelError(f"{found}, expected the lowest and the highest rating of an ordinal one, None of others")
+        if self.time_edges is not None:
+            edges = tuple(float(edge) for edge in self.time_edges)
+            if not edges or any(after <= before for before, after in itertools.pairwise(edges)):
+                raise ModelError(f"time_edges = {self.time_edges!r}, expected increasing numbers")
+            object.__setattr__(self, "time_edges", edges)
+        super().__post_init__()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        size = self.num_components + self.biases
+        own = {"coordinate": size, "to_coordinate": size, "bin": len(self.time_edges or ()) + 1}
+        own |= {"user_covariate": self.num_user_covariates, "item_covariate": self.num_item_covariates}
+        return super().sizes | own
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        square = Site("global", ("coordinate", "to_coordinate"), support=constraints.positive_definite)
+        users, items, timed = self.num_user_covariates, self.num_item_covariates, self.time_edges
+        wanted: list[tuple[str, Site, Any]] = [
+            ("mean", Site("global"), True),
+            ("user_mean", Site("global", ("coordinate",)), self.adaptive),
+            ("user_covariance", square, self.adaptive),
+            ("item_mean", Site("global", ("coordinate",)), self.adaptive),
+            ("item_covariance", square, self.adaptive),
+            ("item", Site("global", ("item", "component")), True),
+            ("item_bias", Site("global", ("item",)), self.biases),
+            ("user_weight", Site("global", ("user_covariate", "coordinate")), users),
+            ("item_weight", Site("global", ("item_covariate", "coordinate")), items),
+            ("bin_bias", Site("global", ("bin",)), timed),
+            ("item_bin_bias", Site("global", ("item", "bin")), timed),
+            ("scale", Site("global", support=constraints.positive), self.likelihood != "logistic"),
+            ("user_profile", Site("latent", ("coordinate",), ("user",), constraints.real), True),
+            ("user", Site("latent", ("component",), ("user",), constraints.real), True),
+            ("user_bias", Site("latent", (), ("user",), constraints.real), self.biases),
+            ("x", Site("observed", ("item",), ("user",), constraints.real, sparse=True), True),
+            ("user_covariates", Site("given", ("user_covariate",), ("user",)), users),
+            ("item_covariates", Site("given", ("item", "item_covariate")), items),
+            ("time", Site("given", (), ("rating",)), timed),
+        ]
+        return {name: site for name, site, present in wanted if present}
+
+    @property
+    def part_sites(self) -> tuple[str, ...]:
+        return ("user", "user_bias") if self.biases else ("user",)
+
+    @property
+    def before_components(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("bias",) if self.biases else ()
+
+    @property
+    def data_kind(self) -> str:
+        return "ratings"
+
+    def default_priors(self) -> dict[str, Any]:
+        unit, sites = dist.Normal(0.0, 1.0), self.sites
+        priors: dict[str, Any] = {"mean": dist.Normal(0.0, 10.0), "scale": dist.LogNormal(0.0, 1.0)}
+        priors |= dict.fromkeys(("user_weight", "item_weight"), dist.Normal(0.0, 0.3))
+        priors |= dict.fromkeys(("bin_bias", "item_bin_bias"), dist.Normal(0.0, 0.2))
+        if self.adaptive:
+            size = self.sizes["coordinate"]
+            covariance = InverseWishart(size + 2.0, torch.eye(size))
+            priors |= {"user_mean": unit, "user_covariance": covariance}
+            priors |= {"item_mean": unit, "item_covariance": covariance, **_conditionals(self.biases)}
+        else:
+            priors |= {"item": unit, "item_bias": unit, "user": unit, "user_bias": unit}
+        return {site: priors[site] for site in sites if site in priors}
+
+    def shape_of(self, site: str) -> tuple[int, ...]:
+        parts = {"user": (self.num_components,), "user_bias": ()}
+        return parts[site] if site in parts else super().shape_of(site)
+
+    def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
+        """Of ``user_profile`` what the priors of its parts say, or ``user_mean`` and ``user_covariance``."""
+        if site != "user_profile":
+            return super().prior(site, like=like, values=values)
+        if self.adaptive:
+            if not {"user_mean", "user_covariance"} <= set(values or {}):
+                return super().prior("user_mean", like=like)
+            assert values is not None
+            return _normal(values["user_mean"], values["user_covariance"])
+        user = super().prior("user", like=like, values=values)
+        if not self.biases:
+            return user
+        bias: Any = super().prior("user_bias", like=like, values=values)
+        base = getattr(user, "base_dist", None)
+        if type(base) is dist.Normal and type(bias) is dist.Normal:
+            loc, scale = torch.cat([bias.loc.reshape(1), base.loc]), torch.cat([bias.scale.reshape(1), base.scale])
+            return dist.Normal(loc, scale).to_event(1)
+        return SideBySide(bias.expand((1,)).to_event(1), user)
+
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        local = super().draw_locals(site)
+        for name, value in self.local_parts(local).items():
+            pyro.deterministic(name, value, event_dim=1 if name == "user" else 0)
+        return local
+
+    def local_parts(self, local: Tensor) -> dict[str, Tensor]:
+        """user_bias (..., U) and user (..., U, K) of profiles (..., U, K + 1)."""
+        return {"user": local[..., 1:], "user_bias": local[..., 0]} if self.biases else {"user": local}
+
+    def coefficients(self, site: Mapping[str, Tensor], item_covariates: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What profiles are multiplied by, (1, v_j) or v_j (..., I, K + 1), and mu + g_j (..., I)."""
+        item, offset = site["item"], site["mean"].unsqueeze(-1).expand(*site["item"].shape[:-1])
+        bias = site["item_bias"] if self.biases else torch.zeros_like(offset)
+        if item_covariates is not None:
+            moved = item_covariates.to(item) @ site["item_weight"]
+            item = item + (moved[..., 1:] if self.biases else moved)
+            bias = bias + moved[..., 0] if self.biases else bias
+        loading = torch.cat([torch.ones_like(item[..., :1]), item], -1) if self.biases else item
+        return loading, offset + bias
+
+    def profiles(self, site: Mapping[str, Tensor], local: Tensor, user_covariates: Tensor | None) -> Tensor:
+        """Profiles with what the covariates of users add to them."""
+        return local if user_covariates is None else local + user_covariates.to(local) @ site["user_weight"]
+
+    def entry(self, site: Mapping[str, Tensor], predictor: Tensor) -> Any:
+        """p(r | eta) for linear predictors of any shape."""
+        if self.likelihood == "logistic":
+            return dist.Bernoulli(logits=predictor)
+        scale = site["scale"].unsqueeze(-1) if site["scale"].ndim else site["scale"]
+        if self.levels is not None:
+            return OrderedRating(predictor, scale, *self.levels)
+        return dist.Normal(predictor, scale)
+
+    def time_bias(self, site: Mapping[str, Tensor], time: Tensor, item: Tensor | slice) -> Tensor:
+        """h_b + h_jb of ratings at times in the bins b."""
+        edges = torch.tensor(self.time_edges or (), dtype=time.dtype, device=time.device)
+        place = torch.bucketize(time.contiguous(), edges, right=True)
+        each = torch.arange(self.num_items, device=time.device) if isinstance(item, slice) else item
+        return site["bin_bias"][..., place] + site["item_bin_bias"][..., each, place]
+
+    def observe_rows(
+        self,
+        site: Mapping[str, Tensor],
+        local: Tensor,
+        x: Tensor | None,
+        mask: Tensor | None,
+        index: Tensor | None,
+        user_covariates: Tensor | None = None,
+        item_covariates: Tensor | None = None,
+        time: Tensor | None = None,
+    ) -> Tensor:
+        """The statement of x (U, I): dense, with times (U, I); or CSR, of which only the stored entries are observed,
+        with times (M,)."""
+        if user_covariates is not None and index is not None:
+            user_covariates = user_covariates[index]
+        profile = self.profiles(site, local, user_covariates)
+        loading, offset = self.coefficients(site, item_covariates)
+        if x is None or not _sparse.is_sparse(x):
+            predictor = (
+                profile @ loading.mT + offset.unsqueeze(-2) if loading.ndim > 2 else profile @ loading.mT + offset
+            )
+            if time is not None:
+                predictor = predictor + self.time_bias(site, time if index is None else time[index], slice(None))
+            return self.observe(self.entry(site, predictor), x, mask, index)
+        if index is not None:
+            chosen = Ratings(x=x, others={} if time is None else {"time": time}).rows(index)
+            x, time = chosen.x, chosen.time
+
+        def predicted(user: Tensor, item: Tensor) -> Tensor:
+            found = (profile[..., user, :] * loading[..., item, :]).sum(-1) + offset[..., item]
+            return found if time is None else found + self.time_bias(site, time, item)
+
+        shape = (*local.shape[:-1], self.num_items)
+        return pyro.sample("x", SparseRatings(predicted, lambda eta: self.entry(site, eta), shape), obs=x)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+        """Ratings by the door :func:`ppl_models.ratings`, or a matrix of them with NaN; others: what is given, by name.
+
+        Raises DataError for ratings that the likelihood gives no probability, and for covariates of other shapes.
+        """
+        return prepared_ratings(self, data, mask=mask, dtype=dtype, device=device, others=others)
+
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+        """As :meth:`prepare`, for users new or old, of the items of ``like``, by their labels where they have any, and
+        with their covariates."""
+        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "like": like}
+        return prepared_ratings(self, data, others=others, **settings)
+
+    def refusal(self, value: Tensor) -> tuple[Tensor, str, str]:
+        """Which ratings have no probability, what they are, and what was expected."""
+        if self.likelihood == "logistic":
+            return ~Bernoulli().valid(value), *Bernoulli().refusal
+        wrong, (what, expected) = ~Gaussian().valid(value), Gaussian().refusal
+        if self.levels is not None:
+            low, high = self.levels
+            wrong = wrong | (value < low) | (value > high) | (value != value.round())
+            what, expected = "are no level of the scale", f"whole numbers from {low} to {high}"
+        return wrong, what, expected
+
+    def given(self, data: Data) -> dict[str, Any]:
+        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model of as many users and items as the data have."""
+        settings.setdefault("num_users", len(data))
+        return cls(num_components=num_components, num_items=data.num_features, **settings)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses other numbers of users than the model's; warns of users and of items without ratings."""
+        if isinstance(data, Ratings):
+            if data.num_users != self.num_users:
+                found = f"{data.num_users} users where the model has num_users = {self.num_users}"
+                raise DataError(found, axis="user", expected=f"{self.num_users}; ratings(..., num_users=)")
+            counts = data.x.crow_indices().diff(), torch.bincount(data.item, minlength=data.num_items)
+        elif data.mask is not None:
+            counts = data.mask.sum(1), data.mask.sum(0)
+        else:
+            return
+        for axis, key, count in (("users", "row", counts[0]), ("items", "feature", counts[1])):
+            empty = (count == 0).nonzero().flatten().tolist()
+            if empty:
+                first = data.coords.get(key, range(len(count)))[empty[0]]
+                warn_of_data(f"{len(empty)} of {len(count)} {axis} without ratings (the first: {first!r})")
+
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive."""
+        turn, found = canonical_turn(values["item"].mT), dict(values)
+        found["item"] = values["item"] @ turn.T
+        for site in ("user", "user_profile"):
+            if site in values:
+                first = values[site].shape[-1] - self.num_components
+                kept, turned = values[site][..., :first], values[site][..., first:] @ turn.T
+                found[site] = torch.cat([kept, turned], -1)
+        return found
+
+    def num_parameters(self, num_rows: int) -> int:
+        """Those of the globals less K (K - 1) / 2, the rotations; of ``num_rows`` profiles as points theirs too."""
+        k, width = self.num_components, self.sizes["coordinate"]
+        total = sum(_numel(self.shapes[site]) for site in self.unknown_sites)
+        return total + num_rows * width - (k**2 if num_rows else k * (k - 1) // 2)
+
+    @classmethod
+    def example(cls) -> Example:
+        """Thirty-two users who rated all of six items, two factors."""
+        generator = torch.Generator().manual_seed(3)
+        item = torch.tensor([[1.0, 0.2], [0.8, -0.5], [-0.6, 0.9], [0.1, 1.1], [-1.0, -0.2], [0.3, -0.8]])
+        truth = {"mean": torch.tensor(3.0), "item": item, "scale": torch.tensor(0.5)}
+        truth["item_bias"] = torch.tensor([0.5, -0.5, 0.2, 0.0, 0.3, -0.6])
+        profile = torch.randn((32, 3), generator=generator).to(item)
+        x = profile[:, :1] + profile[:, 1:] @ item.T + truth["mean"] + truth["item_bias"]
+        x = x + truth["scale"] * torch.randn(x.shape, generator=generator).to(x)
+        return Example.of(cls(num_components=2, num_users=32, num_items=6), x, {**truth, "user_profile": profile})
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+def _normal(mean: Tensor, covariance: Tensor) -> Any:
+    return dist.MultivariateNormal(mean, scale_tril=torch.linalg.cholesky(covariance))
+
+
+def _conditionals(biases: bool) -> dict[str, Any]:
+    """Normal(m_v, Sigma_v) of (g_j, v_j), as that of v_j and of g_j given v_j."""
+    if not biases:
+        return {"item": lambda item_mean, item_covariance: _normal(item_mean, item_covariance)}
+
+    def factors(item_mean: Tensor, item_covariance: Tensor) -> Any:
+        return _normal(item_mean[1:], item_covariance[1:, 1:])
+
+    def bias(item_mean: Tensor, item_covariance: Tensor, item: Tensor) -> Any:
+        slope = torch.linalg.solve(item_covariance[1:, 1:], item_covariance[1:, 0])
+        variance = item_covariance[0, 0] - item_covariance[0, 1:] @ slope
+        return dist.Normal(item_mean[0] + (item - item_mean[1:]) @ slope, variance.sqrt())
+
+    return {"item": factors, "item_bias": bias}

@@ -1,0 +1,92 @@
+"""A toy factorisation in plain NumPy: its log joint, and draws from its prior that weighed give its posterior."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import gammaln
+
+USER = np.array([0, 0, 1, 1, 2])
+ITEM = np.array([0, 1, 0, 1, 1])
+VALUE = np.array([4.0, 2.5, 3.0, 1.0, 3.5])
+USERS, ITEMS, FACTORS = 3, 2, 1
+#: strength, degrees, spread of both sides, unit_shape, noise_shape, noise_rate.
+STRENGTH, DEGREES, SPREAD, UNIT, SHAPE, RATE = 1.0, 3.0, 0.4, 4.0, 3.0, 2.0
+
+
+def wishart_draws(rng, n, degrees, scale_inverse):
+    """L ~ Wishart(degrees, scale_inverse^-1), n draws (n, d, d)."""
+    d = len(scale_inverse)
+    lower = np.tril(rng.standard_normal((n, d, d)), -1)
+    for j in range(d):
+        lower[:, j, j] = np.sqrt(rng.chisquare(degrees - j, n))
+    root = np.linalg.cholesky(np.linalg.inv(scale_inverse)) @ lower
+    return root @ root.transpose(0, 2, 1)
+
+
+def normal_draws(rng, mean, precision):
+    """Rows (n, N, d) with a precision (n, d, d) shared by the N rows of a draw."""
+    root = np.linalg.cholesky(precision)
+    noise = rng.standard_normal(mean.shape)
+    return mean + np.linalg.solve(root.transpose(0, 2, 1), noise.transpose(0, 2, 1)).transpose(0, 2, 1)
+
+
+def prior_draws(rng, n):
+    d, draws = FACTORS + 1, {}
+    degrees = DEGREES + d - 1
+    for side, size in (("user", USERS), ("item", ITEMS)):
+        precision = wishart_draws(rng, n, degrees, SPREAD * degrees * np.eye(d))
+        mean = normal_draws(rng, np.zeros((n, 1, d)), STRENGTH * precision)
+        draws[side] = normal_draws(rng, np.broadcast_to(mean, (n, size, d)), precision)
+        draws[f"{side}_precision"], draws[f"{side}_mean"] = precision, mean[:, 0]
+        draws[f"{side}_gain"] = rng.gamma(UNIT, 1 / UNIT, (n, size))
+    draws["tau"] = rng.gamma(SHAPE, 1 / RATE, n)
+    return draws
+
+
+def pair_means(draws, user, item):
+    w, z = draws["user"][:, user], draws["item"][:, item]
+    return w[..., 0] + z[..., 0] + (w[..., 1:] * z[..., 1:]).sum(-1)
+
+
+def log_likelihood(draws, value=None):
+    y = (VALUE if value is None else value) - VALUE.mean()
+    precision = draws["tau"][:, None] * draws["user_gain"][:, USER] * draws["item_gain"][:, ITEM]
+    error = y - pair_means(draws, USER, ITEM)
+    return 0.5 * (np.log(precision / (2 * np.pi)) - precision * error**2).sum(-1)
+
+
+def log_normal(x, mean, precision):
+    """Rows (n, N, d), precision (n, d, d) or (N, d, d) or (n, N, d, d): summed over rows."""
+    rest = x - mean
+    precision = precision[:, None] if precision.ndim == 3 else precision
+    square = np.einsum("...a,...ab,...b->...", rest, np.broadcast_to(precision, (*rest.shape, x.shape[-1])), rest)
+    log_det = np.broadcast_to(np.linalg.slogdet(precision)[1], square.shape)
+    return 0.5 * (log_det - x.shape[-1] * np.log(2 * np.pi) - square).sum(-1)
+
+
+def log_wishart(x, degrees, scale_inverse):
+    d = x.shape[-1]
+    found = 0.5 * (degrees - d - 1) * np.linalg.slogdet(x)[1] - 0.5 * np.einsum("nab,ba->n", x, scale_inverse)
+    found += 0.5 * degrees * np.linalg.slogdet(scale_inverse)[1] - 0.5 * degrees * d * np.log(2)
+    return found - gammaln((degrees - np.arange(d)) / 2).sum() - d * (d - 1) / 4 * np.log(np.pi)
+
+
+def log_gamma(x, shape, rate):
+    return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x
+
+
+def log_prior(draws, features=None, ridge=None):
+    """features: {"user": (USERS, P)}: their rows have coefficients ``user_beta`` (n, P, d) in the draws."""
+    d, found = FACTORS + 1, log_gamma(draws["tau"], SHAPE, RATE)
+    degrees = DEGREES + d - 1
+    for side in ("user", "item"):
+        precision, mean = draws[f"{side}_precision"], draws[f"{side}_mean"][:, None]
+        found = found + log_wishart(precision, degrees, SPREAD * degrees * np.eye(d))
+        found = found + log_normal(mean, 0.0, STRENGTH * precision)
+        if features and side in features:
+            beta = draws[f"{side}_beta"]
+            found = found + log_normal(beta, 0.0, ridge * precision)
+            mean = mean + features[side] @ beta
+        found = found + log_normal(draws[side], mean, precision)
+        found = found + log_gamma(draws[f"{side}_gain"], UNIT, UNIT).sum(-1)
+    return found

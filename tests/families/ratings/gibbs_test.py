@@ -1,0 +1,104 @@
+"""Gibbs sampling of ratings: its moments against weighed draws from the prior, its conditionals, its predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from custom_inference.families.ratings import gibbs as sampler
+from custom_inference.families.ratings.features import implicit_feedback
+from custom_inference.families.ratings.incidence import ByRow, Incidence
+from custom_inference.families.ratings.variational import variational
+from ppl_models.core.errors import MethodError
+from tests.families.ratings import _toy as toy
+from tests.families.ratings.variational_test import problem, toy_fit
+
+
+def summaries(draws):
+    """Bounded functions of draws: their moments exist whatever the prior's tails are."""
+    pairs = np.tanh(toy.pair_means(draws, np.array([0, 1, 2, 2]), np.array([0, 1, 0, 1])))
+    gains = np.concatenate([draws["user_gain"], draws["item_gain"]], 1)
+    shrunk = [1 / (1 + np.linalg.det(draws[f"{side}_precision"])) for side in ("user", "item")]
+    means = [np.tanh(draws[f"{side}_mean"][:, 0]) for side in ("user", "item")]
+    return np.column_stack([pairs, pairs**2, draws["tau"], np.tanh(gains), *shrunk, *means])
+
+
+def test_moments_are_those_of_the_posterior():
+    prior = toy.prior_draws(np.random.default_rng(0), 300_000)
+    log_weight = toy.log_likelihood(prior)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    exact = weight @ summaries(prior)
+    chain, generator = sampler.Chain.of(toy_fit(5)), np.random.default_rng(1)
+    draws = {f"{side}{part}": [] for side in ("user", "item") for part in ("", "_gain", "_precision", "_mean")}
+    draws["tau"] = []
+    with sampler.Pool(1) as pool:
+        for _ in range(8000):
+            sampler.sweep(chain, pool, generator)
+            for side in ("user", "item"):
+                at = getattr(chain, side)
+                kept = (at.mean.copy(), at.gain.copy(), at.precision, at.prior.coefficient[0])
+                for part, value in zip(("", "_gain", "_precision", "_mean"), kept, strict=True):
+                    draws[f"{side}{part}"].append(value)
+            draws["tau"].append(chain.tau)
+    found = summaries({name: np.array(value) for name, value in draws.items()})[500:]
+    batches = found.reshape(25, -1, found.shape[1]).mean(1)
+    error = batches.std(0, ddof=1) / 5 + np.sqrt(weight @ weight) * found.std(0)
+    assert (np.abs(batches.mean(0) - exact) < 4.5 * error).all()
+    assert error.max() < 0.06
+
+
+def test_predictions_approach_the_truth_and_intervals_cover():
+    user, item, value, mean = problem(3, users=150, items=100)
+    held = np.random.default_rng(0).random(len(user)) < 0.2
+    at = variational(Incidence.of(user[~held], item[~held], value[~held], 150, 100), 4, sweeps=10)
+    draws = sampler.gibbs(at, sweeps=80, burn_in=20)
+    found, signal, total = sampler.predict(draws, user[held], item[held])
+    assert np.sqrt(np.mean((found - mean[held]) ** 2)) < 0.25
+    assert 0.86 < np.mean(np.abs(found - value[held]) < 1.645 * total) < 0.94
+    assert 0.82 < np.mean(np.abs(found - mean[held]) < 1.645 * signal) < 0.96
+
+
+def small(features=False):
+    user, item, value, _ = problem()
+    ratings = Incidence.of(user, item, value, 60, 40)
+    blocks = {"user_features": [implicit_feedback(ratings.users, 40)]} if features else {}
+    return user, item, value, variational(ratings, 2, sweeps=10, **blocks)
+
+
+def test_threads_and_seeds():
+    *_, at = small(features=True)
+    before = at.user.mean.copy()
+    one, two, other = (sampler.gibbs(at, sweeps=6, burn_in=2, threads=t, seed=s) for t, s in ((1, 0), (2, 0), (1, 1)))
+    np.testing.assert_array_equal(one.item.row, two.item.row)
+    assert not np.array_equal(one.item.row, other.item.row)
+    np.testing.assert_array_equal(at.user.mean, before)
+
+
+def test_draws_are_thinned_to_the_room_given():
+    *_, at = small()
+    full = sampler.gibbs(at, sweeps=20, burn_in=4)
+    thin = sampler.gibbs(at, sweeps=20, burn_in=4, room=4 * full.item.row[0].size * 16)
+    assert len(full) == 16
+    assert 1 <= len(thin) < 8
+    np.testing.assert_array_equal(thin.item.row[-1], full.item.row[-1])
+
+
+def test_rows_folded_in_predict_like_rows_fitted():
+    user, item, value, at = small(features=True)
+    draws = sampler.gibbs(at, sweeps=400, burn_in=50)
+    some = [5, 17]
+    mine = np.isin(user, some)
+    rows = ByRow.of(np.searchsorted(some, user[mine]), item[mine], value[mine] - draws.centre, 2)
+    new = sampler.fold_in(draws, rows, columns=at.user.design.of_new([implicit_feedback(rows, 40)]))
+    pairs = np.repeat([0, 1], 40), np.tile(np.arange(40), 2)
+    found, sd, _ = sampler.predict(new, *pairs)
+    fitted, fitted_sd, _ = sampler.predict(draws, np.repeat(some, 40), pairs[1])
+    np.testing.assert_allclose(found, fitted, atol=0.1)
+    np.testing.assert_allclose(sd, fitted_sd, rtol=0.35)
+
+
+def test_an_impossible_burn_in_is_refused():
+    *_, at = small()
+    with pytest.raises(MethodError, match="burn_in"):
+        sampler.gibbs(at, sweeps=5, burn_in=5)
