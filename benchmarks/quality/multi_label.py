@@ -47,6 +47,8 @@ class Labelled(NamedTuple):
 
 
 def sets() -> list[Labelled]:
+    inputs: Any
+    labels: Any
     inputs, labels = make_multilabel_classification(
         1500, n_features=20, n_classes=12, n_labels=4, allow_unlabeled=True, random_state=0
     )[:2]
@@ -56,7 +58,8 @@ def sets() -> list[Labelled]:
     score = inputs @ rng.standard_normal((10, 3)) / np.sqrt(10) + rng.standard_normal((1500, 3))
     chance = 1 / (1 + np.exp(-(score @ (1.5 * rng.standard_normal((3, 15))) - 0.5)))
     found.append(Labelled("drawn from the model", inputs, (rng.random(chance.shape) < chance).astype(int), 3))
-    images = load_digits().images
+    digits: Any = load_digits()
+    images = digits.images
     right = (images[:, :, 4:].reshape(len(images), -1) > 7).astype(int)
     kept = (right.mean(0) > 0.03) & (right.mean(0) < 0.97)
     found.append(Labelled("digits, right halves", images[:, :, :4].reshape(len(images), -1), right[:, kept], 8))
