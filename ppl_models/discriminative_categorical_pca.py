@@ -7,8 +7,9 @@ Source 002, section 27.4.4.3, eqs. 27.73-27.74, with a bias of every label. Rows
     y_nl | z_n ~ Cat(softmax(b + sum_k z_nk w_k))                          exchangeable, L_n given        (27.74)
 
 or one output for every feature, x_nj | z_n ~ Bernoulli(sigmoid(eta_nj)) or Normal(eta_nj, scale), eta = b + z W. A
-covariance of the scores other than I is one of other weights. Given its inputs a row's labels are tied by its score:
-those that are seen say what the others are (a neural network with a random bottleneck).
+covariance of the scores other than I is one of other weights. With E experts the scores' prior is a mixture of
+Gaussians whose means the inputs give, sum_e pi_e Normal(U_e'u_n, I_K), the choice summed out. Given its inputs a row's
+labels are tied by its score: those that are seen say what the others are (a neural network with a random bottleneck).
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
 
     outputs: "categorical", numbers of draws of each of D labels; "bernoulli", each label by itself; "gaussian", real
         numbers with the known standard deviation ``scale``.
+    num_experts: E.
     labels_per_row: labels that the program generates a row. Of observed rows their number is given.
 
     Sites
     -----
     weight: w (K, D); Normal(0, 1) by default.
     bias: b (D,), the logits (means) at score 0; Normal(0, 5) by default.
-    input_weight: U (P, K); Normal(0, 1) by default.
+    input_weight: U (P, K), with experts (E, P, K); Normal(0, 1) by default.
+    expert_proportion: pi (E,), with experts alone; flat on the simplex by default.
     score: z (N, K), one event vector a row; Normal(0, 1) by default, moved by U'u_n.
     covariates: u (N, P), given, finite numbers: ``fit(model, x, covariates=u)``. There is no intercept
         among the scores, as the bias is one; inputs are best centred and of unit variance.
@@ -62,19 +65,28 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     num_covariates: int
     outputs: str = "categorical"
     scale: float = 1.0
+    num_experts: int = 1
     labels_per_row: int = 3
 
-    axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "covariate": "num_covariates"}
+    axes: ClassVar[Mapping[str, str]] = {
+        **ComponentModel.axes, "covariate": "num_covariates", "expert": "num_experts"
+    }  # fmt: skip
     whole_fields: ClassVar[tuple[str, ...]] = ("labels_per_row",)
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
-    sites: ClassVar[Mapping[str, Site]] = {
-        "weight": LinearScores.sites["weight"],
-        "bias": LinearScores.sites["bias"],
-        "input_weight": Site("global", ("covariate", "component")),
-        "score": LinearScores.sites["score"],
-        "covariates": Site("given", ("covariate",), ("row",), constraints.real),
-        "x": LinearScores.sites["x"],
-    }
+
+    @property
+    def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        several, dims = self.num_experts > 1, ("covariate", "component")
+        experts = {"expert_proportion": Site("global", ("expert",), support=constraints.simplex)} if several else {}
+        return {
+            "weight": LinearScores.sites["weight"],
+            "bias": LinearScores.sites["bias"],
+            "input_weight": Site("global", ("expert", *dims) if several else dims),
+            **experts,
+            "score": LinearScores.sites["score"],
+            "covariates": Site("given", ("covariate",), ("row",), constraints.real),
+            "x": LinearScores.sites["x"],
+        }
 
     def __post_init__(self) -> None:
         if self.outputs not in OUTPUTS:
@@ -97,6 +109,7 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {
+            **super().default_priors(),
             "weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 5.0), "input_weight": dist.Normal(0.0, 1.0),
             "score": dist.Normal(0.0, 1.0),
         }  # fmt: skip
@@ -123,9 +136,14 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         prior: Any = self.priors["score"]
         loc, scale = (part.to(site["weight"]).expand(self.num_components) for part in (prior.loc, prior.scale))
         if covariates is not None:
-            inputs = covariates if index is None else covariates[index]
-            loc = loc + inputs.to(site["weight"]) @ site["input_weight"]
-        return dist.Normal(loc, scale).to_event(1)
+            inputs = (covariates if index is None else covariates[index]).to(site["weight"])
+            means = inputs @ site["input_weight"]
+            loc = loc + (means if self.num_experts == 1 else means.movedim(-3, -2))
+        if self.num_experts == 1:
+            return dist.Normal(loc, scale).to_event(1)
+        means = loc.expand(*loc.shape[:-2], self.num_experts, self.num_components)
+        chosen = dist.Categorical(site["expert_proportion"].expand(*means.shape[:-1]))
+        return dist.MixtureSameFamily(chosen, dist.Normal(means, scale).to_event(1))
 
     def observe_rows(
         self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None
@@ -145,11 +163,12 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         return torch.softmax(eta, -1) if self.outputs == "categorical" else self.likelihood.mean(eta)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
-        """Outputs (N, D), and the inputs (N, P). Raises DataError for anything else."""
+        """Outputs (N, D), and the inputs (N, P); without any they are taken to be 0, as of average rows. Raises
+        DataError for anything else."""
         known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
-            raise DataError("no inputs", site="covariates", expected=f"covariates=..., (N, {self.num_covariates})")
+            known = checked.x.new_zeros(len(checked), self.num_covariates)
         with about("covariates"):
             given = as_tensor(unpacked(known)[0], checked.x.dtype).to(checked.x.device)
             if given.shape != (len(checked), self.num_covariates):
@@ -161,6 +180,14 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
                 found = f"{len(wrong)} values are not finite (the first: row {row}, column {column})"
                 raise DataError(found, expected="finite numbers; fill in missing inputs first")
         return replace(checked, others={"covariates": given})
+
+    def prepare_new(self, data: Any, like: Data, *, covariates: Any = None, **settings: Any) -> Data:
+        """As :meth:`prepare`. Raises DataError for rows without inputs where those of the fit had some."""
+        own = isinstance(data, Data) and "covariates" in data.others
+        if covariates is None and not own and bool((like.others["covariates"] != 0).any()):
+            expected = f"covariates=..., ({self.num_covariates} a row)"
+            raise DataError("no inputs, which the rows of the fit had", site="covariates", expected=expected)
+        return self.prepare(data, covariates=covariates, **settings)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
@@ -177,8 +204,9 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         return turned
 
     def num_parameters(self, num_rows: int) -> int:
-        """Those of exponential-family PCA, and P K."""
-        return super().num_parameters(num_rows) + self.num_covariates * self.num_components
+        """Those of exponential-family PCA, and P K of every expert with their E - 1 proportions."""
+        inputs = self.num_experts * self.num_covariates * self.num_components
+        return super().num_parameters(num_rows) + inputs + self.num_experts - 1
 
     @classmethod
     def example(cls) -> Example:

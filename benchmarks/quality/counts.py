@@ -53,8 +53,14 @@ def nmf(train: Counts, *, num_factors: int) -> tuple[Rate, float]:
     import scipy.sparse as sp
     from sklearn.decomposition import NMF
 
-    settings: dict[str, Any] = {"solver": "mu", "beta_loss": "kullback-leibler", "init": "nndsvda", "max_iter": 300}
-    made, x = NMF(num_factors, tol=1e-5, random_state=0, **settings), sp.csr_matrix(train.astype(float))
+    settings: dict[str, Any] = {
+        "n_components": num_factors,
+        "solver": "mu",
+        "beta_loss": "kullback-leibler",
+        "init": "nndsvda",
+        "max_iter": 300,
+    }
+    made, x = NMF(tol=1e-5, random_state=0, **settings), sp.csr_matrix(train.astype(float))
     activation, seconds = cpu_seconds(lambda: made.fit_transform(x))
     return activation @ made.components_, seconds
 

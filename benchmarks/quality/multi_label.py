@@ -3,9 +3,9 @@
     python -m benchmarks.quality.multi_label
 
 Sets: scikit-learn's ``make_multilabel_classification``; labels drawn from the model itself; and real images,
-scikit-learn's digits: the inputs are the left half of an image, the labels which pixels of its right half are bright.
-Half of the test rows' labels, at random, are shown; the score is the log-loss of the others, a label, and the share that
-is wrong. Regressions of each label by itself have no use for the labels that are shown.
+scikit-learn's digits: the inputs are the left half of an image, the labels which pixels of the other are bright.
+Half of the test rows' labels, at random, are shown; the score is the log-loss of the others, a label, and the share
+that is wrong. Regressions of each label by itself have no use for the labels that are shown.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ppl_models import DiscriminativeCategoricalPCA
 Array = NDArray[Any]
 COLUMNS = ("set", "method", "log-loss, half seen", "wrong, half seen", "log-loss, none seen", "CPU s")
 NOTE = (
-    "Log-loss (nats a label) and share of wrong ones among the hidden labels of test rows; lower is better. K: scores of "
-    "discriminative categorical PCA with Bernoulli outputs, by variational EM from one start."
+    "Log-loss (nats a label) and share of wrong ones among the hidden labels of test rows; lower is better. K: scores "
+    "of discriminative categorical PCA with Bernoulli outputs, by variational EM from one start."
 )
 #: The share of each set that is learned from, and that of the labels that is shown.
 _TRAIN, _SHOWN = 0.7, 0.5
@@ -47,6 +47,8 @@ class Labelled(NamedTuple):
 
 
 def sets() -> list[Labelled]:
+    inputs: Any
+    labels: Any
     inputs, labels = make_multilabel_classification(
         1500, n_features=20, n_classes=12, n_labels=4, allow_unlabeled=True, random_state=0
     )[:2]
@@ -56,7 +58,8 @@ def sets() -> list[Labelled]:
     score = inputs @ rng.standard_normal((10, 3)) / np.sqrt(10) + rng.standard_normal((1500, 3))
     chance = 1 / (1 + np.exp(-(score @ (1.5 * rng.standard_normal((3, 15))) - 0.5)))
     found.append(Labelled("drawn from the model", inputs, (rng.random(chance.shape) < chance).astype(int), 3))
-    images = load_digits().images
+    digits: Any = load_digits()
+    images = digits.images
     right = (images[:, :, 4:].reshape(len(images), -1) > 7).astype(int)
     kept = (right.mean(0) > 0.03) & (right.mean(0) < 0.97)
     found.append(Labelled("digits, right halves", images[:, :, :4].reshape(len(images), -1), right[:, kept], 8))

@@ -134,7 +134,7 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
         plain = {"bool": bool, "int": int, "str": str}.get(types[one])
         _refuse(plain is not None and type(value) is not plain, f"{one} = {shown(value)}")
         is_size = one in kind.axes.values() or (listed and (one.startswith("num_") or one.endswith("_size")))
-        _refuse(is_size and not _is_size(value, sizes), f"{one} = {shown(value)} of no tensor")
+        _refuse(is_size and value != 1 and not _is_size(value, sizes), f"{one} = {shown(value)} of no tensor")
 
 
 def _is_size(value: Any, sizes: set[int]) -> bool:

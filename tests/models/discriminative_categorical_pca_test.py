@@ -13,7 +13,7 @@ from torch.distributions import MultivariateNormal
 from custom_inference import SVI, Fit, VariationalEM, fit
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
-from ppl_models import DataError, DiscriminativeCategoricalPCA, ModelError
+from ppl_models import DataError, DiscriminativeCategoricalPCA, MethodError, ModelError
 from tests.references import discriminative_categorical_pca as reference
 
 SIZES = {"num_components": 2, "num_features": 5, "num_covariates": 3}
@@ -156,13 +156,12 @@ def test_minibatches_read_their_own_inputs():
 
 def test_bad_input_is_named():
     model, _, inputs, x = problem("categorical")
-    for given, message in (
-        (None, "no inputs"),
-        (inputs[:3], r"shape \(3, 3\)"),
-        (torch.where(inputs > 2, torch.nan, inputs), "not finite"),
-    ):
+    for given, message in ((inputs[:3], r"shape \(3, 3\)"), (torch.where(inputs > 2, torch.nan, inputs), "not finite")):
         with pytest.raises(DataError, match=message):
             model.prepare(x, covariates=given)
+    found = VariationalEM(guide="map", search=None, max_iterations=2).fit(model, x, covariates=inputs, progress=False)
+    with pytest.raises(DataError, match="no inputs, which the rows of the fit had"):
+        found.transform(x[:3])
     with pytest.raises(DataError, match="are no counts"):
         model.prepare(x - 1, covariates=inputs)
     with pytest.raises(ModelError, match="kind of outputs"):
@@ -174,3 +173,73 @@ def test_bad_input_is_named():
     with pytest.raises(ModelError, match="span no more"):
         DiscriminativeCategoricalPCA(num_components=4, num_features=3, num_covariates=1)
     assert DiscriminativeCategoricalPCA.for_data(model.prepare(x, covariates=inputs), 2).num_covariates == 3
+
+
+# ----- experts ------------------------------------------------------------------------------------------------
+
+
+def mixed(outputs: str, rows: int = 40):
+    """A model of two experts, and parameters, inputs and data drawn from it."""
+    model = DiscriminativeCategoricalPCA(**SIZES, outputs=outputs, scale=0.7, labels_per_row=4, num_experts=2)
+    generator = torch.Generator().manual_seed(1)
+    shapes = model.shapes
+    params = {site: torch.randn(shape, generator=generator, dtype=torch.float64) for site, shape in shapes.items()}
+    params |= {"expert_proportion": torch.tensor([0.3, 0.7]).double(), "input_weight": 2 * params["input_weight"]}
+    inputs = torch.randn((rows, 3), generator=generator, dtype=torch.float64)
+    pyro.set_rng_seed(1)
+    return model, params, inputs, pyro.condition(model, data=params)(covariates=inputs)
+
+
+def test_the_bound_of_experts_mixes_those_of_each():
+    """Of Gaussian outputs the evidence, a mixture of Normal densities; of labels below the mixed evidence."""
+    model, params, inputs, x = mixed("gaussian")
+    found = solved(model, params, model.prepare(x, dtype=torch.float64, covariates=inputs))
+    weight = params["weight"]
+    covariance = weight.T @ weight + 0.49 * torch.eye(5, dtype=torch.float64)
+    each = [
+        MultivariateNormal(params["bias"] + inputs @ own @ weight, covariance).log_prob(x)
+        for own in params["input_weight"]
+    ]
+    expected = (torch.stack(each, -1) + params["expert_proportion"].log()).logsumexp(-1)
+    torch.testing.assert_close(found.bound, expected)
+    model, params, inputs, x = mixed("categorical")
+    found = solved(model, params, model.prepare(x, dtype=torch.float64, covariates=inputs))
+    arrays = {site: value.numpy() for site, value in params.items()}
+    each = [
+        torch.tensor(reference.log_evidence({**arrays, "input_weight": own}, x.numpy(), None, 60, inputs.numpy()))
+        for own in arrays["input_weight"]
+    ]
+    gap = (torch.stack(each, -1) + params["expert_proportion"].log()).logsumexp(-1) - found.bound
+    assert float(gap.min()) > -1e-8 and float(gap.mean()) < 0.1
+
+
+def test_the_program_draws_scores_from_the_mixture_and_its_posterior_is_one():
+    model, params, inputs, x = mixed("gaussian", rows=12)
+    score = torch.randn((12, 2), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    trace = poutine.trace(pyro.condition(model, data={**params, "score": score})).get_trace(x, covariates=inputs)
+    trace.compute_log_prob()
+    normal = dist.Normal(torch.einsum("np,epk->enk", inputs, params["input_weight"]), 1.0).to_event(1)
+    expected = (normal.log_prob(score) + params["expert_proportion"].log()[:, None]).logsumexp(0)
+    torch.testing.assert_close(trace.nodes["score"]["log_prob"], expected)
+    local = solved(model, params, model.prepare(x, dtype=torch.float64, covariates=inputs))
+    # Of Gaussian outputs it is exact: log joint less log posterior is the evidence, whatever the score.
+    joint = trace.nodes["score"]["log_prob"] + trace.nodes["x"]["log_prob"]
+    torch.testing.assert_close(joint - local.posterior.log_prob(score), local.bound)
+    draws = local.posterior.sample(40_000, seed=0)
+    torch.testing.assert_close(draws.mean(0), local.posterior.mean, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("outputs", ["categorical", "gaussian"])
+def test_fits_of_experts_climb_and_predict(outputs, tmp_path):
+    model, _, inputs, x = mixed(outputs, rows=80)
+    method = VariationalEM(guide="variational", search=None, max_iterations=60)
+    found = method.fit(model, x, covariates=inputs, progress=False, dtype=torch.float64)
+    assert bool((found.elbo.diff() > -1e-9 * found.elbo.abs().max()).all()) and len(found.elbo) > 5
+    proportion = found.params["expert_proportion"]
+    share = found.local.posterior.log_weight.exp().mean(0)
+    torch.testing.assert_close(proportion, share, atol=2e-2, rtol=0)
+    chance = found.predict(x[:5], covariates=inputs[:5])
+    again = Fit.load(found.save(tmp_path / "fit.safetensors")).predict(x[:5], covariates=inputs[:5])
+    assert chance.shape == (5, 5) and torch.allclose(chance, again)
+    with pytest.raises(MethodError, match="experts are mixed by guide='variational' alone"):
+        VariationalEM(guide="map").fit(model, x, covariates=inputs, progress=False)

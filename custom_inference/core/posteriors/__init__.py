@@ -5,6 +5,7 @@ from dataclasses import is_dataclass
 from custom_inference.core.posteriors.continuous import (
     BetaPosterior,
     GammaPosterior,
+    GaussianMixturePosterior,
     GaussianPosterior,
     PointPosterior,
     SymmetricBetaPosterior,
@@ -40,6 +41,7 @@ __all__ = [
     "GammaMixture",
     "GammaPosterior",
     "GammaTerms",
+    "GaussianMixturePosterior",
     "GaussianPosterior",
     "JointDirichletMixture",
     "LabellingPosterior",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.dirichlet import DirichletPosterior, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,37 @@ class GaussianPosterior(ContinuousPosterior):
     def log_prob(self, local: Tensor) -> Tensor:
         normal = dist.MultivariateNormal(self.location, covariance_matrix=self.covariance, validate_args=False)
         return normal.log_prob(local)
+
+
+@dataclass(frozen=True)
+class GaussianMixturePosterior(ContinuousPosterior):
+    """q(s_n) = sum_e w_ne Normal(location_ne, covariance_ne): log_weight (N, E) normalised, location (N, E, K),
+    covariance (N, E, K, K)."""
+
+    log_weight: Annotated[Tensor, "ne"]
+    location: Annotated[Tensor, "nek"]
+    covariance: Annotated[Tensor, "nekk"]
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.log_weight.exp().unsqueeze(-1) * self.location).sum(-2)
+
+    @property
+    def mode(self) -> Tensor:
+        """The mean of the heaviest component: a good point of high density, not the exact maximum."""
+        return self.location[torch.arange(len(self.location)), self.log_weight.argmax(-1)]
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        slot, every = draw_slots(self.log_weight, num_samples, generator).T, torch.arange(len(self.location))
+        shape = (num_samples, len(self.location), self.location.shape[-1])
+        noise = torch.randn(shape, generator=generator, dtype=self.location.dtype).to(self.location)
+        root = torch.linalg.cholesky(self.covariance)[every, slot]
+        return self.location[every, slot] + (root @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        normal = dist.MultivariateNormal(self.location, covariance_matrix=self.covariance, validate_args=False)
+        return (self.log_weight + normal.log_prob(local.unsqueeze(-2))).logsumexp(-1)
 
 
 class _Elements(ContinuousPosterior):

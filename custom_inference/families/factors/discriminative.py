@@ -7,6 +7,12 @@ the prior N(M, 1 / L) of its columns,
     U_k = [t_k sum_n u_n u_n' + L_k]^-1 [t_k sum_n u_n E(z_nk - m0_k) + L_k M_k]
 
 whose sums are additive over rows. Of Gaussian outputs the E step is exact under "gaussian".
+
+With experts, p(z_n) = sum_e pi_e N(m0 + U_e'u_n, P^-1), and of each the bound B_ne of such an E step at its own prior,
+
+    log p(x_n) >= log sum_e pi_e exp(B_ne),   q(z_n) = sum_e r_ne N(m_ne, V_ne),   r_ne proportional to pi_e exp(B_ne)
+
+and every sum over rows is one over rows and experts with the weights r_ne.
 """
 
 from __future__ import annotations
@@ -18,14 +24,19 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.posteriors import GaussianMixturePosterior, LocalPosterior
+from custom_inference.families.common.dirichlet import dirichlet_concentration, dirichlet_mode
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.factors.common import FactorEngine
+from custom_inference.families.factors.moving import equations
 from custom_inference.families.factors.natural import ScorePrior
 from custom_inference.families.factors.newton import FactorGaussian, FactorMap, FactorVariational
 from custom_inference.families.factors.rows import FactorRows, Problem
-from ppl_models import Data, Model
+from ppl_models import Data, MethodError, Model
 from ppl_models.exponential_family_pca import canonical_turn
 
+#: Entries of the (rows, experts, natural parameters) arrays per block.
+_BLOCK_ENTRIES = 2**17
 #: Draws of the scores that predictions are averaged over.
 _DRAWS = 200
 
@@ -70,50 +81,141 @@ class _Discriminative(FactorEngine):
         return InputRows.read(model, data)
 
     def initial(self, model: Model, rows: InputRows, generator: torch.Generator) -> Params:
-        return _with_inputs(model, super().initial(model, rows, generator))
+        return _with_inputs(model, super().initial(model, rows, generator), generator)
 
     def propose(self, model: Model, rows: InputRows, generator: torch.Generator, attempt: int) -> Params:
-        return _with_inputs(model, super().propose(model, rows, generator, attempt))
+        return _with_inputs(model, super().propose(model, rows, generator, attempt), generator)
+
+    def check(self, model: Any, rows: InputRows) -> None:
+        """Raises MethodError for priors other than Normal (or flat), a flat prior of scores that are integrated out, or
+        for experts unless the engine is "variational"."""
+        if model.num_experts > 1 and self.name != "variational":
+            raise MethodError(f"experts are mixed by guide='variational' alone, not by {self.name!r}")
+        for site in ("weight", "bias", "input_weight", "score"):
+            normal_parameters(model, site, model.shape_of(site), rows.base)
+        if self.name != "map":
+            ScorePrior.of(model, rows.base).require_proper()
 
     def e_step(
-        self, model: Model, params: Params, rows: InputRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         settings: dict[str, Any] = {"temperature": temperature, "generator": generator}
         step = super().e_step(model, params, rows, warm, **settings)  # pyright: ignore[reportAbstractUsage]
-        inputs = rows.inputs
-        away = step.locals["score"] - ScorePrior.of(model, inputs).mean
-        return step._replace(statistics={**step.statistics, "inputs": inputs.T @ inputs, "along": inputs.T @ away})
+        away = step.locals["score"] - ScorePrior.of(model, rows.inputs).mean
+        return step._replace(statistics={**step.statistics, **regression(rows.inputs, away)})
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: InputRows) -> Params:
-        score, current = ScorePrior.of(model, params["input_weight"]).precision, params["input_weight"]
-        mean, precision = normal_parameters(model, "input_weight", model.shapes["input_weight"], current)
-        pair = score.view(-1, 1, 1) * step.statistics["inputs"] + torch.diag_embed(precision.T)
-        # Held back by next to nothing, where the prior is flat and inputs are collinear.
-        pull = 1e-8 * pair.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
-        right = (score * step.statistics["along"] + precision * mean).T + pull * current.T
-        factor = torch.linalg.cholesky(pair + pull.unsqueeze(-1) * torch.eye(pair.shape[-1]).to(pair))
-        found = torch.cholesky_solve(right.unsqueeze(-1), factor)[..., 0].T
-        return {**super().m_step(model, params, step, rows), "input_weight": found.contiguous()}
+    def m_step(self, model: Any, params: Params, step: EStep, rows: InputRows) -> Params:
+        score, current, found = (
+            ScorePrior.of(model, params["weight"]).precision,
+            params["input_weight"],
+            step.statistics,
+        )
+        prior = normal_parameters(model, "input_weight", model.shapes["input_weight"], current)
+        new = super().m_step(model, params, step, rows)
+        if model.num_experts == 1:
+            return {**new, "input_weight": regressed(found["inputs"], found["along"], score, *prior, current)}
+        parts = zip(found["inputs"], found["along"], *prior, current, strict=True)
+        each = [regressed(pair, along, score, *rest) for pair, along, *rest in parts]
+        concentration = dirichlet_concentration(model, "expert_proportion", current)
+        proportion = dirichlet_mode(found["experts"], concentration, floor=1e-6)
+        return {**new, "input_weight": torch.stack(each), "expert_proportion": proportion}
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         """As that of the other models of scores; ``input_weight`` turned alike, if its prior allows."""
         mean, precision = normal_parameters(model, "input_weight", model.shapes["input_weight"], params["weight"])
-        if bool((mean != 0).any() | (precision != precision[:, :1]).any()):
+        if bool((mean != 0).any() | (precision != precision[..., :1]).any()):
             return params, locals_
         turned, moved = super().canonical(model, params, locals_)
         if turned is params:
             return params, locals_
-        return {**turned, "input_weight": params["input_weight"] @ canonical_turn(params["weight"]).T}, moved
+        turn = canonical_turn(params["weight"])
+        if "expert_score" in moved:
+            moved["expert_score"] = moved["expert_score"] @ turn.T
+            moved |= {name: turn @ moved[name] @ turn.T for name in ("expert_covariance", "expert_precision")}
+        return {**turned, "input_weight": params["input_weight"] @ turn.T}, moved
 
 
-def _with_inputs(model: Model, params: Params) -> Params:
-    """Weights of the inputs that say nothing yet."""
-    return {**params, "input_weight": params["weight"].new_zeros(model.shapes["input_weight"])}
+def regression(inputs: Tensor, away: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
+    """sum_n u_n u_n' and sum_n u_n E(z_n - m0)', rows counting for ``weight`` (N,)."""
+    counted = inputs if weight is None else inputs * weight.unsqueeze(-1)
+    return {"inputs": counted.T @ inputs, "along": counted.T @ away}
+
+
+def regressed(pair: Tensor, along: Tensor, score: Tensor, mean: Tensor, precision: Tensor, current: Tensor) -> Tensor:
+    """U (P, K) from the sums, the precisions (K,) of the scores and the prior's mean and precision (P, K)."""
+    system = score.view(-1, 1, 1) * pair + torch.diag_embed(precision.T)
+    # Held back by next to nothing, where the prior is flat and inputs are collinear.
+    pull = 1e-8 * system.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+    right = (score * along + precision * mean).T + pull * current.T
+    factor = torch.linalg.cholesky(system + pull.unsqueeze(-1) * torch.eye(pair.shape[-1]).to(pair))
+    return torch.cholesky_solve(right.unsqueeze(-1), factor)[..., 0].T.contiguous()
+
+
+def _with_inputs(model: Any, params: Params, generator: torch.Generator) -> Params:
+    """Weights of the inputs that say nothing yet; of several experts random ones."""
+    shape, like = model.shapes["input_weight"], params["weight"]
+    if model.num_experts == 1:
+        return {**params, "input_weight": like.new_zeros(shape)}
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(like)
+    proportion = like.new_full((model.num_experts,), 1 / model.num_experts)
+    return {**params, "input_weight": noise, "expert_proportion": proportion}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscriminativeVariational(_Discriminative, FactorVariational):
-    """The best Gaussians, under E[A] itself or the tilted bound on it."""
+    """The best Gaussians, under E[A] itself or the tilted bound on it; with experts one of each."""
+
+    def e_step(
+        self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        if model.num_experts == 1:
+            return super().e_step(model, params, rows, warm, temperature=temperature, generator=generator)
+        total: dict[str, Tensor] = {}
+        bounds, found, (groups, size) = [], [], rows.shape
+        for place, part in rows.parts(max(64, _BLOCK_ENTRIES // (groups * size * model.num_experts))):
+            start = None if warm is None else {name: value[place] for name, value in warm.items()}
+            bound, kept, sums = self._mixed(model, params, part, start, temperature)
+            total = {name: total[name] + value if name in total else value for name, value in sums.items()}
+            bounds.append(bound)
+            found.append(kept)
+        locals_ = {name: torch.cat([one[name] for one in found]) for name in found[0]}
+        return EStep(total, locals_, torch.cat(bounds))
+
+    def _mixed(
+        self, model: Any, params: Params, rows: InputRows, warm: Warm, temperature: float
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Bounds, what is kept, and sums of a block of rows."""
+        made = []
+        for expert, own in enumerate(params["input_weight"]):
+            problem = rows.problem(model, {**params, "input_weight": own}, temperature)
+            names = ("score", "precision", "tilt")
+            parts = {name: f"expert_{name}" for name in names if warm is not None and f"expert_{name}" in warm}
+            start = {name: warm[key][:, expert] for name, key in parts.items()} if warm is not None else None
+            made.append((problem, *self._solved(problem, start, len(rows))))
+        joint = torch.stack([at.objective for *_, at in made], -1) + params["expert_proportion"].log()
+        share, prior, sums = joint.softmax(-1), ScorePrior.of(model, rows.inputs), []
+        for (problem, moving, at), weight in zip(made, share.T, strict=True):
+            curvature = moving.curvature(at).scaled(weight.unsqueeze(-1).expand(len(rows), at.eta.shape[1]))
+            residual = weight.view(-1, 1, 1) * moving.residual(at)
+            own = regression(rows.inputs, at.score - prior.mean, weight)
+            sums.append((equations(problem, at, at.covariance, curvature, residual), own))
+        total = {name: torch.stack([one[name] for one, _ in sums]).sum(0) for name in sums[0][0]}
+        total |= {name: torch.stack([own[name] for _, own in sums]) for name in sums[0][1]}
+        kept = {
+            f"expert_{name}": torch.stack([getattr(at, name) for *_, at in made], 1)
+            for name in ("score", "covariance", "precision")
+        }
+        if made[0][2].tilt is not None:
+            kept["expert_tilt"] = torch.stack([at.tilt.flatten(1) for *_, at in made], 1)
+        kept["log_share"] = joint.log_softmax(-1)
+        kept["score"] = (share.unsqueeze(-1) * kept["expert_score"]).sum(1)
+        return joint.logsumexp(-1), kept, {**total, "experts": share.sum(0)}
+
+    def posterior(self, model: Any, params: Params, rows: FactorRows, step: EStep) -> LocalPosterior:
+        if model.num_experts == 1:
+            return super().posterior(model, params, rows, step)
+        found = step.locals
+        return GaussianMixturePosterior(found["log_share"], found["expert_score"], found["expert_covariance"])
 
 
 @dataclass(frozen=True, kw_only=True)
