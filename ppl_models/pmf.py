@@ -41,8 +41,8 @@ from ppl_models.distributions import (
     SparseRatings,
     VaryingRatings,
 )
+from ppl_models.exponential_family_pca import canonical_turn
 from ppl_models.likelihoods import Bernoulli, Gaussian
-from ppl_models.logistic_pca import canonical_turn
 
 #: Name of a likelihood -> what its data are.
 LIKELIHOODS = ("gaussian", "logistic", "ordinal")

@@ -1,4 +1,4 @@
-"""Ratings: profiles of users integrated out, alternating least squares, variational Bayes, Gibbs sampling."""
+"""Ratings, clicks and choices: users integrated out, alternating least squares, quadratic bounds, message passing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.ratings.adaptive import RatingsGibbs, RatingsVB
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
+from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.predict import predict_ratings
-from ppl_models import PMF, Model
+from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
+from ppl_models import PMF, BilinearPMF, ChoicePMF, Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,13 @@ class _Ratings(Family):
         return replace(self, presentation=replace(self.presentation, baseline=baseline), **kept)
 
 
+_FACTORS = Presentation(
+    value="factor of the item",
+    local="factor of the user",
+    prominence=lambda _, params: params["item"].norm(dim=0),
+    columns=lambda _, params: {"norm": params["item"].norm(dim=0)},
+)
+
 FAMILIES = (
     _Ratings(
         model=PMF,
@@ -39,12 +48,19 @@ FAMILIES = (
         methods={"vb": RatingsVB, "gibbs": RatingsGibbs},
         predict=predict_ratings,
         reads_queries=True,
-        presentation=Presentation(
-            value="factor of the item",
-            local="profile",
-            baseline="item_bias",
-            prominence=lambda _, params: params["item"].norm(dim=0),
-            columns=lambda _, params: {"norm": params["item"].norm(dim=0)},
-        ),
+        presentation=replace(_FACTORS, local="profile", baseline="item_bias"),
+    ),
+    Family(
+        model=BilinearPMF,
+        engines={"gaussian": ClickBound},
+        default="gaussian",
+        methods={"matchbox": Matchbox},
+        presentation=_FACTORS,
+    ),
+    Family(
+        model=ChoicePMF,
+        engines={"gaussian": ChoiceBound},
+        default="gaussian",
+        presentation=replace(_FACTORS, labels=lambda model, _: [f"item {v}" for v in range(model.num_items)]),
     ),
 )

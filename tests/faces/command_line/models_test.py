@@ -47,7 +47,8 @@ def test_fit_writes_and_prints_every_model(file, tmp_path):
     name, path = file
     out, report = tmp_path / "out", tmp_path / "fit.json"
     printed = run("fit", name, *path, "-k", 2, "--out", out, "--json", report, "--no-progress")
-    assert "feature 1" in printed and "log-likelihood per row" in printed
+    column = "item 1" if name == "choice_pmf" else "feature 1"  # columns of choices are no items
+    assert column in printed and "log-likelihood per row" in printed
     written = json.loads(report.read_text())
     assert written["num_components"] == 2 and written["bic"] > 0 and len(written["components"]) == 2
     fit = Fit.load(out / "fit.safetensors")

@@ -1,0 +1,26 @@
+"""What is asked of predicted ratings: errors, the order of the items of each user, coverage of intervals.
+
+Needs arrays alone; nothing of the suite but its errors is imported here.
+"""
+
+from custom_inference.ratings.scores import (
+    average_precision,
+    interval_coverage,
+    mae,
+    ndcg_at,
+    precision_at,
+    ranking_scores,
+    recall_at,
+    rmse,
+)
+
+__all__ = [
+    "average_precision",
+    "interval_coverage",
+    "mae",
+    "ndcg_at",
+    "precision_at",
+    "ranking_scores",
+    "recall_at",
+    "rmse",
+]

@@ -1,0 +1,235 @@
+"""Bilinear factors of clicks and choices: what users do with items by features of both.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.6.2, eq. 27.94; Stern, Herbrich and
+Graepel, *Matchbox: large scale Bayesian recommendations* (WWW 2009). User u has features x_u (P,), item v x_v (Q,):
+
+    user_u ~ Normal(0, I_K)                                                                          u = 1..U
+    a_u    = W'x_u + user_u,      b_v = V'x_v + item_v                        W = user_weight, V = item_weight
+    R(u, v) ~ Bernoulli(sigmoid(a_u'b_v))                                                            BilinearPMF
+    R(u, t) ~ Categorical(softmax over the items v shown at time t of a_u'b_v)                       ChoicePMF
+
+The source writes Ber(R | a_u'b_v), which is no probability as it stands: the bilinear form is unbounded, so that it is
+the log-odds here. ``user`` and ``item`` are the weights of the users' and the items' own indicators, which the source
+has among the features; a 1 among the features gives offsets. What is given by the features alone holds for users and
+items that were never seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.model import Example
+from ppl_models.core.row_models import RowModel
+from ppl_models.core.sites import Site
+from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.matrix import Data, as_values_of
+from ppl_models.data.ratings.data import Ratings
+from ppl_models.likelihoods import Bernoulli
+
+
+def constant_feature(like: Tensor, size: int, num_features: int) -> Tensor:
+    """What stands for features that are not given, (size, num_features): the constant 1, the others 0."""
+    features = like.new_zeros(size, num_features)
+    features[:, :1] = 1.0
+    return features
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BilinearModel(RowModel):
+    """Users with factors a_u, items with factors b_v, by their features and their own; rows are users.
+
+    num_user_covariates, num_item_covariates: P and Q, of the features; a side without any has no weights. Features that
+        are not given with the data are a constant 1 followed by zeros.
+    """
+
+    num_components: int
+    num_users: int
+    num_items: int
+    num_user_covariates: int = 0
+    num_item_covariates: int = 0
+
+    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "item": "num_items"}
+    whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
+    #: What users did, and what is given of it beside the features.
+    observed: ClassVar[Mapping[str, Site]]
+
+    def __post_init__(self) -> None:
+        for name in ("num_user_covariates", "num_item_covariates"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 0")
+        super().__post_init__()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        own = {"user_covariate": self.num_user_covariates, "item_covariate": self.num_item_covariates}
+        return super().sizes | own
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        users, items = self.num_user_covariates, self.num_item_covariates
+        wanted: list[tuple[str, Site, int]] = [
+            ("item", Site("global", ("item", "component")), 1),
+            ("item_weight", Site("global", ("item_covariate", "component")), items),
+            ("user_weight", Site("global", ("user_covariate", "component")), users),
+            ("user", Site("latent", ("component",), ("user",), constraints.real), 1),
+            *((name, site, 1) for name, site in self.observed.items()),
+            ("user_covariates", Site("given", ("user_covariate",), ("user",)), users),
+            ("item_covariates", Site("given", ("item", "item_covariate")), items),
+        ]
+        return {name: site for name, site, present in wanted if present}
+
+    def default_priors(self) -> dict[str, Any]:
+        return {site: dist.Normal(0.0, 1.0) for site in (*self.global_sites, "user")}
+
+    def item_factors(self, site: Mapping[str, Tensor], item_covariates: Tensor | None) -> Tensor:
+        """b_v = V'x_v + item_v, (I, K)."""
+        if not self.num_item_covariates:
+            return site["item"]
+        if item_covariates is None:
+            item_covariates = constant_feature(site["item"], self.num_items, self.num_item_covariates)
+        return site["item"] + item_covariates @ site["item_weight"]
+
+    def user_offsets(self, site: Mapping[str, Tensor], user_covariates: Tensor | None, num_users: int) -> Tensor:
+        """W'x_u of every user, (U, K)."""
+        if not self.num_user_covariates:
+            return site["item"].new_zeros(num_users, self.num_components)
+        if user_covariates is None:
+            user_covariates = constant_feature(site["item"], num_users, self.num_user_covariates)
+        return user_covariates @ site["user_weight"]
+
+    def log_odds(
+        self,
+        site: Mapping[str, Tensor],
+        local: Tensor,
+        index: Tensor | None,
+        user_covariates: Tensor | None,
+        item_covariates: Tensor | None,
+    ) -> Tensor:
+        """a_u'b_v of the users in ``index`` (None: all) and all items, (..., U, I)."""
+        if user_covariates is not None and index is not None:
+            user_covariates = user_covariates[index]
+        a = local + self.user_offsets(site, user_covariates, local.shape[-2])
+        return a @ self.item_factors(site, item_covariates).mT
+
+    def given(self, data: Data) -> dict[str, Any]:
+        """The features that the data have."""
+        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
+
+    # ----- data ---------------------------------------------------------------------------------------------------
+
+    def _with_covariates(self, checked: Data, source: Any, user_covariates: Any, item_covariates: Any) -> Data:
+        """The data with the features of users and items; those of ``source`` where none are given."""
+        known = source.others if isinstance(source, Data) else {}
+        sizes = {
+            "user_covariates": (user_covariates, (len(checked), self.num_user_covariates)),
+            "item_covariates": (item_covariates, (self.num_items, self.num_item_covariates)),
+        }
+        others = {name: value for name, value in checked.others.items() if name not in sizes}
+        like = checked.x.values() if checked.is_sparse else checked.x
+        for name, (value, shape) in sizes.items():
+            given = known.get(name) if value is None else value
+            if given is not None and (shape[1] or value is not None):
+                others[name] = _features(name, given, shape, like)
+        return replace(checked, others=others)
+
+    def prepare_new(self, data: Any, like: Data, *, item_covariates: Any = None, **settings: Any) -> Data:
+        """Further users of the same items, whose features are those of the data ``like``."""
+        features = like.others.get("item_covariates") if item_covariates is None else item_covariates
+        prepare: Any = self.prepare
+        return prepare(data, item_covariates=features, **settings)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model of the data's items, with as many features as the data have."""
+        for axis in ("user", "item"):
+            features = data.others.get(f"{axis}_covariates")
+            settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
+        sizes = {"num_users": len(data), "num_items": data.num_features, **settings}
+        return cls(num_components=num_components, **sizes)
+
+
+def _features(name: str, value: Any, shape: tuple[int, int], like: Tensor) -> Tensor:
+    with about(name):
+        found = as_tensor(unpacked(value)[0], like.dtype).to(like.device)
+        if tuple(found.shape) != shape:
+            raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, a row each, a column a feature")
+        wrong = (~torch.isfinite(found)).nonzero()
+        if len(wrong):
+            raise DataError(f"{len(wrong)} values are not finite (the first in row {int(wrong[0, 0])})",
+                            expected="finite numbers")  # fmt: skip
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BilinearPMF(BilinearModel):
+    """Bilinear factors of clicks: yes or no of users to items, by features of both.
+
+    Sites
+    -----
+    item: (I, K), item_weight: V (Q, K), user_weight: W (P, K), user: (U, K), local; Normal(0, 1) each by default. There
+        are weights where there are features.
+    x: (U, I), observed, 0 or 1: :func:`ppl_models.ratings`, or a matrix with NaN where nothing is known.
+    user_covariates: (U, P), item_covariates: (I, Q): given, ``fit(model, clicks, user_covariates=...)``.
+
+    Factors can be turned by any orthogonal matrix and nothing changes.
+    """
+
+    likelihood: ClassVar[Any] = Bernoulli()
+    observed: ClassVar[Mapping[str, Site]] = {"x": Site("observed", ("item",), ("user",), constraints.boolean)}
+
+    def observe_rows(
+        self,
+        site: Mapping[str, Tensor],
+        local: Tensor,
+        x: Tensor | None,
+        mask: Tensor | None,
+        index: Tensor | None,
+        user_covariates: Tensor | None = None,
+        item_covariates: Tensor | None = None,
+    ) -> Tensor:
+        log_odds = self.log_odds(site, local, index, user_covariates, item_covariates)
+        return self.observe(self.likelihood.distribution(log_odds), x, mask, index)
+
+    def prepare(
+        self, data: Any, *, mask: Any = None, dtype=None, device=None, user_covariates: Any = None,
+        item_covariates: Any = None,
+    ) -> Data:  # fmt: skip
+        """Ratings, or a matrix (U, I), of 0 and 1, and the features. Raises DataError for anything else."""
+        if isinstance(data, Ratings) and mask is None:
+            checked: Data = data.to(dtype=dtype, device=device)
+            wrong = ~self.likelihood.valid(data.value)
+            if data.num_items != self.num_items or bool(wrong.any()):
+                bad = f"{int(wrong.sum())} ratings that are neither 0 nor 1"
+                found = bad if bool(wrong.any()) else f"{data.num_items} items"
+                raise DataError(found, site="x", axis="item", expected=f"0 and 1, of {self.num_items} items")
+        else:
+            settings = {"mask": mask, "dtype": dtype, "device": device}
+            rows = data.dense() if isinstance(data, Ratings) else data
+            plain = replace(rows, others={}) if isinstance(rows, Data) else rows
+            checked = as_values_of(self.likelihood, plain, num_features=self.num_items, site="x", **settings)
+        return self._with_covariates(checked, data, user_covariates, item_covariates)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses data in which everything observed is the same. Items without ratings have their features."""
+        value = data.value if isinstance(data, Ratings) else data.x if data.mask is None else data.x[data.mask]
+        if not value.numel() or bool((value == value.flatten()[0]).all()):
+            raise DataError("every observed entry is the same, or there is none", site="x", expected="both 0 and 1")
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two components, thirty-two users, eight items; no features."""
+        rng = np.random.default_rng(27)
+        truth = {"item": 1.5 * rng.normal(size=(8, 2)), "user": rng.normal(size=(32, 2))}
+        log_odds = truth["user"] @ truth["item"].T
+        x = rng.random(log_odds.shape) < 1 / (1 + np.exp(-log_odds))
+        return Example.of(cls(num_components=2, num_users=32, num_items=8), x, truth)

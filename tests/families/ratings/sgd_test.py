@@ -1,0 +1,86 @@
+"""Stochastic gradient descent over ratings: its steps are the gradient's, and it finds what made the ratings."""
+
+import numpy as np
+import pytest
+
+from custom_inference.families.ratings.sgd import sgd_factors
+from ppl_models import DataError, MethodError
+
+
+def problem(seed=0, noise=0.3):
+    """Ratings of 60 of 100 pairs of 40 users and 30 items, two factors and biases."""
+    rng = np.random.default_rng(seed)
+    u, v, f, g = rng.normal(size=(40, 2)), rng.normal(size=(30, 2)), rng.normal(size=40), rng.normal(size=30)
+    mean = 3 + f[:, None] + g + u @ v.T
+    i, j = np.nonzero(rng.random(mean.shape) < 0.6)
+    return i, j, mean[i, j] + noise * rng.normal(size=len(i)), mean
+
+
+def objective(parts, i, j, r, mean, regularizers):
+    """The sum over pairs of eq. 27.92, half of it, with regularisers once a rating."""
+    u, v, f, g = parts
+    a, b, c = regularizers
+    error = r - mean - f[i] - g[j] - (u[i] * v[j]).sum(1)
+    sizes = a * (u[i] ** 2).sum(1) + b * (v[j] ** 2).sum(1) + c * (f[i] ** 2 + g[j] ** 2)
+    return 0.5 * (error**2 + sizes).sum()
+
+
+def test_a_step_is_the_gradient_by_finite_differences():
+    """One pair, one pass: what moved is minus the learning rate times the slope of its terms."""
+    i, j, r, regularizers = np.array([1]), np.array([0]), np.array([4.0]), (0.3, 0.2, 0.1)
+    names = ("user_regularizer", "item_regularizer", "bias_regularizer")
+    settings = {"num_users": 2, "num_items": 1, "num_factors": 2, **dict(zip(names, regularizers, strict=True))}
+
+    def run(rate, value):
+        return sgd_factors(i, j, value, passes=1, learning_rate=rate, spread=0.8, seed=4, **settings)
+
+    before, after = run(1e-300, r), run(0.01, r)
+    start = [before.user, before.item, before.user_bias, before.item_bias]
+    ends = [after.user, after.item, after.user_bias, after.item_bias]
+    for place, (one, other) in enumerate(zip(start, ends, strict=True)):
+        slope = np.zeros_like(one)
+        for at in np.ndindex(one.shape):
+            values = []
+            for step in (1e-5, -1e-5):
+                moved = [part.copy() for part in start]
+                moved[place][at] += step
+                values.append(objective(moved, i, j, r, r.mean(), regularizers))
+            slope[at] = (values[0] - values[1]) / 2e-5
+        assert np.allclose(other - one, -0.01 * slope, atol=1e-9)
+
+
+def test_it_recovers_what_made_the_ratings():
+    i, j, r, mean = problem()
+    held = np.random.default_rng(1).random(len(r)) < 0.2
+    left = ~held
+    settings = {"num_users": 40, "num_items": 30, "num_factors": 2, "passes": 200, "learning_rate": 0.03}
+    settings |= {"user_regularizer": 0.02, "item_regularizer": 0.02, "decay": 0.99}
+    found = sgd_factors(i[left], j[left], r[left], held=(i[held], j[held], r[held]), **settings)
+    assert found.trace.shape == found.held_trace.shape == (200,) and found.trace[-1] < found.trace[0]
+    wrong = found.predict(i[held], j[held]) - r[held]
+    assert np.isclose(found.held_trace[-1], np.sqrt(np.mean(wrong**2)))
+    assert found.held_trace[-1] < 0.5, "noise has .3, the ratings a spread of 2"
+    every = found.predict(*(one.ravel() for one in np.indices(mean.shape)))
+    assert np.corrcoef(every, mean.ravel())[0, 1] > 0.98
+
+
+def test_without_biases_there_are_none_and_seeds_decide():
+    i, j, r, _ = problem()
+    settings = {"num_users": 40, "num_items": 30, "passes": 3, "biases": False}
+    one, same, other = (sgd_factors(i, j, r, seed=seed, **settings) for seed in (1, 1, 2))
+    assert not one.user_bias.any() and not one.item_bias.any() and len(one.held_trace) == 0
+    assert np.array_equal(one.user, same.user) and not np.array_equal(one.user, other.user)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(DataError, match="0 to 1"):
+        sgd_factors([0, 2], [0, 0], [1.0, 2.0], num_users=2, num_items=1)
+    with pytest.raises(DataError, match="2 users, 1 items"):
+        sgd_factors([0, 1], [0], [1.0, 2.0], num_users=2, num_items=1)
+    with pytest.raises(DataError, match="not finite"):
+        sgd_factors([0], [0], [np.nan], num_users=2, num_items=1)
+    with pytest.raises(MethodError, match="regularizers of at least 0"):
+        sgd_factors([0], [0], [1.0], num_users=1, num_items=1, user_regularizer=-1.0)
+    i, j, r, _ = problem()
+    with pytest.raises(MethodError, match="learning_rate below 5"):
+        sgd_factors(i, j, r, num_users=40, num_items=30, learning_rate=5.0)
