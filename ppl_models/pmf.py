@@ -79,8 +79,8 @@ class PMF(RowModel):
     x: (U, I), observed: ``ppl_models.ratings``, all that it takes, or a matrix with NaN where nothing was rated.
     user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names.
 
-    The default priors are for ratings with a spread of about 1, as of one to five stars; ``adaptive`` ones, which predict
-    better, learn it.
+    The default priors are for ratings with a spread of about 1, as of one to five stars. With ``adaptive`` priors are
+    learned, and predictions better.
 
     Raises ModelError for unknown likelihoods, levels and edges that do not increase.
     """
