@@ -118,7 +118,7 @@ def components_table(seeds: int, rows: int) -> Table:
         kept, loss, times = [], [], []
         for seed in range(seeds):
             truth, train, test = planted(case, rows, seed)
-            fit, seconds = fitted(case.make(OFFERED).with_learned_scales(rows), "variational", train, limit=200)
+            fit, seconds = fitted(case.make(OFFERED).with_learned_scales(rows), "variational", train, limit=400)
             length = fit.params["weight"].flatten(1).norm(dim=1)
             kept.append(int((length > COUNTS * length.max()).sum()))
             loss.append(held_out(case, fit.params, test) - held_out(case, truth, test))
