@@ -76,8 +76,8 @@ class LinearScores(RowModel):
         ``weight_variance`` (K,), with f^2 = 1 / (num_rows I), I the ``information`` of an entry: about the squared
         standard error of a weight that is learned from so many rows. Maximised over, it makes the log prior of the
         weights -(M / 2 + 2) log(|w_k|^2 + M f^2): to keep a component costs about M / 2 log(mean of its squared weights
-        / f^2), as BIC has it. Automatic relevance determination: MacKay, *Bayesian methods for backpropagation networks*
-        (1994); as a mode: Tan & Fevotte, IEEE TPAMI 35 (2013).
+        / f^2), as BIC has it. Automatic relevance determination: MacKay, *Bayesian methods for backpropagation
+        networks* (1994); as a mode: Tan & Fevotte, IEEE TPAMI 35 (2013).
 
         Raises ModelError for a number of rows that is no whole number of at least 1.
         """

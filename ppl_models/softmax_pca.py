@@ -65,6 +65,11 @@ class SoftmaxPCA(LinearScores, WordCounts):
         return Multinomial(self.document_length, self.coefficient)
 
     @property
+    def information(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The mean count of a word in a document of ``document_length`` tokens."""
+        return self.document_length / self.num_features
+
+    @property
     def num_natural(self) -> int:
         return self.num_features - 1
 
